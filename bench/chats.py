@@ -64,8 +64,8 @@ class Ours:
 
     async def end(self, session_id: str) -> None:
         """Close, and wait until it is archived."""
-        await self._sessions.close(session_id)
-        await self._sessions.result(session_id)
+        await self._sessions.session(session_id).close()
+        await self._sessions.session(session_id).result()
 
     def run(self, session_id: str) -> WorkflowHandle[Any, Any]:
         """Its present run."""

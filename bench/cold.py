@@ -15,7 +15,7 @@ from bench._report import Row, compared, told
 from bench.append import EPOCH
 from helix_temporal.backends import Backends
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.models.records import Head, Record, pack, size_of
+from helix_temporal.models.records import Head, Record, pack_records, size_of
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, OpenThread
@@ -101,7 +101,7 @@ def _untyped(method: Any) -> Any:
 
 def _fields(records: Sequence[Record]) -> dict[str, bytes]:
     starts = range(0, len(records), _FIELD_MESSAGES)
-    return {str(at): pack(records[at : at + _FIELD_MESSAGES]) for at in starts}
+    return {str(at): pack_records(records[at : at + _FIELD_MESSAGES]) for at in starts}
 
 
 async def _get(client: Any, settings: Settings, name: str) -> bytes:

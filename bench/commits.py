@@ -23,13 +23,13 @@ from bench.append import EPOCH, open_thread
 from helix_temporal.models.checkpoints import NewRun, RunChange, StepCommit
 from helix_temporal.models.records import EMPTY, Record
 from helix_temporal.models.states import MergeChanges, StateChange
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresThreads
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 _RUN: Final = "run"
@@ -217,7 +217,7 @@ async def _elsewhere(lab: Lab) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="helix-bench-") as directory:
         backends: dict[str, Any] = {
             "Redis": RedisBackend(settings.redis_url, prefix=settings.redis_prefix),
-            "file": FileBackend(Path(directory)),
+            "SQLite": SqliteBackend(Path(directory, "helix.db")),
             "memory": MemoryBackend(),
         }
 

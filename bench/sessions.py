@@ -60,8 +60,8 @@ class Talk:
 
     async def end(self) -> None:
         """Close, and wait until it is archived."""
-        await self.sessions.close(self.session_id)
-        await self.sessions.result(self.session_id)
+        await self.sessions.session(self.session_id).close()
+        await self.sessions.session(self.session_id).result()
 
 
 async def history(lab: Lab) -> list[Row]:
@@ -117,7 +117,7 @@ async def long(lab: Lab) -> list[Row]:
                 spent = time.perf_counter() - started
                 lab.say(f"long: {turn + 1} of {turns} turns, {len(runs)} runs, {spent:.0f} s")
         spent = time.perf_counter() - started
-        head = (await talk.sessions.describe(talk.session_id)).head.position
+        head = (await talk.sessions.session(talk.session_id).describe()).head.position
         held = await _held(settings, talk.session_id)
         histories = [await talk.history(run_id) for run_id in runs]
         lab.say("long: reading the histories")

@@ -57,8 +57,8 @@ class Sessions:
 
     async def end(self, session_id: str) -> None:
         """Close, and wait until it is archived."""
-        await self.client.close(session_id)
-        await self.client.result(session_id)
+        await self.client.session(session_id).close()
+        await self.client.session(session_id).result()
 
 
 class BareSessions:

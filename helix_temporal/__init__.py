@@ -40,9 +40,9 @@ if TYPE_CHECKING:
         ForkFrom,
         SessionInfo,
         SessionInput,
+        SessionOptions,
         SessionResult,
     )
-    from helix_temporal.models.slices import SessionOptions
     from helix_temporal.models.states import SessionProperties, SessionState, SessionStatus
     from helix_temporal.models.streams import StoredChunk
     from helix_temporal.models.waiting import PendingCall, ToolApproval
@@ -121,7 +121,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "SessionHandle": "helix_temporal.client",
     "SessionInfo": "helix_temporal.models.sessions",
     "SessionInput": "helix_temporal.models.sessions",
-    "SessionOptions": "helix_temporal.models.slices",
+    "SessionOptions": "helix_temporal.models.sessions",
     "SessionProperties": "helix_temporal.models.states",
     "SessionResult": "helix_temporal.models.sessions",
     "SessionState": "helix_temporal.models.states",

@@ -37,7 +37,9 @@ def typed_arguments(method: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, 
         try:
             return await method(*args, **kwargs)
         except ValidationError as error:
-            raise InvalidRequestError("; ".join(map(_sentence, error.errors(include_url=False)))) from None
+            raise InvalidRequestError(
+                "; ".join(map(_describe_problem, error.errors(include_url=False)))
+            ) from None
 
     return checked
 
@@ -84,7 +86,7 @@ def _check_argument(name: str, value: object, hint: Any) -> None:
     if any(_is_of(value, kind) for kind in kinds):
         _check_timeout(name, value)
         return
-    wanted = " or ".join(_told(kind) for kind in kinds if kind is not NoneType)
+    wanted = " or ".join(_describe_type(kind) for kind in kinds if kind is not NoneType)
     refusal = InvalidIdError if name.endswith("_id") else InvalidRequestError
     raise refusal(f"{name}: {wanted} expected, got {type(value).__name__}")
 
@@ -110,13 +112,13 @@ def _is_of(value: object, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _told(kind: Any) -> str:
+def _describe_type(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
     kind = get_origin(kind) or kind
     return _WORDS.get(kind) or str(kind.__name__)
 
 
-def _sentence(problem: ErrorDetails) -> str:
+def _describe_problem(problem: ErrorDetails) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     return f"{where}: {problem['msg']}, got {type(problem['input']).__name__}"

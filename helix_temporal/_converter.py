@@ -30,7 +30,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.slices import SessionOptions
+from helix_temporal.models.sessions import SessionOptions
 
 FORM: Final = "helix-form"
 """The metadata field that marks a payload as one of the pack's."""

@@ -41,7 +41,7 @@ from temporalio.worker import (
 from helix_temporal._converter import user_data_converter
 from helix_temporal.activities._runtime import application_error
 from helix_temporal.errors import ForeignDeploymentError
-from helix_temporal.models.deployments import KEY, QUEUE, Deployment, DeploymentCheck, mark
+from helix_temporal.models.deployments import KEY, QUEUE, Deployment, DeploymentCheck, digest_location
 from helix_temporal.settings import Settings
 
 _OURS: Final = "helix."
@@ -70,7 +70,7 @@ def asking_for(settings: Settings, task_queue: str | None) -> Deployment:
     """How a client names its deployment; without stores by its task queue, if that was said."""
     own = settings.deployment
     queue = task_queue or (settings.task_queue if "task_queue" in settings.model_fields_set else None)
-    return own if own.marks or queue is None else Deployment(own.name, ((QUEUE, mark(queue)),))
+    return own if own.marks or queue is None else Deployment(own.name, ((QUEUE, digest_location(queue)),))
 
 
 def speaking_for(client: Client, deployment: Deployment) -> Client:
@@ -93,7 +93,7 @@ def speaking_for(client: Client, deployment: Deployment) -> Client:
 
 class _Speaker(ClientInterceptor):
     def __init__(self, deployment: Deployment) -> None:
-        self._said = {KEY: _payload(str(deployment))}
+        self._said = {KEY: _identity_payload(str(deployment))}
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
         return _Requests(next, self._said)
@@ -189,7 +189,7 @@ class _Activities(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         said = input.headers.get(KEY)
         if said is not None and activity.info().activity_type.startswith(_OURS):
-            identity = _identity(said) or await _encoded_identity(said)
+            identity = _read_identity(said) or await _encoded_identity(said)
             try:
                 if identity is not None:
                     self._check.refuse(identity)
@@ -204,12 +204,12 @@ class _Workflows(WorkflowInboundInterceptor):
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
         # Validators and queries are not replayed, so they may look at the worker that runs them.
-        _refuse(input.headers)
+        _refuse_foreign_request(input.headers)
         super().handle_update_validator(input)
 
     async def handle_query(self, input: HandleQueryInput) -> Any:
         try:
-            _refuse(input.headers)
+            _refuse_foreign_request(input.headers)
         except ForeignDeploymentError as error:
             # A query's failure travels as a text alone.
             raise ForeignDeploymentError(f"{type(error).__name__}: {error}") from None
@@ -224,7 +224,7 @@ class _Calls(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> "workflow.ActivityHandle[Any]":
         if not input.activity.startswith(_OURS):
             return super().start_activity(input)
-        input.headers = {**input.headers, **self._said()}
+        input.headers = {**input.headers, **self._identity_headers()}
         handle = super().start_activity(input)
         if input.activity == _OPEN:
             handle.add_done_callback(self._take_over)
@@ -233,13 +233,13 @@ class _Calls(WorkflowOutboundInterceptor):
     async def start_child_workflow(
         self, input: StartChildWorkflowInput
     ) -> "workflow.ChildWorkflowHandle[Any, Any]":
-        mine = self._mine()
+        mine = self._own_identity()
         if mine and input.workflow.startswith(_OURS):
             input.memo = {**(input.memo or {}), KEY: mine}
         return await super().start_child_workflow(input)
 
     def continue_as_new(self, input: ContinueAsNewInput) -> Any:
-        input.headers = {**input.headers, **self._said()}
+        input.headers = {**input.headers, **self._identity_headers()}
         return super().continue_as_new(input)
 
     def _take_over(self, opened: "workflow.ActivityHandle[Any]") -> None:
@@ -247,21 +247,21 @@ class _Calls(WorkflowOutboundInterceptor):
             policy = getattr(opened.result(), "policy", None)
             self._opened = getattr(policy, "deployment", None) or self._opened
 
-    def _said(self) -> Headers:
-        mine = self._mine()
-        return {KEY: _payload(mine)} if mine else {}
+    def _identity_headers(self) -> Headers:
+        mine = self._own_identity()
+        return {KEY: _identity_payload(mine)} if mine else {}
 
-    def _mine(self) -> str | None:
+    def _own_identity(self) -> str | None:
         if self._opened is None:
             carried = workflow.info().headers.get(KEY)
-            identity = None if carried is None else _identity(carried)
+            identity = None if carried is None else _read_identity(carried)
             self._opened = identity or workflow.memo_value(KEY, "", type_hint=str)
         return self._opened or None
 
 
-def _refuse(headers: Headers) -> None:
+def _refuse_foreign_request(headers: Headers) -> None:
     said = headers.get(KEY)
-    identity = None if said is None else _identity(said)
+    identity = None if said is None else _read_identity(said)
     check = workflow.extern_functions().get(_REFUSE)
     if identity is None or check is None:
         return
@@ -276,12 +276,12 @@ def _add_metadata(headers: Headers) -> None:
         said.metadata["encoding"] = _ENCODING
 
 
-def _payload(text: str) -> Payload:
+def _identity_payload(text: str) -> Payload:
     # Without metadata, which `ReadableHeaders` adds: it is in the history of each activity and update.
     return Payload(data=text.encode())
 
 
-def _identity(said: Payload) -> str | None:
+def _read_identity(said: Payload) -> str | None:
     """What a header says; None where that cannot be read, as where a codec has encoded it."""
     if said.metadata.get("encoding", _ENCODING) != _ENCODING:
         return None
@@ -312,4 +312,4 @@ async def _encoded_identity(said: Payload) -> str | None:
         (found,) = await used.with_context(context).decode([said], [RawValue])
     except Exception:  # noqa: BLE001 (a codec of anybody's, for a header that may be another key's)
         return None
-    return _identity(found.payload) if isinstance(found, RawValue) else None
+    return _read_identity(found.payload) if isinstance(found, RawValue) else None

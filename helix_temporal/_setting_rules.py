@@ -60,10 +60,10 @@ def refuse_unknown(environment: Mapping[str, str], known: Collection[str]) -> No
         and not _SERVICE_PORT.fullmatch(f"{name}={value}")
     )
     if unknown:
-        raise ValueError("; ".join(_nearest(name, known) for name in unknown[:10]))
+        raise ValueError("; ".join(_describe_unknown(name, known) for name in unknown[:10]))
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
+def _describe_unknown(name: str, known: Collection[str]) -> str:
     return not_known(name, known, "docs/settings.md has all; names of your own begin with HELIX_APP_")
 
 
@@ -73,31 +73,33 @@ def not_known(name: str, known: Collection[str], otherwise: str = "docs/settings
     return f"{name} is no setting: {f'{near[0]} is meant' if near else otherwise}"
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value as errors print it: quoted, printable, at most 60 characters."""
     text = ascii(value)
     return text if len(text) <= 60 else f"{text[:56]}…{text[-1]}"
 
 
-def duration(value: object) -> timedelta:
+def parse_duration(value: object) -> timedelta:
     """Seconds as a number, text such as ``"1.5"``, ``"200ms"``, ``"24h"``, or a timedelta; positive."""
     if isinstance(value, timedelta):
         found = value
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value) or abs(value) > MAX_TTL.total_seconds() * 10:
-            raise ValueError(f"a duration of {shown(value)} s; 1 ms to 400 days are possible")
+            raise ValueError(f"a duration of {quote_value(value)} s; 1 ms to 400 days are possible")
         found = timedelta(seconds=value)
     elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())) and len(value) < 20:
         found = timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
     else:
-        raise ValueError(f"{shown(value)} is no duration; write seconds or a unit: 30, 1.5s, 200ms, 24h, 7d")
+        raise ValueError(
+            f"{quote_value(value)} is no duration; write seconds or a unit: 30, 1.5s, 200ms, 24h, 7d"
+        )
     if not timedelta(0) < found <= MAX_TTL:
         raise ValueError(f"a duration of {found.total_seconds()} s; 1 ms to 400 days are possible")
     return found
 
 
-Duration = Annotated[timedelta, BeforeValidator(duration)]
-"""A positive time span of at most 400 days; see `duration` for what is accepted."""
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+"""A positive time span of at most 400 days; see `parse_duration` for what is accepted."""
 
 
 def time_to_live(value: timedelta) -> timedelta:
@@ -115,7 +117,9 @@ def import_paths(value: object) -> object:
     for each in value.split(","):
         name, _, path = (part.strip() for part in each.partition("="))
         if not name or name in found or not _IMPORT_PATH.fullmatch(path):
-            raise ValueError(f"{shown(each)} is not name=package.module:attribute under a name of its own")
+            raise ValueError(
+                f"{quote_value(each)} is not name=package.module:attribute under a name of its own"
+            )
         found[name] = path
     return found
 
@@ -124,17 +128,18 @@ def deployment_name(value: str) -> str:
     """Lower-case letters, digits and dashes, at most 20: it becomes part of keys, tables and workflow ids."""
     if not NAME.fullmatch(value):
         raise ValueError(
-            f"{shown(value)} is no name of a deployment: 1 to 20 of a-z, 0-9, -; a letter first, no - last"
+            f"{quote_value(value)} is no name of a deployment: 1 to 20 of a-z, 0-9, -; "
+            "a letter first, no - last"
         )
     if value.endswith("-maintenance"):
         raise ValueError(
-            f"{shown(value)}: a name that does not end in -maintenance expected, as the task queue of "
+            f"{quote_value(value)}: a name that does not end in -maintenance expected, as the task queue of "
             "another deployment's maintenance workers does"
         )
     return value
 
 
-def identities(value: object) -> object:
+def parse_identities(value: object) -> object:
     """Identities of deployments, separated by commas."""
     texts = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
     if isinstance(texts, list | tuple):
@@ -145,21 +150,23 @@ def identities(value: object) -> object:
 def redis_prefix(value: str) -> str:
     """Letters, digits and ``_ . : -``, at most 64: nothing that means something in a SCAN pattern."""
     if not _REDIS_PREFIX.fullmatch(value):
-        raise ValueError(f"{shown(value)} must match [A-Za-z0-9_.:-]* and have at most 64 characters")
+        raise ValueError(f"{quote_value(value)} must match [A-Za-z0-9_.:-]* and have at most 64 characters")
     return value
 
 
 def table_prefix(value: str) -> str:
     """An SQL name of at most 30 characters, so that no table name reaches 63 bytes and is cut."""
     if not _TABLE_PREFIX.fullmatch(value):
-        raise ValueError(f"{shown(value)} must match [A-Za-z_][A-Za-z0-9_]* and have at most 30 characters")
+        raise ValueError(
+            f"{quote_value(value)} must match [A-Za-z_][A-Za-z0-9_]* and have at most 30 characters"
+        )
     return value
 
 
-def bucket(value: str) -> str:
+def check_bucket_name(value: str) -> str:
     """A bucket name: 3 to 63 letters, digits, dots, dashes."""
     if not _BUCKET.fullmatch(value) or ".." in value:
-        raise ValueError(f"{shown(value)} is no bucket name: 3 to 63 letters, digits, dots and dashes")
+        raise ValueError(f"{quote_value(value)} is no bucket name: 3 to 63 letters, digits, dots and dashes")
     return value
 
 
@@ -167,20 +174,22 @@ def object_prefix(value: str) -> str:
     """Path segments separated by ``/``; none empty, ``.`` or ``..``, so that it cannot climb."""
     segments = value.split("/")
     if any(segment in {"", ".", ".."} for segment in segments):
-        raise ValueError(f"{shown(value)} has an empty, '.' or '..' segment; write it like 'team/agents'")
+        raise ValueError(
+            f"{quote_value(value)} has an empty, '.' or '..' segment; write it like 'team/agents'"
+        )
     if not value.isprintable() or "\\" in value or len(value.encode("utf-8", "replace")) > 256:
-        raise ValueError(f"{shown(value)} must be printable, without '\\', and at most 256 bytes")
+        raise ValueError(f"{quote_value(value)} must be printable, without '\\', and at most 256 bytes")
     return value
 
 
-def url(value: str, schemes: tuple[str, ...]) -> str:
+def check_url(value: str, schemes: tuple[str, ...]) -> str:
     """An address with one of the schemes and a host (or, for a socket, a path)."""
-    parts = _split(value)
+    parts = _split_url(value)
     if parts.scheme not in schemes:
-        raise ValueError(f"{redacted(value)!r} must begin with {' or '.join(f'{s}://' for s in schemes)}")
+        raise ValueError(f"{redact_url(value)!r} must begin with {' or '.join(f'{s}://' for s in schemes)}")
     socket = parts.scheme == "unix" or "host=/" in parts.query
     if not parts.hostname and not (socket and (parts.path or parts.query)):
-        raise ValueError(f"{redacted(value)!r} names no host")
+        raise ValueError(f"{redact_url(value)!r} names no host")
     return value
 
 
@@ -237,24 +246,24 @@ def redis_url(value: str) -> str:
     if is_sentinel(value):
         sentinel_address(value)
         return value
-    return url(value, ("redis", "rediss", "unix", "redis+sentinel"))
+    return check_url(value, ("redis", "rediss", "unix", "redis+sentinel"))
 
 
-def endpoint(value: str) -> str:
+def check_s3_endpoint(value: str) -> str:
     """An http(s) address without credentials in it."""
-    parts = _split(url(value, ("http", "https")))
+    parts = _split_url(check_url(value, ("http", "https")))
     if parts.username or parts.password:
         raise ValueError(
-            f"{redacted(value)!r} carries credentials; give them as s3_access_key and s3_secret_key"
+            f"{redact_url(value)!r} carries credentials; give them as s3_access_key and s3_secret_key"
         )
     return value.rstrip("/")
 
 
-def address(value: str) -> str:
+def check_host_port(value: str) -> str:
     """``host:port``."""
     host, _, port = value.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
-        raise ValueError(f"{shown(value)} must be host:port, for example localhost:7233")
+        raise ValueError(f"{quote_value(value)} must be host:port, for example localhost:7233")
     return value
 
 
@@ -267,16 +276,16 @@ def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None)
         if address.tls or all(_is_loopback(host) for host, _ in address.hosts):
             return
     else:
-        parts = _split(value)
+        parts = _split_url(value)
         if parts.scheme in {encrypted_scheme, "unix"} or _is_loopback(parts.hostname):
             return
     raise ValueError(
-        f"{field}: {redacted(value)!r} is another host without TLS; use an encrypted address, or set"
+        f"{field}: {redact_url(value)!r} is another host without TLS; use an encrypted address, or set"
         " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is yours alone"
     )
 
 
-def redacted(value: str) -> str:
+def redact_url(value: str) -> str:
     """A URL without the user and password in it, and without its query if that may hold one."""
     try:
         parts = urlsplit(value)
@@ -292,7 +301,7 @@ def redacted(value: str) -> str:
     return urlunsplit((parts.scheme, hidden, parts.path, query, ""))
 
 
-def _split(value: str) -> SplitResult:
+def _split_url(value: str) -> SplitResult:
     try:
         parts = urlsplit(value)
         _ = parts.port

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from helix_temporal.models.deployments import mark
+from helix_temporal.models.deployments import digest_location
 
 _HERE: Final = "localhost"
 
@@ -21,14 +21,14 @@ def redis_mark(url: str, prefix: str, *, cluster: bool) -> str:
     parts = urlsplit(url)
     asked = parse_qs(parts.query)
     if parts.scheme == "unix":
-        return mark("redis", parts.path, asked.get("db", ["0"])[0], prefix)
+        return digest_location("redis", parts.path, asked.get("db", ["0"])[0], prefix)
     database = asked.get("db", [parts.path.strip("/") or "0"])[0]
     if cluster:
-        return mark("redis", "cluster", prefix)
+        return digest_location("redis", "cluster", prefix)
     if "sentinel" in parts.scheme:
         service, _, database = parts.path.strip("/").partition("/")
-        return mark("redis", "sentinel", service, database or "0", prefix)
-    return mark("redis", _host(parts, 6379), database, prefix)
+        return digest_location("redis", "sentinel", service, database or "0", prefix)
+    return digest_location("redis", _host_and_port(parts, 6379), database, prefix)
 
 
 def postgres_mark(dsn: str, table_prefix: str) -> str:
@@ -37,23 +37,23 @@ def postgres_mark(dsn: str, table_prefix: str) -> str:
     asked = parse_qs(parts.query)
     database = asked.get("dbname", asked.get("database", [parts.path.strip("/")]))[0]
     named = asked.get("host", [""])[0]
-    host = f"{named}:{asked.get('port', ['5432'])[0]}" if named else _host(parts, 5432)
-    return mark("postgres", "" if "," in host else host, database, table_prefix)
+    host = f"{named}:{asked.get('port', ['5432'])[0]}" if named else _host_and_port(parts, 5432)
+    return digest_location("postgres", "" if "," in host else host, database, table_prefix)
 
 
 def bucket_mark(endpoint: str | None, bucket: str, prefix: str) -> str:
     """Of a bucket and the objects below a prefix."""
     parts = None if endpoint is None else urlsplit(endpoint)
-    where = "aws" if parts is None else _host(parts, 443 if parts.scheme == "https" else 80)
-    return mark("s3", where, bucket, prefix)
+    where = "aws" if parts is None else _host_and_port(parts, 443 if parts.scheme == "https" else 80)
+    return digest_location("s3", where, bucket, prefix)
 
 
 def directory_mark(directory: Path, prefix: str = "") -> str:
-    """Of a directory of this machine."""
-    return mark("files", directory.absolute(), prefix)
+    """Of a directory or a file of this machine."""
+    return digest_location("files", directory.absolute(), prefix)
 
 
-def _host(parts: SplitResult, port: int) -> str:
+def _host_and_port(parts: SplitResult, port: int) -> str:
     """Host and port; nothing where there are several."""
     place = parts.netloc.rpartition("@")[2]
     if "," in place:

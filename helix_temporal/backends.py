@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from helix_temporal._policies import call_policy
@@ -47,11 +46,16 @@ _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or adapter is given; nothing connects to it."""
 
 
-_WHERE: Final = {"redis": "redis_url", "postgres": "postgres_dsn", "s3": "s3_endpoint"}
+_WHERE: Final = {
+    "redis": "redis_url",
+    "postgres": "postgres_dsn",
+    "sqlite": "data_directory",
+    "s3": "s3_endpoint",
+}
 
 
 @contextmanager
-def _named(kind: str) -> Iterator[None]:
+def _name_setting_in_errors(kind: str) -> Iterator[None]:
     """Say in errors of a server that does not answer which setting says where it is."""
     try:
         yield
@@ -109,8 +113,8 @@ class Backends:
             streams = self._places[chosen.streams_in].streams
         self.streams = streams
         self._streaming = Streaming(streams)
-        self.blobs = blobs or _blobs(settings)
-        self._proved = None if blobs else _place(settings)
+        self.blobs = blobs or _make_blob_store(settings)
+        self._proved = None if blobs else _bucket_of_settings(settings)
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
         self.threads: ThreadStore = HotThreads(
@@ -122,7 +126,7 @@ class Backends:
                 "archive is 'required', and there is no cold tier: set s3_bucket or cold_directory"
             )
         if self.blobs is not None:
-            self.threads = self.tiered = _tiered(settings, self.hot, self.blobs)
+            self.threads = self.tiered = _make_tiered_threads(settings, self.hot, self.blobs)
             payloads = self.tiered.payloads
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
@@ -151,13 +155,13 @@ class Backends:
             SchemaVersionError: See there.
             StoreUnavailableError: A server does not answer; names the setting that says where it is.
         """
-        with _named(self._places.chosen.threads_in):
+        with _name_setting_in_errors(self._places.chosen.threads_in):
             await self.hot.check()
         for kind, place in self._places.items():
-            with _named(kind):
+            with _name_setting_in_errors(kind):
                 await place.check()
         if self.blobs is not None:
-            with _named("s3"):
+            with _name_setting_in_errors("s3"):
                 await prove_once(self.blobs, self._proved)
 
     async def close(self) -> None:
@@ -200,10 +204,10 @@ class Backends:
             DeletionActivities(
                 self.threads, self.payloads, self.usage, self.streams, self.sessions, beat_every=every
             ),
-            *self._readers(registry),
+            *self._further_session_activities(registry),
             *self._store_activities(),
         )
-        found = [method for holder in holders for method in _methods(holder)]
+        found = [method for holder in holders for method in _activity_methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
 
     def _thread_activities(self, transforms: Mapping[str, Transform] | None) -> ThreadActivities:
@@ -219,7 +223,7 @@ class Backends:
             roll_out=timeouts.roll_out.total_seconds(),
         )
 
-    def _readers(self, registry: AgentRegistry) -> tuple[object, ...]:
+    def _further_session_activities(self, registry: AgentRegistry) -> tuple[object, ...]:
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
@@ -236,7 +240,9 @@ class Backends:
         return (
             SessionStoreActivities(self.sessions, max_payload=limit),
             CheckpointActivities(self.sessions, max_payload=limit),
-            CleanupActivities(Cleanup(self.sessions, self.workspaces, self._executions()), beat_every=every),
+            CleanupActivities(
+                Cleanup(self.sessions, self.workspaces, self._temporal_executions()), beat_every=every
+            ),
         )
 
     def session_activities(self, registry: AgentRegistry) -> SessionActivities:
@@ -250,7 +256,7 @@ class Backends:
                 update={
                     "keeps_state": self.sessions is not None,
                     "archives": self.tiered is not None,
-                    **self._whose(),
+                    **self._deployment_fields(),
                 }
             ),
             self.payloads,
@@ -261,11 +267,11 @@ class Backends:
             streams=self._streaming,
         )
 
-    def _executions(self) -> TemporalExecutions:
+    def _temporal_executions(self) -> TemporalExecutions:
         settings = self.settings
         return TemporalExecutions(deployment=settings.deployment, also_known_as=settings.also_known_as)
 
-    def _whose(self) -> dict[str, str]:
+    def _deployment_fields(self) -> dict[str, str]:
         own = self.settings.deployment
         return {} if own.is_plain else {"deployment": str(own)}
 
@@ -290,7 +296,7 @@ class Backends:
         )
 
 
-def _methods(holder: object) -> list[Any]:
+def _activity_methods(holder: object) -> list[Any]:
     """The activities of an instance: its methods that are defined as such."""
     methods = (getattr(holder, name) for name in dir(type(holder)) if not name.startswith("_"))
     return [method for method in methods if hasattr(method, "__temporal_activity_definition")]
@@ -320,11 +326,16 @@ class _Places(dict[str, Any]):
         self.chosen = settings.model_copy(update=placed)
 
     def __missing__(self, name: str) -> Any:
-        made = {"redis": self._redis, "postgres": self._postgres, "file": self._file, "memory": self._memory}
+        made = {
+            "redis": self._make_redis_backend,
+            "postgres": self._make_postgres_backend,
+            "sqlite": self._sqlite,
+            "memory": self._make_memory_backend,
+        }
         self[name] = made[name]()
         return self[name]
 
-    def _redis(self) -> Any:
+    def _make_redis_backend(self) -> Any:
         from helix_temporal.stores.redis import RedisBackend  # noqa: PLC0415
 
         settings = self._settings
@@ -336,7 +347,7 @@ class _Places(dict[str, Any]):
             stream_limits=settings.stream_limits,
         )
 
-    def _postgres(self) -> Any:
+    def _make_postgres_backend(self) -> Any:
         from helix_temporal.stores.postgres import PostgresBackend  # noqa: PLC0415
 
         settings = self._settings
@@ -347,19 +358,20 @@ class _Places(dict[str, Any]):
             stream_limits=settings.stream_limits,
         )
 
-    def _file(self) -> Any:
-        from helix_temporal.stores.file import FileBackend  # noqa: PLC0415
+    def _sqlite(self) -> Any:
+        from helix_temporal.stores.sqlite import SqliteBackend  # noqa: PLC0415
 
         settings = self._settings
-        return FileBackend(settings.files or Path(), stream_limits=settings.stream_limits)
+        assert settings.sqlite_file is not None  # settings without it are refused
+        return SqliteBackend(settings.sqlite_file, stream_limits=settings.stream_limits)
 
-    def _memory(self) -> Any:
+    def _make_memory_backend(self) -> Any:
         from helix_temporal.stores.memory.backend import MemoryBackend  # noqa: PLC0415
 
         return MemoryBackend(stream_limits=self._settings.stream_limits)
 
 
-def _blobs(settings: Settings) -> BlobStore | None:
+def _make_blob_store(settings: Settings) -> BlobStore | None:
     if settings.s3_bucket is not None:
         from helix_temporal.blobs.s3 import S3Blobs  # noqa: PLC0415
 
@@ -382,7 +394,7 @@ def _blobs(settings: Settings) -> BlobStore | None:
     return None
 
 
-def _place(settings: Settings) -> ProvedPlace | None:
+def _bucket_of_settings(settings: Settings) -> ProvedPlace | None:
     """Which bucket settings name."""
     if settings.s3_bucket is None:
         return None
@@ -391,7 +403,7 @@ def _place(settings: Settings) -> ProvedPlace | None:
     return ProvedPlace(settings.s3_endpoint, settings.s3_region, settings.s3_bucket, key)
 
 
-def _tiered(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads:
+def _make_tiered_threads(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads:
     key = settings.archive_hmac_key
     limits = settings.limits
     return TieredThreads(
@@ -403,11 +415,11 @@ def _tiered(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads
         backlog=Backlog(limits.unarchived_bytes, limits.unarchived_for.total_seconds()),
         held=Held(limits.hot_archived_bytes),
         step_seconds=settings.timeouts.flush_attempt.total_seconds(),
-        legacy=_legacy(settings, blobs),
+        legacy=_make_v1_snapshots(settings, blobs),
     )
 
 
-def _legacy(settings: Settings, blobs: BlobStore) -> V1Snapshots | None:
+def _make_v1_snapshots(settings: Settings, blobs: BlobStore) -> V1Snapshots | None:
     if not settings.read_v1:
         return None
     return V1Snapshots(

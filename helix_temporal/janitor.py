@@ -105,19 +105,19 @@ async def ensure_schedules(
         task_queue: That of the session workers; the janitor works on `maintenance_queue` of it.
         plan: How often what is done; None for the defaults.
     """
-    schedules = _schedules(client, task_queue, plan or JanitorPlan())
+    schedules = _build_schedules(client, task_queue, plan or JanitorPlan())
     for name, schedule in schedules.items():
-        await _ensure(client, name, schedule)
+        await _ensure_schedule(client, name, schedule)
     return tuple(schedules)
 
 
 async def remove_schedules(client: Client, task_queue: str) -> None:
     """Remove them; what is running ends by itself."""
-    for name in _schedules(client, task_queue, JanitorPlan()):
+    for name in _build_schedules(client, task_queue, JanitorPlan()):
         await client.get_schedule_handle(name).delete()
 
 
-def _schedules(client: Client, task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
+def _build_schedules(client: Client, task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
     deployment = (settings_of(client) or Settings()).deployment
     start = f"{deployment.name}-janitor/{task_queue}"
     runs: dict[str, tuple[Any, Any, timedelta]] = {
@@ -153,7 +153,7 @@ def _cleanup_input(plan: JanitorPlan) -> CleanupInput:
     return CleanupInput(old=CleanUpOldInput(max_age_ms=int(plan.delete_after.total_seconds() * 1000)))
 
 
-async def _ensure(client: Client, name: str, schedule: Schedule) -> None:
+async def _ensure_schedule(client: Client, name: str, schedule: Schedule) -> None:
     try:
         await client.create_schedule(name, schedule)
     except ScheduleAlreadyRunningError:

@@ -82,8 +82,8 @@ class HelixPlugin(SimplePlugin):
             "helix.HelixPlugin",
             data_converter=user_data_converter,
             workflows=WORKFLOWS,
-            workflow_runner=self._runner,
-            activities=self._activities,
+            workflow_runner=self._add_passthrough,
+            activities=self._add_activities,
             workflow_failure_exception_types=[HelixError],
         )
 
@@ -141,20 +141,20 @@ class HelixPlugin(SimplePlugin):
         _yield_at_exit()
         return await super().connect_service_client(config, next)
 
-    def _activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
+    def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
         mine = self.backends.activities(self._agents, self._transforms)
-        if not _names(mine).isdisjoint(_names(present or ())):
+        if not _activity_names(mine).isdisjoint(_activity_names(present or ())):
             raise InvalidConfigError(f"the worker has the activities of HelixPlugin already; {_ONE}")
         return [*(present or []), *mine]
 
-    def _runner(self, runner: WorkflowRunner | None) -> WorkflowRunner:
+    def _add_passthrough(self, runner: WorkflowRunner | None) -> WorkflowRunner:
         if not isinstance(runner, SandboxedWorkflowRunner):
             return runner or SandboxedWorkflowRunner()
         restrictions = runner.restrictions.with_passthrough_modules(*self._passthrough)
         return dataclasses.replace(runner, restrictions=restrictions)
 
 
-def _names(activities: Sequence[Callable[..., Any]]) -> set[str]:
+def _activity_names(activities: Sequence[Callable[..., Any]]) -> set[str]:
     """Under which the activities are called; a dynamic one has none."""
     found = (_Definition.from_callable(each) for each in activities)
     return {each.name for each in found if each is not None and each.name is not None}

@@ -28,7 +28,7 @@ from helix_temporal import _store_marks as marks
 from helix_temporal._setting_rules import Duration
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.deployments import DEFAULT_NAME, Deployment
-from helix_temporal.models.slices import ArchiveMode
+from helix_temporal.models.sessions import ArchiveMode
 from helix_temporal.models.streams import StreamLimits
 
 _KIB: Final = 1024
@@ -45,10 +45,10 @@ class _Group(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidConfigError("; ".join(_sentences(error, type(self).model_fields))) from None
+            raise InvalidConfigError("; ".join(_describe_problems(error, type(self).model_fields))) from None
 
 
-def _sentences(error: ValidationError, known: Collection[str]) -> Iterable[str]:
+def _describe_problems(error: ValidationError, known: Collection[str]) -> Iterable[str]:
     for problem in error.errors(include_url=False, include_input=False):
         if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
             yield rules.not_known(str(problem["loc"][0]), known)
@@ -159,8 +159,8 @@ class Settings(_Group):
             other addresses, or where they were before they were moved.
         redis_cluster: The address is one node of a Redis Cluster.
         postgres_statement_cache_size: By default 256, and 0 where PgBouncer or the like stands between.
-        data_directory: Threads on this machine's disk, where there is neither Redis nor PostgreSQL; made
-            by the first write.
+        data_directory: Everything in one SQLite database, ``helix.db`` in this directory of a local disk,
+            where there is neither Redis nor PostgreSQL; made by the first use.
         thread_store: Where hot threads are; by default the first of Redis, PostgreSQL and the data
             directory that is given, else this process's memory.
         session_store: Where state, runs and checkpoints are, and locks and usage with them; by default
@@ -198,9 +198,9 @@ class Settings(_Group):
     """
 
     name: Annotated[str, AfterValidator(rules.deployment_name)] = DEFAULT_NAME
-    also_known_as: Annotated[tuple[str, ...], BeforeValidator(rules.identities)] = ()
+    also_known_as: Annotated[tuple[str, ...], BeforeValidator(rules.parse_identities)] = ()
 
-    temporal_address: Annotated[str, AfterValidator(rules.address)] = "localhost:7233"
+    temporal_address: Annotated[str, AfterValidator(rules.check_host_port)] = "localhost:7233"
     temporal_namespace: str = Field(default="default", min_length=1, max_length=255)
     temporal_tls: bool = False
     temporal_api_key: SecretStr | None = None
@@ -211,7 +211,7 @@ class Settings(_Group):
     redis_prefix: Annotated[str, AfterValidator(rules.redis_prefix)] = "helix:"
 
     postgres_dsn: (
-        Annotated[str, AfterValidator(partial(rules.url, schemes=("postgresql", "postgres")))] | None
+        Annotated[str, AfterValidator(partial(rules.check_url, schemes=("postgresql", "postgres")))] | None
     ) = None
     table_prefix: Annotated[str, AfterValidator(rules.table_prefix)] = "__agents_"
 
@@ -219,20 +219,20 @@ class Settings(_Group):
 
     data_directory: Path | None = None
 
-    thread_store: Literal["redis", "postgres", "file", "memory"] | None = None
-    session_store: Literal["postgres", "redis", "file", "memory", "none"] | None = None
+    thread_store: Literal["redis", "postgres", "sqlite", "memory"] | None = None
+    session_store: Literal["postgres", "redis", "sqlite", "memory", "none"] | None = None
     session_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] | None = None
 
     workspaces: Annotated[Mapping[str, str], BeforeValidator(rules.import_paths)] = {}
 
-    stream_store: Literal["redis", "postgres", "file", "memory", "none"] | None = None
+    stream_store: Literal["redis", "postgres", "sqlite", "memory", "none"] | None = None
     stream_ttl: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(hours=24)
     stream_max_chunks: int = Field(default=10_000, ge=0, le=10_000_000)
     stream_max_chunk_bytes: int = Field(default=_MIB, ge=_KIB, le=64 * _MIB)
     stream_abandoned_after: Duration = timedelta(minutes=10)
 
-    s3_endpoint: Annotated[str, AfterValidator(rules.endpoint)] | None = None
-    s3_bucket: Annotated[str, AfterValidator(rules.bucket)] | None = None
+    s3_endpoint: Annotated[str, AfterValidator(rules.check_s3_endpoint)] | None = None
+    s3_bucket: Annotated[str, AfterValidator(rules.check_bucket_name)] | None = None
     s3_prefix: Annotated[str, AfterValidator(rules.object_prefix)] = "helix"
     s3_region: str = Field(default="us-east-1", min_length=1, max_length=64)
     s3_access_key: SecretStr | None = None
@@ -264,12 +264,12 @@ class Settings(_Group):
                 Also for a variable that begins with ``HELIX_`` and is none of them.
         """
         try:
-            rules.refuse_unknown(environment, _variables(cls))
+            rules.refuse_unknown(environment, _variable_names(cls))
         except ValueError as error:
             raise InvalidConfigError(str(error)) from None
-        found = _present(cls, "HELIX_", environment)
-        found["timeouts"] = Timeouts(**_present(Timeouts, "HELIX_TIMEOUT_", environment))
-        found["limits"] = Limits(**_present(Limits, "HELIX_LIMIT_", environment))
+        found = _values_from_environment(cls, "HELIX_", environment)
+        found["timeouts"] = Timeouts(**_values_from_environment(Timeouts, "HELIX_TIMEOUT_", environment))
+        found["limits"] = Limits(**_values_from_environment(Limits, "HELIX_LIMIT_", environment))
         return cls(**found)
 
     @property
@@ -280,8 +280,8 @@ class Settings(_Group):
             found["redis"] = marks.redis_mark(self.redis_url, self.redis_prefix, cluster=self.redis_cluster)
         if self.postgres_dsn is not None:
             found["postgres"] = marks.postgres_mark(self.postgres_dsn, self.table_prefix)
-        if self.files is not None:
-            found["files"] = marks.directory_mark(self.files)
+        if self.sqlite_file is not None:
+            found["sqlite"] = marks.directory_mark(self.sqlite_file)
         if self.s3_bucket is not None:
             found["archive"] = marks.bucket_mark(self.s3_endpoint, self.s3_bucket, self.s3_prefix)
         elif self.cold_directory is not None:
@@ -289,11 +289,12 @@ class Settings(_Group):
         return Deployment(self.name, tuple(found.items()))
 
     @property
-    def files(self) -> Path | None:
-        """The deployment's own part of the data directory."""
-        if self.data_directory is None or self.name == DEFAULT_NAME:
-            return self.data_directory
-        return self.data_directory / "deployments" / self.name
+    def sqlite_file(self) -> Path | None:
+        """The deployment's own database in the data directory."""
+        if self.data_directory is None:
+            return None
+        own = () if self.name == DEFAULT_NAME else ("deployments", self.name)
+        return self.data_directory.joinpath(*own, "helix.db")
 
     @property
     def has_cold_tier(self) -> bool:
@@ -301,7 +302,7 @@ class Settings(_Group):
         return self.s3_bucket is not None or self.cold_directory is not None
 
     @property
-    def threads_in(self) -> Literal["redis", "postgres", "file", "memory"]:
+    def threads_in(self) -> Literal["redis", "postgres", "sqlite", "memory"]:
         """The store that hot threads are in."""
         if self.thread_store is not None:
             return self.thread_store
@@ -309,10 +310,10 @@ class Settings(_Group):
             return "redis"
         if self.postgres_dsn is not None:
             return "postgres"
-        return "memory" if self.data_directory is None else "file"
+        return "memory" if self.data_directory is None else "sqlite"
 
     @property
-    def state_in(self) -> Literal["postgres", "redis", "file", "memory"]:
+    def state_in(self) -> Literal["postgres", "redis", "sqlite", "memory"]:
         """The store that state, locks and usage are in."""
         if self.session_store is not None and self.session_store != "none":
             return self.session_store
@@ -320,10 +321,10 @@ class Settings(_Group):
             return "postgres"
         if self.redis_url is not None:
             return "redis"
-        return "memory" if self.data_directory is None else "file"
+        return "memory" if self.data_directory is None else "sqlite"
 
     @property
-    def streams_in(self) -> Literal["redis", "postgres", "file", "memory", "none"]:
+    def streams_in(self) -> Literal["redis", "postgres", "sqlite", "memory", "none"]:
         """The store that streams are in."""
         if self.stream_store is not None:
             return self.stream_store
@@ -331,7 +332,7 @@ class Settings(_Group):
             return "redis"
         if self.postgres_dsn is not None:
             return "postgres"
-        return "memory" if self.data_directory is None else "file"
+        return "memory" if self.data_directory is None else "sqlite"
 
     @property
     def stream_limits(self) -> StreamLimits:
@@ -359,8 +360,8 @@ class Settings(_Group):
         return following | given
 
     @model_validator(mode="after")
-    def _agree(self) -> Self:
-        needed = {"redis": "redis_url", "postgres": "postgres_dsn", "file": "data_directory"}
+    def _check_combinations(self) -> Self:
+        needed = {"redis": "redis_url", "postgres": "postgres_dsn", "sqlite": "data_directory"}
         places = {
             "thread_store": self.threads_in,
             "session_store": self.state_in,
@@ -404,17 +405,17 @@ class Settings(_Group):
     @field_serializer("redis_url", "postgres_dsn")
     def _hide_credentials(self, value: str | None) -> str | None:
         """A dump is for logs and pages: settings that are made of it would lack the passwords."""
-        return None if value is None else rules.redacted(value)
+        return None if value is None else rules.redact_url(value)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Shows addresses without the credentials in them."""
         for name, value in super().__repr_args__():
-            yield name, rules.redacted(value) if name in {"redis_url", "postgres_dsn"} and value else value
+            yield name, rules.redact_url(value) if name in {"redis_url", "postgres_dsn"} and value else value
 
     __str__ = BaseModel.__repr__
 
 
-def _variables(settings: type[Settings]) -> set[str]:
+def _variable_names(settings: type[Settings]) -> set[str]:
     groups: dict[str, type[BaseModel]] = {
         "HELIX_": settings,
         "HELIX_TIMEOUT_": Timeouts,
@@ -424,7 +425,9 @@ def _variables(settings: type[Settings]) -> set[str]:
     return names - {"HELIX_TIMEOUTS", "HELIX_LIMITS"}
 
 
-def _present(group: type[_Group], start: str, environment: Mapping[str, str]) -> dict[str, Any]:
+def _values_from_environment(
+    group: type[_Group], start: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
     names = (name for name in group.model_fields if name not in {"timeouts", "limits"})
     values = {name: environment.get(f"{start}{name.upper()}") for name in names}
     return {name: value for name, value in values.items() if value}

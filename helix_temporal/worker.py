@@ -13,7 +13,7 @@ from typing import Any, Final
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from helix_temporal._setting_rules import redacted
+from helix_temporal._setting_rules import redact_url
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._diagnosis import look_up_namespace
@@ -148,7 +148,7 @@ class _HealthFile:
             InvalidConfigError: It cannot be written.
         """
         if self._path is not None:
-            _touch(self._path)
+            _touch_file(self._path)
             self._touching = asyncio.create_task(self._touch_always(self._path))
 
     async def stop(self) -> None:
@@ -162,12 +162,12 @@ class _HealthFile:
         while True:
             await asyncio.sleep(_HEALTH_SECONDS)
             try:
-                _touch(path)
+                _touch_file(path)
             except InvalidConfigError as error:
                 _logger.warning("%s", error)
 
 
-def _touch(path: Path) -> None:
+def _touch_file(path: Path) -> None:
     try:
         path.touch()
     except OSError as error:
@@ -189,35 +189,36 @@ def startup_line(settings: Settings, *, given: bool = False) -> str:
         return f"{who}; stores: those that the program gave"
     places = {
         "threads": settings.threads_in,
-        "archive": _archive(settings),
+        "archive": _describe_archive(settings),
         "state": "with the thread" if settings.session_store == "none" else settings.state_in,
         "streams": settings.streams_in,
         "locks and usage": settings.state_in,
     }
-    kept = "; ".join(f"{what}: {_place(settings, where)}" for what, where in places.items())
-    return f"{who}; {kept}{_lost(settings, [what for what, where in places.items() if where == 'memory'])}"
+    kept = "; ".join(f"{what}: {_describe_store(settings, where)}" for what, where in places.items())
+    in_memory = [what for what, where in places.items() if where == "memory"]
+    return f"{who}; {kept}{_describe_loss(settings, in_memory)}"
 
 
-def _lost(settings: Settings, in_memory: list[str]) -> str:
+def _describe_loss(settings: Settings, in_memory: list[str]) -> str:
     if settings.threads_in == "memory" and not settings.has_cold_tier:
         return ". Served from memory: EVERYTHING GOES WITH THIS PROCESS"
     return f". In memory, gone with this process: {', '.join(in_memory)}" if in_memory else ""
 
 
-def _archive(settings: Settings) -> str:
+def _describe_archive(settings: Settings) -> str:
     if settings.s3_bucket is not None:
         return f"s3://{settings.s3_bucket}/{settings.s3_prefix}"
     directory = settings.cold_directory
     return "nothing" if directory is None else str(directory / settings.s3_prefix)
 
 
-def _place(settings: Settings, where: str) -> str:
+def _describe_store(settings: Settings, where: str) -> str:
     """A store as it is told: with its address, without credentials."""
     if where == "redis":
-        return f"{redacted(settings.redis_url or '')} (keys {settings.redis_prefix}*)"
+        return f"{redact_url(settings.redis_url or '')} (keys {settings.redis_prefix}*)"
     if where == "postgres":
-        return f"{redacted(settings.postgres_dsn or '')} (tables {settings.table_prefix}*)"
-    return str(settings.files) if where == "file" else where
+        return f"{redact_url(settings.postgres_dsn or '')} (tables {settings.table_prefix}*)"
+    return str(settings.sqlite_file) if where == "sqlite" else where
 
 
 async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> None:

@@ -23,6 +23,5 @@ def under(connected: RedisBackend, prefix: str) -> RedisBackend:
     """A backend over the client of another one, which closes it."""
     shared = connected._connection
     backend = RedisBackend(shared._url, prefix=prefix, cluster=shared.cluster, timeout=TIMEOUT)
-    own = backend._connection
-    own._client, own._lane = shared._client, shared._lane
+    backend._connection._client = shared._client
     return backend

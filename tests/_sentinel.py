@@ -11,7 +11,7 @@ from helix_temporal.devstack import servers as ready
 from helix_temporal.devstack.processes import Program
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.devstack.servers import LocalServer, ServerPlace, open_place
-from helix_temporal.devstack.valkey import SOURCE, start
+from helix_temporal.devstack.valkey import SOURCE, start_local_server
 
 SERVICE = "helix"
 _SENTINELS = 3
@@ -85,9 +85,9 @@ def watched() -> Iterator[Watched]:
         ServerMissingError: There is no program for it.
     """
     with open_place(None, None) as place:
-        primary = start(place, name="primary", arguments=_AT_ONCE)
+        primary = start_local_server(place, name="primary", arguments=_AT_ONCE)
         follows = ("--replicaof", f"127.0.0.1 {primary.port}", *_AT_ONCE)
-        replica = start(place, name="replica", arguments=follows)
+        replica = start_local_server(place, name="replica", arguments=follows)
         ports = [_start_sentinel(place, number, primary.port) for number in range(_SENTINELS)]
         found = Watched([primary, replica], ports)
         _wait_until_all_know(found)
@@ -106,7 +106,7 @@ def _start_sentinel(place: ServerPlace, number: int, primary: int) -> int:
     program = Program(
         name=name,
         argv=[
-            str(programs.find(SOURCE, place.environment)),
+            str(programs.find_program(SOURCE, place.environment)),
             str(settings),
             "--sentinel",
             *("--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory)),

@@ -6,13 +6,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 from tests import _postgres
 
 CONNECTIONS = 4
@@ -45,10 +45,13 @@ def memory_place(*, together: bool = True) -> PlaceOpener:
 
 
 @asynccontextmanager
-async def file_place(directory: Path) -> AsyncIterator[Place]:
-    """A directory as it is."""
-    backend = FileBackend(directory)
-    yield Place(backend.sessions, backend.threads)
+async def sqlite_place(file: Path) -> AsyncIterator[Place]:
+    """A database file as it is."""
+    backend = SqliteBackend(file, timeout=60)
+    try:
+        yield Place(backend.sessions, backend.threads)
+    finally:
+        await backend.close()
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from helix_temporal.devstack import S3Endpoint, Valkey, start_valkey
@@ -19,6 +20,10 @@ from tests import _services, _waiting
 
 # Without this a failing contract prints a bare AssertionError.
 pytest.register_assert_rewrite("helix_temporal.testing.contracts")
+
+# No test asserts a wall-clock time: a busy machine is not a defect.
+hypothesis.settings.register_profile("helix", deadline=None)
+hypothesis.settings.load_profile("helix")
 
 _BROKER = pytest.StashKey[_services.Broker]()
 

@@ -23,10 +23,11 @@ async def main() -> None:
         client, plugin = await connect(Settings.from_env(os.environ), [agent])
         await stack.enter_async_context(HelixWorker(client, plugin))
         sessions = SessionClient(client, task_queue=plugin.settings.task_queue)
+        session = sessions.session("own-model", agent="rhymer")
         for text in ("I like mountains.", "And the sea."):
-            answer = await sessions.ask("own-model", text, agent="rhymer")
+            answer = await session.ask(text)
             print(f"you:   {text}\nmodel: {answer.text or answer.error or answer.status}")
-        await sessions.close("own-model")
+        await session.close()
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ from helix_temporal import (
     start_stack,
     workflow_id,
 )
-from helix_temporal.agents import RecordedConversation, read_conversation
 from helix_temporal.blobs import BlobInfo
 from helix_temporal.devstack import DevStackError, Stack
+from helix_temporal.testing.recorded import RecordedConversation, read_conversation
 from helix_temporal.testing.tables import own_tables
 
 CONVERSATION = Path(__file__).resolve().with_name("conversation.json")
@@ -126,8 +126,9 @@ class Demo:
 
     async def close(self, session_id: str) -> None:
         """End the session; says what its clean-up did."""
-        await self.sessions.close(session_id)
-        result = await self.sessions.result(session_id)
+        session = self.sessions.session(session_id)
+        await session.close()
+        result = await session.result()
         receipts = ", ".join(f"{each.name}: {each.detail or 'done'}" for each in result.receipts)
         say(f"    session {session_id} ended: {result.exit_reason} ({receipts})")
         self.checks.equal("every clean-up step succeeded", all(each.ok for each in result.receipts), True)
@@ -180,7 +181,7 @@ class Demo:
 
     async def compare(self) -> list[Message]:
         """The thread as anybody reads it, against the recording."""
-        found = await self.sessions.messages(SESSION)
+        found = await self.sessions.session(SESSION).messages()
         losses, duplicates, in_order = differences(self.conversation, found)
         self.checks.equal("messages", len(found), len(self.conversation.expected()), "as recorded")
         self.checks.equal("losses", losses, 0)
@@ -192,7 +193,7 @@ class Demo:
         """The thread comes back from S3 for another turn."""
         answer = await self._ask(SESSION, "Do you still remember all this?")
         say(f"    {_text(answer)}")
-        now = await self.sessions.messages(SESSION)
+        now = await self.sessions.session(SESSION).messages()
         self.checks.equal("messages", len(now), len(found) + 2)
         self.checks.equal("what was there is unchanged", now[: len(found)] == list(found), True)
         await self.close(SESSION)
@@ -201,13 +202,13 @@ class Demo:
         """A copy of the first half goes its own way."""
         half = max(len(self.conversation.turns) // 2, 1)
         at = sum(each.messages for each in self.figures[:half])
-        before = await self.sessions.messages(SESSION)
-        await self.sessions.fork(SESSION, FORK, at=at)
+        before = await self.sessions.session(SESSION).messages()
+        await self.sessions.session(SESSION).fork(FORK, at=at)
         await self._ask(FORK, "And what if not?")
-        copy = await self.sessions.messages(FORK)
+        copy = await self.sessions.session(FORK).messages()
         self.checks.equal(f"messages of a fork after turn {half}, and one turn", len(copy), at + 2)
         self.checks.equal("it begins as the original", copy[:at] == list(found[:at]), True)
-        unchanged = await self.sessions.messages(SESSION) == before
+        unchanged = await self.sessions.session(SESSION).messages() == before
         self.checks.equal("the original is unchanged", unchanged, True)
         await self.close(FORK)
 

@@ -9,7 +9,7 @@ from typing import Any
 from demo_report import Checks, say, table
 
 from helix_temporal import Message
-from helix_temporal.agents import RecordedConversation, RecordedStep, RecordedTurn
+from helix_temporal.testing.recorded import RecordedConversation, RecordedStep, RecordedTurn
 
 PLAIN_TURN_EVENTS = 12
 PLAIN_TURN_BYTES = 2048

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from helix_temporal import Agent, HelixWorker, ModelRequest, ModelResponse, Settings, ToolContext, connect
-from helix_temporal.agents import Model, StreamingModel, Tool, complete, read_conversation, replay_agent
+from helix_temporal.agents import Model, StreamingModel, Tool, complete
 from helix_temporal.blobs import BlobStore
+from helix_temporal.testing.recorded import read_conversation, replay_agent
 
 Note = Callable[..., None]
 Hold = Callable[[str], Awaitable[None]]

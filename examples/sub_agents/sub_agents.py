@@ -57,14 +57,14 @@ async def approve(session: SessionHandle, result: AskResult) -> None:
         say("", f"[{session.session_id} says: {reply.status}]")
 
 
-async def article(session: SessionHandle, text: str, message_id: str) -> None:
+async def article(sessions: SessionClient, session: SessionHandle, text: str, message_id: str) -> None:
     """One turn of the lead, whatever has to be approved for it."""
     result, working = await order(session, text, message_id)
     while result.status == "suspended":
         await approve(session, result)
         result = await session.ask(text, message_id=message_id)  # the same message: its turn's end
     for child, name in working.items():
-        (turn,) = (await session.client.turns(child, newest=1)).items
+        (turn,) = (await sessions.session(child).turns(newest=1)).items
         say(f"{name}:", turn.answer or "[nothing]")
     say("lead:", result.text or result.error or f"[{result.status}]")
 
@@ -73,7 +73,7 @@ async def bill(session: SessionHandle) -> None:
     """What each session used itself, and what the lead's is told to have used: all of it."""
     print("\nThe bill, in tokens")
     # A tool's result says what the tool used, so that only the answers are the lead's own.
-    answers = [each for each in await session.client.messages(session.session_id) if each.role == "assistant"]
+    answers = [each for each in await session.messages() if each.role == "assistant"]
     own = [each.usage for each in answers if each.usage is not None]
     line("lead", sum(own, Usage()))
     for child in (await session.children()).items:
@@ -95,7 +95,7 @@ async def main() -> None:
         session = sessions.session(f"magazine-{uuid.uuid4().hex[:6]}", agent="lead")
         for number, text in enumerate(ARTICLES, 1):
             print(f"\nArticle {number}")
-            await article(session, text, f"article-{number}")
+            await article(sessions, session, text, f"article-{number}")
         await bill(session)
         await session.close()
 

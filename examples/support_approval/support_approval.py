@@ -57,10 +57,10 @@ async def desk(settings: Settings, options: SessionOptions) -> AsyncIterator[Ses
 async def supervisor(name: str, settings: Settings, session_id: str, calls: tuple[PendingCall, ...]) -> None:
     """Approve in a program of one's own: all that it needs is the session's name and the calls."""
     client, _ = await connect(settings)
-    sessions = SessionClient(client, task_queue=settings.task_queue)
+    session = SessionClient(client, task_queue=settings.task_queue).session(session_id)
     for call in calls:
         approval = ToolApproval(approval_id=call.id, approved=True)
-        reply = await sessions.submit_approval(session_id, approval)
+        reply = await session.submit_approval(approval)
         say(f"{name}:", f"I approve {show(call)}.")
         say("", f"[the session says: {reply.status}]")
 
@@ -93,7 +93,7 @@ async def wait(settings: Settings, session_id: str) -> None:
         session = sessions.session(session_id, agent="support")
         await customer(session, TENT, "NL-20417")
         page = asyncio.create_task(session.ask(TENT, message_id="anna-1"))  # Anna's page goes on waiting
-        await supervisor("Mara", settings, session_id, await sessions.pending(session_id))
+        await supervisor("Mara", settings, session_id, await session.pending())
         hear(await page)
         await session.close()
 
@@ -125,10 +125,10 @@ async def come_back(settings: Settings, session_id: str) -> None:
     """Another worker, with empty stores in front of S3; the approval starts the session again."""
     print("\nThe next morning, on another worker")
     async with desk(settings, EXIT) as sessions:
-        calls = await sessions.pending(session_id)
+        session = sessions.session(session_id, agent="support")
+        calls = await session.pending()
         await supervisor("Mara", settings, session_id, calls)
         await supervisor("Ole", settings, session_id, calls)
-        session = sessions.session(session_id, agent="support")
         say("Anna:", "[asks for the answer again, under the same message id]")
         hear(await session.ask(STOVE, message_id="anna-1"))
         await session.close()

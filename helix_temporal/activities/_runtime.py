@@ -25,7 +25,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
-from helix_temporal.models.base import clean
+from helix_temporal.models.base import storable_text
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.store_calls import SessionCall
 from helix_temporal.stores.protocols.threads import Progress, Reopen, no_progress
@@ -48,7 +48,7 @@ def default_owner() -> str:
     return info.workflow_run_id or info.activity_id
 
 
-def attempt() -> int:
+def current_attempt() -> int:
     """Which attempt of its activity this is, from 1 on."""
     return activity.info().attempt if activity.in_activity() else 1
 
@@ -86,7 +86,7 @@ class _Beats:
 
 
 @contextlib.asynccontextmanager
-async def heartbeats(every: float, details: Callable[[], Sequence[Any]]) -> AsyncIterator[None]:
+async def heartbeat_in_background(every: float, details: Callable[[], Sequence[Any]]) -> AsyncIterator[None]:
     """Heartbeat in the background with what the details are then: a beat without any would lose them."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
@@ -105,7 +105,7 @@ async def heartbeats(every: float, details: Callable[[], Sequence[Any]]) -> Asyn
 
 
 @contextlib.asynccontextmanager
-async def beating(every: float) -> AsyncIterator[Progress]:
+async def heartbeat_with_progress(every: float) -> AsyncIterator[Progress]:
     """Heartbeat in the background, carrying the progress that is reported.
 
     A lost worker is then noticed after the heartbeat time-out, a cancel arrives, and the next attempt
@@ -115,7 +115,7 @@ async def beating(every: float) -> AsyncIterator[Progress]:
         yield no_progress
         return
     progress = _Beats(activity.info().heartbeat_details)
-    async with heartbeats(every, progress.details):
+    async with heartbeat_in_background(every, progress.details):
         yield progress
 
 
@@ -138,7 +138,7 @@ def application_error(
         number: Of the attempt that raised it; None for that of the activity.
         waited: Seconds since the first attempt was asked for; None for those of the activity.
     """
-    number = attempt() if number is None else number
+    number = current_attempt() if number is None else number
     expected = isinstance(error, ConflictError)
     return ApplicationError(
         str(error),
@@ -171,7 +171,7 @@ def _retry_delay(error: HelixError, number: int) -> timedelta | None:
     return None
 
 
-def typed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+def raise_application_errors(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
     """Let typed errors leave an activity as what they are on the wire, those of its input among them.
 
     The SDK makes a retryable error without a type of an input that it cannot decode, which would then
@@ -183,7 +183,7 @@ def typed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
     @functools.wraps(function)
     async def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            decoded: Any = [_decoded(arg, hints[names[-1]]) for arg in args]
+            decoded: Any = [_decode_argument(arg, hints[names[-1]]) for arg in args]
             return await function(*decoded, **kwargs)
         except HelixError as error:
             # The cause would carry its traceback, and with it whatever a driver put into it.
@@ -214,7 +214,7 @@ def lost_state_is_passing(function: Callable[P, Awaitable[R]]) -> Callable[P, Aw
     return wrapper
 
 
-def _decoded(arg: object, hint: Any) -> object:
+def _decode_argument(arg: object, hint: Any) -> object:
     """What the input says; anything but a raw one is passed on."""
     return activity.payload_converter().from_payload(arg.payload, hint) if isinstance(arg, RawValue) else arg
 
@@ -289,14 +289,14 @@ def is_cancellation(error: BaseException) -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def told(error: BaseException, *, hides: bool = False) -> str:
+def describe_error(error: BaseException, *, hides: bool = False) -> str:
     """Type and text of an exception, cut; the type alone if it ``hides`` the text."""
     kind = type(error).__name__
     if isinstance(error, ApplicationError):
         kind = error.type or kind
     if isinstance(error, asyncio.CancelledError):
         kind = f"raised {kind}"  # by itself: nobody cancelled the call
-    text = "" if hides else _cut(error)
+    text = "" if hides else _shorten_error_text(error)
     return f"{kind}: {text}" if text else kind
 
 
@@ -317,9 +317,9 @@ def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | A
     )
 
 
-def _cut(error: BaseException) -> str:
+def _shorten_error_text(error: BaseException) -> str:
     text = error.message if isinstance(error, ApplicationError) else str(error)
-    return clean(text).strip()[:MAX_TEXT]
+    return storable_text(text).strip()[:MAX_TEXT]
 
 
 @contextmanager
@@ -339,15 +339,15 @@ def application_code(what: str) -> Iterator[None]:
     except (HelixError, ApplicationError) as error:
         if not activity.in_activity():
             raise
-        raise with_text(error, _cut(error)) from None
+        raise with_text(error, _shorten_error_text(error)) from None
     except CODE_ERRORS as error:
         if is_cancellation(error) or not activity.in_activity():
             raise
         activity.logger.warning("%s failed", what, exc_info=error)
         if is_bug(error):
-            raise ApplicationCodeError(f"{what}: {told(error)}", attempts=ATTEMPTS) from None
+            raise ApplicationCodeError(f"{what}: {describe_error(error)}", attempts=ATTEMPTS) from None
         # Without the cause: it would carry its traceback, and with it whatever a library put into it.
-        raise ApplicationError(f"{what}: {told(error)}", type=type(error).__name__) from None
+        raise ApplicationError(f"{what}: {describe_error(error)}", type=type(error).__name__) from None
 
 
 def as_reopen(heads: ReopenHeads | None) -> Reopen | None:

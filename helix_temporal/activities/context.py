@@ -17,16 +17,16 @@ from helix_temporal.agents.context import (
     Decoded,
     as_message,
     choose_context,
-    chunks,
-    cut,
-    question,
+    cut_text,
+    summary_question,
+    transcript_chunks,
     turn_starts,
 )
 from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import Finish, Message, SummaryUsage, Usage, from_record, to_record
 from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.models.slices import Summary
+from helix_temporal.session.record import Summary
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
@@ -95,17 +95,17 @@ class Summaries:
         compaction = step.agent.compaction
         if compaction is None:
             return Found()
-        present = _valid(step.state.summary, window)
+        present = _summary_if_valid(step.state.summary, window)
         if step.request.inputs[0].call is not None:
             return Found(present)  # within a turn: all of it is in the context
         since = EMPTY if present is None else present.upto
-        upto = due(step.agent, compaction, window, present)
+        upto = find_summary_end(step.agent, compaction, window, present)
         if upto is None or upto.position <= since.position:
             return Found(present)
         known = self._made.get((step.thread_id, since, upto))
         if known is not None:
             return known
-        found = await self._tried(step, compaction, present, upto)
+        found = await self._make_summary(step, compaction, present, upto)
         if found.used is not None:
             number = step_number(step.request, step.state)
             await self._used.summary(step.agent, step.request, found.used, number)
@@ -115,7 +115,7 @@ class Summaries:
                 self._made.popitem(last=False)
         return found
 
-    async def _tried(
+    async def _make_summary(
         self, step: ModelStep, compaction: Compaction, present: Summary | None, upto: Head
     ) -> Found:
         """A new summary, or the present one if that fails, whatever the reason."""
@@ -125,11 +125,11 @@ class Summaries:
         start = 0 if present is None else present.upto.position
         try:
             async with asyncio.timeout(compaction.timeout):
-                records, left_out = await self._read(thread_id, start, upto.position)
-                for at, said in enumerate(chunks([from_record(record) for record in records])):
-                    asked = question(text, said, left_out=0 if at else left_out)
+                records, left_out = await self._read_newest_records(thread_id, start, upto.position)
+                for at, said in enumerate(transcript_chunks([from_record(record) for record in records])):
+                    asked = summary_question(text, said, left_out=0 if at else left_out)
                     step_key = f"{thread_id}/{step.request.epoch}/summary/{upto.position}/{at}"
-                    response = await _asked(step, compaction, asked, step_key)
+                    response = await _request_summary(step, compaction, asked, step_key)
                     used.append(response.usage or Usage())
                     text = _text_of(response, compaction)
         except CODE_ERRORS as error:  # whatever it is, the turn does not depend on it
@@ -139,12 +139,12 @@ class Summaries:
             if activity.in_activity():
                 counter = activity.metric_meter().create_counter(FAILURES, "Summaries that failed.")
                 counter.add(1, {"agent": step.agent.name})
-            return Found(present, _work(used))
+            return Found(present, _sum_usage(used))
         if text is None:
             return Found(present)
-        return Found(Summary(text=text, upto=upto), _work(used))
+        return Found(Summary(text=text, upto=upto), _sum_usage(used))
 
-    async def _read(self, thread_id: str, start: int, stop: int) -> tuple[list[Record], int]:
+    async def _read_newest_records(self, thread_id: str, start: int, stop: int) -> tuple[list[Record], int]:
         """The newest part of a range, oldest first, and how many messages before it are left out."""
         records: list[Record] = []
         at, left = stop, READ_BYTES
@@ -168,7 +168,9 @@ class Summaries:
         return records, at - start
 
 
-async def _asked(step: ModelStep, compaction: Compaction, asked: str, step_key: str) -> ModelResponse:
+async def _request_summary(
+    step: ModelStep, compaction: Compaction, asked: str, step_key: str
+) -> ModelResponse:
     """One call for a summary."""
     return await complete(
         compaction.model or step.agent.model,
@@ -193,16 +195,16 @@ def _text_of(response: ModelResponse, compaction: Compaction) -> str:
     text = Message(id="summary", role="assistant", content=response.content).text.strip()
     if not text or response.finish in {Finish.CONTENT_FILTER, Finish.REFUSAL}:
         raise InvalidMessageError("the model gave no summary")
-    return cut(text, compaction.max_bytes)
+    return cut_text(text, compaction.max_bytes)
 
 
-def _work(used: Sequence[Usage]) -> SummaryUsage | None:
+def _sum_usage(used: Sequence[Usage]) -> SummaryUsage | None:
     """What these calls used together, under a name of its own; None for nothing."""
     total = sum(used, start=Usage())
     return None if total == Usage() else SummaryUsage(id=new_id(), used=total)
 
 
-def _valid(summary: Summary | None, window: Window) -> Summary | None:
+def _summary_if_valid(summary: Summary | None, window: Window) -> Summary | None:
     """The summary, unless the thread is not the one that it was made of."""
     if summary is None or summary.upto.position > window.head.position:
         return None
@@ -212,7 +214,9 @@ def _valid(summary: Summary | None, window: Window) -> Summary | None:
     return summary
 
 
-def due(agent: Agent, compaction: Compaction, window: Window, present: Summary | None) -> Head | None:
+def find_summary_end(
+    agent: Agent, compaction: Compaction, window: Window, present: Summary | None
+) -> Head | None:
     """Up to where a new summary goes; None if none is due.
 
     It leaves the newest turns as they are, or those of them that the context's bounds allow.
@@ -220,13 +224,13 @@ def due(agent: Agent, compaction: Compaction, window: Window, present: Summary |
     since = 0 if present is None else present.upto.position
     records = window.since(since)
     whole = window.reaches(since)
-    spent = _spent(agent, present)
+    spent = _count_summary_tokens(agent, present)
     context = choose_context(
         records, agent.context, complete_before=whole, decoded=window.decoded.last(len(records)), spent=spent
     )
     begins = window.first + len(window.records) - len(context)
     falls_out = not whole or begins > since
-    if not falls_out and not _passes(agent, compaction, window, since):
+    if not falls_out and not _exceeds_threshold(agent, compaction, window, since):
         return None
     kept = window.records[: window.head.position - window.first]
     starts = turn_starts(kept, complete_before=window.first == 0)
@@ -238,7 +242,7 @@ def due(agent: Agent, compaction: Compaction, window: Window, present: Summary |
     return Head(position=upto, last_id=window.records[upto - window.first - 1].id)
 
 
-def _passes(agent: Agent, compaction: Compaction, window: Window, since: int) -> bool:
+def _exceeds_threshold(agent: Agent, compaction: Compaction, window: Window, since: int) -> bool:
     said = window.head.position - since
     if compaction.at_messages is not None and said >= compaction.at_messages:
         return True
@@ -248,7 +252,7 @@ def _passes(agent: Agent, compaction: Compaction, window: Window, since: int) ->
     return sum(window.decoded.tokens(at, agent.context.counts) for at in places) >= compaction.at_tokens
 
 
-def _spent(agent: Agent, present: Summary | None) -> int:
+def _count_summary_tokens(agent: Agent, present: Summary | None) -> int:
     if present is None or agent.context.max_tokens is None:
         return 0
     return agent.context.counts(as_message(present.text, 0))
@@ -263,7 +267,7 @@ def in_context(agent: Agent, window: Window, found: Found) -> list[Message]:
         agent.context,
         complete_before=window.reaches(since),
         decoded=window.decoded.last(len(records)),
-        spent=_spent(agent, found.summary),
+        spent=_count_summary_tokens(agent, found.summary),
     )
     first = len(window.records) - len(context)
     return [window.decoded[at] for at in range(first, len(window.records))]
@@ -297,7 +301,7 @@ async def given_to_model(
     records = [*view.before, *(to_record(message) for message in inputs)]
     head = step.request.head
     window = Window(records, Decoded(records), head.position - len(view.before), head)
-    instructions = await _instructions(step)
+    instructions = await _resolve_instructions(step)
     with application_code(f"context of agent {step.agent.name!r}"):
         found = await summaries.of(step, window)
         messages, repairs = repair(in_context(step.agent, window, found))
@@ -306,7 +310,7 @@ async def given_to_model(
     return Given(messages, instructions, repairs, found.summary, found.used)
 
 
-async def _instructions(step: ModelStep) -> str:
+async def _resolve_instructions(step: ModelStep) -> str:
     if step.state.instructions is not None:
         return step.state.instructions
     who = InstructionsContext(

@@ -9,7 +9,12 @@ from temporalio import activity
 from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.activities._runtime import beating, limited_as, scheduled_epoch, typed
+from helix_temporal.activities._runtime import (
+    heartbeat_with_progress,
+    limited_as,
+    raise_application_errors,
+    scheduled_epoch,
+)
 from helix_temporal.activities.payloads import Payloads
 from helix_temporal.activities.session_sync import save_change
 from helix_temporal.errors import (
@@ -72,7 +77,7 @@ class DeletionActivities:
         self._streams, self._sessions, self._beat_every = streams, sessions, beat_every
 
     @activity.defn(name="helix.sessions.erase")
-    @typed
+    @raise_application_errors
     @limited_as("model")
     async def erase(self, request: EraseSessionInput) -> EraseSessionResult:
         """Remove the session from all stores; a repeat finds nothing.
@@ -83,7 +88,7 @@ class DeletionActivities:
         epoch = scheduled_epoch()
         removed: list[str] = []
         left: list[LeftBehind] = []
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             state = None
             with _unless_damaged(left, "state", request.session_id):
                 if self._sessions is not None:
@@ -194,7 +199,7 @@ class TemporalExecutions:
     async def is_running(self, session_id: str) -> bool:
         """See `Executions.is_running`; another deployment's session of this id is none of ours."""
         try:
-            described = await (await self._handle(session_id)).describe()
+            described = await (await self._get_workflow_handle(session_id)).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False
@@ -207,14 +212,14 @@ class TemporalExecutions:
 
     async def close(self, session_id: str) -> None:
         """See `Executions.close`; one that no worker serves now is asked again by the next clean-up."""
-        handle = await self._handle(session_id)
+        handle = await self._get_workflow_handle(session_id)
         try:
             if await is_ours(await handle.describe(), self._deployment, self._also_known_as):
                 await handle.execute_update("close", rpc_timeout=_CLOSE_WITHIN)
         except (RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError):
             return  # it has ended meanwhile, or no worker serves it
 
-    async def _handle(self, session_id: str) -> "WorkflowHandle[Any, Any]":
+    async def _get_workflow_handle(self, session_id: str) -> "WorkflowHandle[Any, Any]":
         name = workflow_id(session_id, self._deployment.name)
         return (await self._client()).get_workflow_handle(name)
 

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from helix_temporal.activities._runtime import attempt
-from helix_temporal.activities._state_turns import ending
+from helix_temporal.activities._runtime import current_attempt
 from helix_temporal.activities.stream_buffer import Grace, Keyed, Outlet, said_of
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.errors import FencedError, StreamNotFoundError
@@ -23,11 +22,10 @@ from helix_temporal.models.agents import (
     ToolCallStarted,
     ToolFacts,
 )
-from helix_temporal.models.base import JsonObject, dumps, only_set
+from helix_temporal.models.base import JsonObject, dump_json, only_set
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.messages import Message, ToolCall, are_left_out
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -38,6 +36,8 @@ from helix_temporal.models.steps import (
     ToolInput,
 )
 from helix_temporal.models.waiting import WaitingCall, child_session_id
+from helix_temporal.session.projection import end_of_run
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 from helix_temporal.stores.streams.runs import BegunRun, run_at_work
@@ -101,10 +101,13 @@ def step_stands(
         items.append(Keyed(streams.UsageChunk(usage=answer.usage, **about), f"answer/{answer.id}/usage"))
     for ordinal, call in enumerate(answer.tool_calls):
         start = streams.ToolStart(
-            tool_call_id=call.id, tool_name=call.name, **_shown("arguments", call.arguments, {}), **about
+            tool_call_id=call.id,
+            tool_name=call.name,
+            **_field_or_size("arguments", call.arguments, {}),
+            **about,
         )
         items.append(Keyed(start, f"call/{answer.id}.{ordinal}/start"))
-        facts = _facts(agent, call.name)
+        facts = _find_tool_facts(agent, call.name)
         if facts is not None and facts.kind == "agent":
             child = child_session_id(request.session_id, facts.name, facts.thread, f"{answer.id}.{ordinal}")
             sub = streams.SubAgentStart(
@@ -125,18 +128,18 @@ def step_ends(request: RunStepInput, result: RunStepResult) -> list[Keyed]:
         return []
     asker = result.head.last_id
     waits = [(each, result.calls[each.at]) for each in result.waiting]
-    calls = tuple(_waiting(each, call) for each, call in waits)
-    asks = [_approval(each, call, asker) for each, call in waits if each.kind == "approval"]
+    calls = tuple(_describe_waiting_call(each, call) for each, call in waits)
+    asks = [_build_approval_request(each, call, asker) for each, call in waits if each.kind == "approval"]
     return [*asks, Keyed(streams.Suspended(calls=calls, message_id=asker), f"answer/{asker}/suspended")]
 
 
-def _waiting(waiting: WaitingCall, call: ToolCall) -> JsonObject:
+def _describe_waiting_call(waiting: WaitingCall, call: ToolCall) -> JsonObject:
     told: JsonObject = {"id": waiting.id, "tool_call_id": call.id, "tool_name": call.name}
     until = only_set(until=waiting.until)
     return {**told, "kind": waiting.kind, **until}
 
 
-def _approval(waiting: WaitingCall, call: ToolCall, asker: str) -> Keyed:
+def _build_approval_request(waiting: WaitingCall, call: ToolCall, asker: str) -> Keyed:
     large = are_left_out(call.arguments)
     asked = streams.ToolApprovalRequest(
         tool_call_id=call.id,
@@ -154,7 +157,7 @@ def turn_ends(request: EndTurnInput, inputs: Sequence[Message], head: Head) -> l
 
 
 def _turn_ends(request: RunStepInput | EndTurnInput, head: Head, *, answered: bool) -> Keyed:
-    status, reason = ending(request)
+    status, reason = end_of_run(request)
     answer = {"message_id": head.last_id, "position": head.position - 1} if answered else {}
     ended = streams.RunEnded(status=status.value, exit_reason=reason or status.value, **answer)
     return Keyed(ended, f"run/{run_of(request)}/ended")
@@ -166,7 +169,7 @@ def turn_is_cut(run_id: str, status: RunStatus, reason: str) -> Keyed:
     return Keyed(ended, f"run/{run_id}/ended")
 
 
-def stands(run: BegunRun, state: SliceState) -> bool:
+def is_turn_in_thread(run: BegunRun, state: SessionRecord) -> bool:
     """Whether the turn of this run is in the thread whose slice this is."""
     return run.run_id == state.run if run.turn is None else run.turn <= state.turns
 
@@ -182,7 +185,7 @@ def tools_end(
             continue
         child = children.get(result.id)
         if child is not None:
-            facts = None if agent is None else _facts(agent, result.name or "")
+            facts = None if agent is None else _find_tool_facts(agent, result.name or "")
             end = streams.SubAgentEnd(
                 sub_session_id=child.session_id,
                 sub_agent_type=child.agent or ("" if facts is None else facts.agent or ""),
@@ -208,7 +211,7 @@ def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
     )
     items = [_tool_end(result)]
     if outcome.state:
-        patches = tuple(_patch(name, value) for name, value in outcome.state.items())
+        patches = tuple(_build_state_patch(name, value) for name, value in outcome.state.items())
         patch = streams.StatePatch(patches=patches, message_id=answer_id)
         items.insert(0, Keyed(patch, f"call/{result.id}/state"))
     return items
@@ -220,7 +223,7 @@ def call_of(request: ToolInput) -> tuple[str, str]:
     return answer_id, ordinal
 
 
-def _facts(agent: Agent, tool: str) -> ToolFacts | None:
+def _find_tool_facts(agent: Agent, tool: str) -> ToolFacts | None:
     found = agent.tool(tool)
     return None if found is None else found.facts(agent.name)
 
@@ -231,20 +234,20 @@ def _asked_by(result_id: str) -> str:
 
 
 def _tool_end(result: Message) -> Keyed:
-    fields: dict[str, Any] = {} if result.is_error else _shown("result", result.content, None)
+    fields: dict[str, Any] = {} if result.is_error else _field_or_size("result", result.content, None)
     if result.is_error:
         fields = {"success": False, "error": result.text[:SHOWN]}
     end = streams.ToolEnd(tool_call_id=result.tool_call_id or "", message_id=_asked_by(result.id), **fields)
     return Keyed(end, f"call/{result.id}/end")
 
 
-def _shown(field: str, value: Any, instead: Any) -> dict[str, Any]:
+def _field_or_size(field: str, value: Any, instead: Any) -> dict[str, Any]:
     """The field if it is small enough, else its size."""
-    size = len(dumps(value))
+    size = len(dump_json(value))
     return {field: value} if size <= SHOWN else {field: instead, f"{field}_bytes": size}
 
 
-def _patch(name: str, value: Any) -> JsonObject:
+def _build_state_patch(name: str, value: Any) -> JsonObject:
     # A member's name in a JSON pointer (RFC 6901).
     path = "/" + name.replace("~", "~0").replace("/", "~1")
     return {"op": "add", "path": path, "value": value}
@@ -273,12 +276,12 @@ class Streaming:
     ) -> "StepStream":
         """For one attempt of a step, whose answer will have this id."""
         run = run_of(request)
-        outlet = self._outlet(request.session_id, run, request.epoch, request.agent, reached)
+        outlet = self._create_stream_writer(request.session_id, run, request.epoch, request.agent, reached)
         return StepStream(outlet, request, agent, message_id, number)
 
     def tool(self, request: ToolInput) -> "ToolStream":
         """For one attempt of a tool."""
-        outlet = self._outlet(request.session_id, run_of(request), request.epoch, request.agent)
+        outlet = self._create_stream_writer(request.session_id, run_of(request), request.epoch, request.agent)
         return ToolStream(outlet, request)
 
     async def stood(
@@ -298,17 +301,17 @@ class Streaming:
             *step_ends(request, result),
         ]
         run = run_of(request)
-        await self._tell(request.session_id, run, request.epoch, items, request.agent, reached)
+        await self._write_chunks(request.session_id, run, request.epoch, items, request.agent, reached)
 
     async def turn_ended(
         self, request: EndTurnInput, inputs: Sequence[Message], head: Head, reached: int
     ) -> None:
         """A turn ended with the results of its tools."""
         items = turn_ends(request, inputs, head)
-        await self._tell(request.session_id, run_of(request), request.epoch, items, reached=reached)
+        await self._write_chunks(request.session_id, run_of(request), request.epoch, items, reached=reached)
 
     async def opened(
-        self, request: OpenSessionInput, header: HotHeader, state: SliceState, left: str | None = None
+        self, request: OpenSessionInput, header: HotHeader, state: SessionRecord, left: str | None = None
     ) -> None:
         """A session was opened: its turn was aborted, it was taken back, or its thread was set back.
 
@@ -319,32 +322,32 @@ class Streaming:
         """
         epoch, reached = header.epoch, state.stream_reached
         if request.rewind_to is None and _has_lost(request, header.head):
-            await self._resync(request.session_id, epoch, "restored")
+            await self._reset_stream(request.session_id, epoch, "restored")
         if left is not None:
             await self.left_behind(request.session_id, left, epoch, reached)
         if request.abandoned is not None:
             cut = turn_is_cut(request.abandoned, RunStatus.ABORTED, "aborted")
-            await self._tell(request.session_id, request.abandoned, epoch, [cut], reached=reached)
+            await self._write_chunks(request.session_id, request.abandoned, epoch, [cut], reached=reached)
         if request.rewind_to is not None:
-            await self._resync(request.session_id, epoch, "rewind")
+            await self._reset_stream(request.session_id, epoch, "rewind")
 
     async def left_behind(self, session_id: str, run_id: str, epoch: int, reached: int = 0) -> None:
         """An earlier execution was terminated within this run."""
         cut = turn_is_cut(run_id, RunStatus.SUPERSEDED, "superseded")
         # Above every earlier epoch and below this one: an open that dies before the end is written is done
         # again, and looks for it where nobody has written under this epoch.
-        await self._tell(session_id, run_id, epoch - 1, [cut], reached=reached)
+        await self._write_chunks(session_id, run_id, epoch - 1, [cut], reached=reached)
 
-    async def at_work(self, session_id: str, epoch: int, state: SliceState) -> str | None:
+    async def at_work(self, session_id: str, epoch: int, state: SessionRecord) -> str | None:
         """The run that the stream shows at work, which no execution before ``epoch`` can end any more.
 
         None if its turn stands in the thread, whose ``state`` this is: only the word of its end was lost.
         """
         found: BegunRun | None = None
-        async with self._briefly(session_id):
+        async with self._suppress_failures(session_id):
             if self._store is not None:
                 found = await run_at_work(self._store, session_id, below=epoch)
-        return None if found is None or stands(found, state) else found.run_id
+        return None if found is None or is_turn_in_thread(found, state) else found.run_id
 
     async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
         """A session ends, and with it this run that was under way."""
@@ -355,18 +358,18 @@ class Streaming:
         else:
             cut = turn_is_cut(run_id, RunStatus.INTERRUPTED, "cancelled")
         # As in the thread, a step that may still be running is shut out.
-        await self._tell(request.session_id, run_id, request.epoch + 1, [cut])
+        await self._write_chunks(request.session_id, run_id, request.epoch + 1, [cut])
 
-    async def _resync(self, session_id: str, epoch: int, reason: str) -> None:
+    async def _reset_stream(self, session_id: str, epoch: int, reason: str) -> None:
         """What was shown counts no longer: turns of it were cut, or lost."""
-        async with self._briefly(session_id):
+        async with self._suppress_failures(session_id):
             if self._store is not None:
                 await self._store.reset_stream(
                     session_id, reason=reason, fence=epoch, operation_id=f"{reason}/{epoch}"
                 )
 
     @contextlib.asynccontextmanager
-    async def _briefly(self, session_id: str) -> AsyncIterator[None]:
+    async def _suppress_failures(self, session_id: str) -> AsyncIterator[None]:
         """What takes too long or fails is left out, and logged."""
         seconds = self._grace.seconds
         try:
@@ -379,7 +382,7 @@ class Streaming:
         except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
             log.warning("stream of session %r: %s", session_id, said_of(error))
 
-    async def _tell(
+    async def _write_chunks(
         self,
         session_id: str,
         run_id: str,
@@ -388,11 +391,11 @@ class Streaming:
         agent: str | None = None,
         reached: int = 0,
     ) -> None:
-        async with self._outlet(session_id, run_id, epoch, agent, reached) as outlet:
+        async with self._create_stream_writer(session_id, run_id, epoch, agent, reached) as outlet:
             with contextlib.suppress(FencedError):
                 await outlet.settle(*items)
 
-    def _outlet(
+    def _create_stream_writer(
         self, session_id: str, run: str, fence: int | None, agent: str | None, reached: int = 0
     ) -> Outlet:
         store, what = self._store, f"session {session_id!r}"
@@ -427,7 +430,7 @@ class StepStream:
     ) -> None:
         self._outlet, self._request, self._agent = outlet, request, agent
         self.message_id, self.number = message_id, number
-        self._attempt = attempt()
+        self._attempt = current_attempt()
         self._about: dict[str, Any] = {"message_id": message_id, "step": number}
         self._spoke = self._thought = self._thinks = False
         self._before: list[Keyed] = []
@@ -482,11 +485,11 @@ class StepStream:
         if self._outlet.fenced is not None:
             raise self._outlet.fenced
         if isinstance(event, ReasoningDelta):
-            self._think(event.text)
+            self._write_thinking(event.text)
             return
         self._thought_out()
         if isinstance(event, TextDelta):
-            self._say(event.text)
+            self._write_text(event.text)
         elif isinstance(event, ToolCallStarted):
             start = streams.ToolArgStreamStart(
                 tool_call_id=event.call_id, tool_name=event.name, **self._about
@@ -508,10 +511,10 @@ class StepStream:
         if not self._thought and isinstance(answer.content, list):
             for part in answer.content:
                 if part.get("type") == "thinking":
-                    self._think(str(part.get("text", "")))
+                    self._write_thinking(str(part.get("text", "")))
         self._thought_out()
         if not self._spoke:
-            self._say(answer.text)
+            self._write_text(answer.text)
 
     def committed(self, stored: Message, head: Head) -> None:
         """The step stands in the thread, with this attempt's answer or another's."""
@@ -525,11 +528,11 @@ class StepStream:
         with contextlib.suppress(FencedError):  # the step counts all the same
             await self._outlet.settle(*last, again=[*self._before, *self._stands])
 
-    def _say(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         self._outlet.piece(streams.TextDelta, "delta", text, at_once=not self._spoke, **self._about)
         self._spoke = self._spoke or bool(text)
 
-    def _think(self, text: str) -> None:
+    def _write_thinking(self, text: str) -> None:
         self._outlet.piece(streams.Thinking, "content", text, at_once=not self._thought, **self._about)
         self._thought = self._thinks = True
 

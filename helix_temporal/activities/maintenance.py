@@ -9,7 +9,12 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.activities._runtime import beating, heartbeats, limited_as, typed
+from helix_temporal.activities._runtime import (
+    heartbeat_in_background,
+    heartbeat_with_progress,
+    limited_as,
+    raise_application_errors,
+)
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment, memo_of
@@ -32,7 +37,7 @@ from helix_temporal.models.maintenance import (
 )
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.models.states import SessionState, SessionStatus, is_past
-from helix_temporal.models.store_calls import deadlines
+from helix_temporal.models.store_calls import call_deadlines
 from helix_temporal.models.waiting import WakeInput, WakeResult
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier
@@ -56,16 +61,16 @@ class MaintenanceActivities:
         self._hot, self._threads, self._upkeep, self._beat_every = hot, threads, upkeep, beat_every
 
     @activity.defn(name="helix.maintenance.list_hot")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def list_hot(self, request: ListHotInput) -> ListHotResult:
         """Scan the hot prefix; only active threads are there, so the list stays small."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             found = sorted([thread_id async for thread_id in self._hot.scan() if thread_id > request.after])
         return ListHotResult(thread_ids=tuple(found[: request.limit]), more=len(found) > request.limit)
 
     @activity.defn(name="helix.maintenance.sweep_thread")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def sweep_thread(self, request: SweepThreadInput) -> SweepThreadResult:
         """Archive one hot thread under its own epoch; a session that is alive does not notice.
@@ -79,7 +84,7 @@ class MaintenanceActivities:
             detail = "no_cold_tier" if self._upkeep is None else ""
             return SweepThreadResult(thread_id=request.thread_id, outcome="gone", detail=detail)
         try:
-            async with beating(self._beat_every) as progress:
+            async with heartbeat_with_progress(self._beat_every) as progress:
                 receipt = await self._threads.flush(
                     FlushThread(request.thread_id, header.epoch, closes=header.closed, ends=False),
                     progress,
@@ -109,20 +114,20 @@ class MaintenanceActivities:
         )
 
     @activity.defn(name="helix.maintenance.list_archived")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def list_archived(self, request: ListArchivedInput) -> ListArchivedResult:
         """List one part of the archive; what is cold is found here and nowhere else."""
         if self._upkeep is None:
             return ListArchivedResult()
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             found = sorted(
                 [each async for each in self._upkeep.archived(request.part) if each > request.after]
             )
         return ListArchivedResult(thread_ids=tuple(found[: request.limit]), more=len(found) > request.limit)
 
     @activity.defn(name="helix.maintenance.keep_thread")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def keep_thread(self, request: KeepThreadInput) -> KeepThreadResult:
         """Merge small segments, delete what no manifest names, verify what is there."""
@@ -130,7 +135,7 @@ class MaintenanceActivities:
             return KeepThreadResult(thread_id=request.thread_id)
         upkeep = self._upkeep
         fields: dict[str, int] = {}
-        async with beating(self._beat_every) as progress:
+        async with heartbeat_with_progress(self._beat_every) as progress:
             if request.compact:
                 done = await upkeep.compact(request.thread_id, progress)
                 fields |= {"segments_before": done.segments_before, "segments_after": done.segments_after}
@@ -172,7 +177,7 @@ class WakingActivities:
         self._sessions, self._beat_every, self._deployment = sessions, beat_every, deployment
 
     @activity.defn(name="helix.maintenance.wake")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def wake(self, request: WakeInput) -> WakeResult:
         """Start those that are due; the next attempt goes on where this one was.
@@ -184,13 +189,13 @@ class WakingActivities:
         if store is None:
             return WakeResult(no_session_store=True)
         last = list(activity.info().heartbeat_details[:2])
-        cursor, summary = _resumed(last)
+        cursor, summary = _parse_wake_progress(last)
         now = await store.now()
-        async with heartbeats(self._beat_every, lambda: last):
+        async with heartbeat_in_background(self._beat_every, lambda: last):
             while summary.woken < request.most:
                 page = await store.list_due(now, limit=request.page, cursor=cursor)
                 for each in page.items:
-                    summary = await self._one(store, each.session_id, now, request, summary)
+                    summary = await self._wake_if_due(store, each.session_id, now, request, summary)
                     if summary.woken >= request.most:
                         break
                 cursor = page.next_cursor
@@ -200,12 +205,12 @@ class WakingActivities:
                     break
         return summary
 
-    async def _one(
+    async def _wake_if_due(
         self, store: SessionStore, session_id: str, now: int, request: WakeInput, summary: WakeResult
     ) -> WakeResult:
         try:
             state = await store.load_state(session_id)
-            deadline = 0 if state is None else _passed(state, now)
+            deadline = 0 if state is None else _newest_passed_deadline(state, now)
             if state is not None and state.root_session_id not in {None, session_id}:
                 # A sub-agent is called by those above it: they start it again.
                 state = await store.load_state(state.root_session_id or "")
@@ -217,14 +222,16 @@ class WakingActivities:
         if state is None or state.status not in _MAY_WAIT or not deadline or is_past(state.expires_at, now):
             return summary.plus("left")
         try:
-            return summary.plus(await self._woken(activity.client(), state, deadline, request))
+            return summary.plus(await self._start_unless_running(activity.client(), state, deadline, request))
         except RPCError as error:
             if error.status not in _OF_THE_SESSION:
                 raise
             activity.logger.warning("session %r is not woken: %s", session_id, error)
             return summary.without(session_id)
 
-    async def _woken(self, client: "Client", state: SessionState, deadline: int, request: WakeInput) -> str:
+    async def _start_unless_running(
+        self, client: "Client", state: SessionState, deadline: int, request: WakeInput
+    ) -> str:
         """Start it, unless it runs, or was started after the deadline and is left for a while."""
         name = workflow_id(state.session_id, self._deployment.name)
         before = await _last_execution(client, name)
@@ -236,7 +243,7 @@ class WakingActivities:
         try:
             await client.start_workflow(
                 SESSION_WORKFLOW,
-                _start(state),
+                _build_session_input(state),
                 id=name,
                 task_queue=queue or activity.info().task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
@@ -264,17 +271,17 @@ def _in_vain(before: "WorkflowExecutionDescription", deadline: int, again_after:
     return datetime.now(UTC) - before.start_time < timedelta(seconds=again_after)
 
 
-def _start(state: SessionState) -> SessionInput:
+def _build_session_input(state: SessionState) -> SessionInput:
     elsewhere = only_set(thread_id=state.thread_id)
     return SessionInput(session_id=state.session_id, agent=state.agent_type, mode="continue", **elsewhere)
 
 
-def _passed(state: SessionState, now: int) -> int:
+def _newest_passed_deadline(state: SessionState, now: int) -> int:
     """The newest deadline that has passed; 0 if none has."""
-    return max((each for each in deadlines(state) if is_past(each, now)), default=0)
+    return max((each for each in call_deadlines(state) if is_past(each, now)), default=0)
 
 
-def _resumed(details: Sequence[Any]) -> tuple[str | None, WakeResult]:
+def _parse_wake_progress(details: Sequence[Any]) -> tuple[str | None, WakeResult]:
     if len(details) < 2:
         return None, WakeResult()
     return details[0], WakeResult.model_validate(details[1])
@@ -291,7 +298,7 @@ class CleanupActivities:
         self._cleanup, self._beat_every = cleanup, beat_every
 
     @activity.defn(name="helix.cleanup.expired")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def expired(self, request: CleanUpExpiredInput) -> CleanupSummary:
         """End sessions past their time; the next attempt goes on where this one was."""
@@ -303,23 +310,23 @@ class CleanupActivities:
             activity.heartbeat(*last)
 
         # A page of sessions with many snapshots takes longer than the heartbeat time-out.
-        async with heartbeats(self._beat_every, lambda: last):
+        async with heartbeat_in_background(self._beat_every, lambda: last):
             return await self._cleanup.expired(request, report, cursor=cursor, summary=summary)
 
     @activity.defn(name="helix.cleanup.old")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for long."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             return await self._cleanup.old(request)
 
     @activity.defn(name="helix.cleanup.operations")
-    @typed
+    @raise_application_errors
     @limited_as("maintenance")
     async def operations(self, request: PurgeOperationsInput) -> PurgeOperationsResult:
         """Forget operations of long ago."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             return PurgeOperationsResult(purged=await self._cleanup.operations(request.older_than_ms))
 
 

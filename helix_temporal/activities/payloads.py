@@ -6,12 +6,12 @@ from typing import Final
 
 import orjson
 
-from helix_temporal.activities._runtime import attempt
+from helix_temporal.activities._runtime import current_attempt
 from helix_temporal.errors import PayloadNotFoundError, StoreUnavailableError, ThreadNotFoundError
-from helix_temporal.models.base import JsonObject, dumps
+from helix_temporal.models.base import JsonObject, dump_json
 from helix_temporal.models.ids import encode_id
 from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import pack, unpack
+from helix_temporal.models.records import pack_records, unpack_records
 from helix_temporal.models.threads import ReadMessagesResult
 from helix_temporal.models.waiting import MessageRef, is_message_ref, message_ref, payload_ref, task_of
 from helix_temporal.stores.protocols.hot import PayloadStore
@@ -45,7 +45,7 @@ class Payloads:
 
     async def put(self, thread_id: str, position: int, key: str, content: str | list[JsonObject]) -> str:
         """Keep content; returns the reference to bring it back with."""
-        data = dumps(content)
+        data = dump_json(content)
         name = payload_key(position, key, data)
         await self._store.put_payload(thread_id, name, data, TTL_SECONDS)
         return name
@@ -58,17 +58,17 @@ class Payloads:
             PayloadNotFoundError: Nor did the attempts before find it: its step stands already, or it is
                 gone for good.
         """
-        for owner in _ids(thread_id, also):
+        for owner in _list_owner_ids(thread_id, also):
             data = await self._store.get_payload(owner, ref)
             if data is not None:
                 content: str | list[JsonObject] = orjson.loads(data)
                 return content
         missing = f"thread {thread_id!r}: payload {ref!r} is not there"
-        raise StoreUnavailableError(missing) if attempt() < LOOKS else PayloadNotFoundError(missing)
+        raise StoreUnavailableError(missing) if current_attempt() < LOOKS else PayloadNotFoundError(missing)
 
     async def drop(self, thread_id: str, ref: str, also: str | None = None) -> None:
         """Forget content that is in the thread now."""
-        for owner in _ids(thread_id, also):
+        for owner in _list_owner_ids(thread_id, also):
             await self._store.delete_payload(owner, ref)
 
     async def drop_all(self, thread_id: str) -> None:
@@ -76,7 +76,7 @@ class Payloads:
         await self._store.delete_payloads(thread_id)
 
 
-def _ids(thread_id: str, also: str | None) -> tuple[str, ...]:
+def _list_owner_ids(thread_id: str, also: str | None) -> tuple[str, ...]:
     return (thread_id,) if also is None or also == thread_id else (thread_id, also)
 
 
@@ -102,9 +102,9 @@ class References:
         if (aside := payload_ref(ref)) is not None:
             return await self._payloads.get(aside.thread_id, aside.name)
         wanted = message_ref(ref)
-        found = None if wanted is None else await self._message(wanted)
+        found = None if wanted is None else await self._read_message(wanted)
         if wanted is not None and wanted.call is not None:
-            return _task(wanted, found)
+            return _extract_task(wanted, found)
         return GONE if found is None else found.text
 
     async def drop(self, thread_id: str, ref: str, also: str | None = None) -> None:
@@ -114,7 +114,7 @@ class References:
         elif not is_message_ref(ref):
             await self._payloads.drop(thread_id, ref, also)
 
-    async def _message(self, wanted: MessageRef) -> Message | None:
+    async def _read_message(self, wanted: MessageRef) -> Message | None:
         at = wanted.position
         page = await self._threads.read(
             ReadPage(wanted.thread_id, at, at + 1, limit=1, committed_only=False, whole=False)
@@ -123,7 +123,7 @@ class References:
         return from_record(found) if found is not None and found.id == wanted.id else None
 
 
-def _task(wanted: MessageRef, found: Message | None) -> str:
+def _extract_task(wanted: MessageRef, found: Message | None) -> str:
     calls = () if found is None else found.tool_calls
     if wanted.call is None or wanted.call >= len(calls):
         raise ThreadNotFoundError(
@@ -141,7 +141,7 @@ def pack_page(page: MessagePage, limit: int) -> ReadMessagesResult | None:
     """As much of a page as fits into one result; None if not even its first message does."""
     count = len(page.records)
     while count:
-        text = base64.b64encode(_compressed(pack(page.records[:count]))).decode()
+        text = base64.b64encode(_compress_page(pack_records(page.records[:count]))).decode()
         if len(text) <= limit:
             after = page.after if count == len(page.records) else page.first + count
             return ReadMessagesResult(
@@ -165,16 +165,16 @@ def unpack_page(page: ReadMessagesResult) -> list[Message]:
     """
     if not page.packed:
         return list(page.messages)
-    return [from_record(each) for each in unpack(_inflated(base64.b64decode(page.packed)))]
+    return [from_record(each) for each in unpack_records(_decompress_page(base64.b64decode(page.packed)))]
 
 
-def _compressed(data: bytes) -> bytes:
+def _compress_page(data: bytes) -> bytes:
     import zstandard  # noqa: PLC0415 (workflows import activities, and never come here)
 
     return zstandard.ZstdCompressor(level=3).compress(data)
 
 
-def _inflated(data: bytes) -> bytes:
+def _decompress_page(data: bytes) -> bytes:
     import zstandard  # noqa: PLC0415 (as above)
 
     return zstandard.ZstdDecompressor().decompress(data)

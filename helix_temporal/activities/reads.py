@@ -2,10 +2,8 @@
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import beating, limited_as, typed
-from helix_temporal.activities._suspensions import waits_at
-from helix_temporal.activities.rewinds import listed, turn_of
-from helix_temporal.activities.slice_store import parse_state
+from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
+from helix_temporal.activities.rewinds import list_turns, turn_of
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.activities.usage import ThreadUsage, paid_calls, thread_usage
 from helix_temporal.errors import (
@@ -26,6 +24,7 @@ from helix_temporal.models.handles import (
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
+from helix_temporal.session.record import find_suspension, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
@@ -53,7 +52,7 @@ class SessionReads:
         self._max_payload, self._beat_every = max_payload, beat_every
 
     @activity.defn(name="helix.sessions.show")
-    @typed
+    @raise_application_errors
     async def show(self, request: ShowSessionInput) -> ShowSessionResult:
         """The state from the session store, or where it has none, what the thread's slice says; or a run."""
         if request.run_id is not None:
@@ -61,14 +60,14 @@ class SessionReads:
             run = None if store is None else await store.get_run(request.session_id, request.run_id)
             return ShowSessionResult(run=run)
         state = None if self._sessions is None else await self._sessions.load_state(request.session_id)
-        if state is None and (facts := await self._facts(request.thread)) is not None:
+        if state is None and (facts := await self._find_thread_facts(request.thread)) is not None:
             state = _from_slice(request, facts)
         result = ShowSessionResult(state=state)
         checked_size(result, self._max_payload, "state")
         return result
 
     @activity.defn(name="helix.sessions.find")
-    @typed
+    @raise_application_errors
     async def find(self, request: SessionQuery) -> Page[SessionSummary]:
         """A page of sessions."""
         if self._sessions is None:
@@ -81,13 +80,13 @@ class SessionReads:
         return page
 
     @activity.defn(name="helix.sessions.usage")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def usage(self, request: ShowSessionInput) -> SessionUsage:
         """What is in the thread, what was paid, and what was recorded, descendants included."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             recorded = await self._usage.get_rollup(request.session_id, include_sub_agents=True)
-            facts = await self._facts(request.thread)
+            facts = await self._find_thread_facts(request.thread)
             if facts is None and recorded is None:
                 raise SessionNotFoundError(f"session {request.session_id!r} has no thread and no usage")
             thread = ThreadUsage() if facts is None else await thread_usage(self._threads, facts)
@@ -101,12 +100,12 @@ class SessionReads:
         )
 
     @activity.defn(name="helix.sessions.turns")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def turns(self, request: ListTurnsInput) -> ListTurnsResult:
         """A page of finished turns."""
-        async with beating(self._beat_every):
-            return await listed(
+        async with heartbeat_with_progress(self._beat_every):
+            return await list_turns(
                 self._threads,
                 request.thread_id,
                 request.start,
@@ -116,14 +115,14 @@ class SessionReads:
             )
 
     @activity.defn(name="helix.sessions.find_turn")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def find_turn(self, request: FindTurnInput) -> FindTurnResult:
         """The finished turn of a message."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             return await turn_of(self._threads, request.thread_id, request.message_id)
 
-    async def _facts(self, thread_id: str) -> ThreadFacts | None:
+    async def _find_thread_facts(self, thread_id: str) -> ThreadFacts | None:
         try:
             return await self._threads.facts(thread_id)
         except ThreadNotFoundError:
@@ -131,9 +130,9 @@ class SessionReads:
 
 
 def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
-    kept = parse_state(facts.slice)
+    kept = parse_record(facts.slice)
     committed = facts.head.position == facts.committed
-    waits = not committed and waits_at(kept, facts.head) is not None
+    waits = not committed and find_suspension(kept, facts.head) is not None
     return SessionState(
         session_id=request.session_id,
         agent_type=kept.agent,

@@ -8,11 +8,9 @@ from typing import Any, Final
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import beating, limited_as, typed
-from helix_temporal.activities._tidying import CUT_REMEMBERED
+from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
 from helix_temporal.activities.payloads import FAR, Payloads
-from helix_temporal.activities.session_sync import holds
-from helix_temporal.activities.slice_store import parse_state
+from helix_temporal.activities.session_sync import has_head
 from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import (
@@ -26,8 +24,8 @@ from helix_temporal.models.handles import (
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.rows import answer_in, starts_in, user_in
-from helix_temporal.models.sessions import UserMessage
-from helix_temporal.models.slices import TakenBack
+from helix_temporal.models.sessions import TakenBack, UserMessage
+from helix_temporal.session.record import REMEMBERED_CUT_MESSAGES, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadStore
 
@@ -62,12 +60,12 @@ class FoundTurn:
             start=self.start,
             end=self.end,
             message_ids=tuple(each.id for each in users),
-            text=_shown(users[0]) if users else "",
-            answer=None if answer is None else _shown(answer),
+            text=_shorten_text(users[0]) if users else "",
+            answer=None if answer is None else _shorten_text(answer),
         )
 
 
-def _shown(message: Message) -> str:
+def _shorten_text(message: Message) -> str:
     return message.text[:SHOWN_CHARACTERS]
 
 
@@ -87,10 +85,10 @@ async def first_turns(
     Raises:
         InvalidRequestError: No turn begins at ``start``.
     """
-    page = await _page(threads, thread_id, max(start - 1, 0), None)
+    page = await _read_page(threads, thread_id, max(start - 1, 0), None)
     records, begun = list(page.records), len(starts_in(page.records))
     while page.after is not None and begun <= count:
-        page = await _page(threads, thread_id, page.after, None)
+        page = await _read_page(threads, thread_id, page.after, None)
         begun += len(starts_in([*records[-1:], *page.records]))
         records += page.records
     before = EMPTY
@@ -112,7 +110,7 @@ async def head_after(threads: ThreadStore, thread_id: str, count: int) -> Head:
         return EMPTY
     begun, at, last = 0, 0, tuple[Record, ...]()
     while True:
-        page = await _page(threads, thread_id, at, None)
+        page = await _read_page(threads, thread_id, at, None)
         begun += bool(page.records) and not last
         known = (*last, *page.records)
         starts = starts_in(known)
@@ -133,7 +131,7 @@ async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list
     begun = 0
     stop: int | None = None
     while True:
-        page = await _page(threads, thread_id, 0, stop, backward=True)
+        page = await _read_page(threads, thread_id, 0, stop, backward=True)
         begun += len(starts_in([*page.records, *records[:1]]))
         records = [*page.records, *records]
         stop = page.before
@@ -150,7 +148,7 @@ async def newest_users(threads: ThreadStore, thread_id: str, start: int, count: 
     found: list[str] = []
     stop: int | None = None
     while True:
-        page = await _page(threads, thread_id, start, stop, backward=True)
+        page = await _read_page(threads, thread_id, start, stop, backward=True)
         found = [*(each.id for each in page.records if each.kind == Kind.USER), *found]
         stop = page.before
         if stop is None or stop <= start or len(found) >= count:
@@ -184,7 +182,7 @@ async def turn_of(threads: ThreadStore, thread_id: str, message_id: str) -> Find
         count *= 4
 
 
-async def listed(
+async def list_turns(
     threads: ThreadStore, thread_id: str, start: int, number: int, limit: int, newest: int | None
 ) -> ListTurnsResult:
     """A page of turns; see `ListTurnsInput`."""
@@ -195,7 +193,7 @@ async def listed(
     return ListTurnsResult(turns=tuple(turn.told(number + at) for at, turn in enumerate(turns)), after=after)
 
 
-async def _page(
+async def _read_page(
     threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
 ) -> MessagePage:
     return await threads.read(
@@ -227,13 +225,13 @@ class TakeBacks:
         self._beat_every = beat_every
 
     @activity.defn(name="helix.sessions.plan_take_back")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
         facts = await self._threads.facts(request.thread_id)
-        known = parse_state(facts.slice).taken_back
+        known = parse_record(facts.slice).taken_back
         done = [each for each in known if each.id == wanted.id]
         if done:
             return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
@@ -242,10 +240,10 @@ class TakeBacks:
                 f"thread {request.thread_id!r}: the session stood at {request.known.position}, the thread"
                 f" is at {facts.head.position}: turns behind that were lost; see what stands, and ask again"
             )
-        async with beating(self._beat_every):
-            return await self._plan(request, wanted)
+        async with heartbeat_with_progress(self._beat_every):
+            return await self._plan_cut(request, wanted)
 
-    async def _plan(self, request: PlanTakeBackInput, wanted: TakeBackRequest) -> PlanTakeBackResult:
+    async def _plan_cut(self, request: PlanTakeBackInput, wanted: TakeBackRequest) -> PlanTakeBackResult:
         given = [each for each in (wanted.to, wanted.turns, wanted.checkpoint) if each is not None]
         if len(given) != 1:
             raise InvalidRequestError(f"one of to, turns and checkpoint expected, {len(given)} given")
@@ -264,11 +262,11 @@ class TakeBacks:
                 )
             to = turns[0].start
             if wanted.again:
-                messages = await self._again(request.thread_id, wanted.id, turns[0])
+                messages = await self._copy_user_messages(request.thread_id, wanted.id, turns[0])
                 cut = tuple(short_id(each.id) for each in turns[0].users)
                 record = TakenBack(id=wanted.id, to=to, messages=messages, cut=cut)
                 return PlanTakeBackResult(to=to, record=record)
-        users = await newest_users(self._threads, request.thread_id, to.position, CUT_REMEMBERED)
+        users = await newest_users(self._threads, request.thread_id, to.position, REMEMBERED_CUT_MESSAGES)
         cut = tuple(short_id(each) for each in users)
         return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, cut=cut))
 
@@ -281,23 +279,30 @@ class TakeBacks:
         found = await self._sessions.get_checkpoint(session_id, checkpoint_id)
         if found is None:
             raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
-        if not await holds(self._threads, request.thread_id, found.head):
+        if not await has_head(self._threads, request.thread_id, found.head):
             raise HeadMovedError(
                 f"checkpoint {checkpoint_id!r} stands at {found.head.position}, and the thread of session "
                 f"{session_id!r} no longer holds that: it was taken back; restore an earlier one"
             )
         return found.head
 
-    async def _again(self, thread_id: str, request_id: str, turn: FoundTurn) -> tuple[UserMessage, ...]:
+    async def _copy_user_messages(
+        self, thread_id: str, request_id: str, turn: FoundTurn
+    ) -> tuple[UserMessage, ...]:
         """The users' messages of a turn under new ids, the same for each attempt."""
         if not turn.users:
             raise InvalidRequestError(
                 f"thread {thread_id!r}: in the turn at {turn.start.position} no user said anything that can "
                 "be asked anew; it stays as it is"
             )
-        return tuple([await self._under(thread_id, _anew(request_id, each.id), each) for each in turn.users])
+        return tuple(
+            [
+                await self._copy_under_id(thread_id, _derive_message_id(request_id, each.id), each)
+                for each in turn.users
+            ]
+        )
 
-    async def _under(self, thread_id: str, message_id: str, message: Message) -> UserMessage:
+    async def _copy_under_id(self, thread_id: str, message_id: str, message: Message) -> UserMessage:
         metadata = {name: value for name, value in message.metadata.items() if isinstance(value, str)}
         fields: dict[str, Any] = {"id": message_id}
         if metadata:
@@ -309,6 +314,6 @@ class TakeBacks:
         return UserMessage(ref=ref, **fields)
 
 
-def _anew(request_id: str, message_id: str) -> str:
+def _derive_message_id(request_id: str, message_id: str) -> str:
     """Of both: a request's name may be in use again, in a fork, and what has its id would count as asked."""
     return hashlib.sha256(f"{request_id}\0{message_id}".encode()).hexdigest()[:32]

@@ -7,14 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
-from helix_temporal.activities._slice_changes import lacking
-from helix_temporal.activities._state_turns import Behind, FinalAnswer, TurnToCommit, ending, with_changes
-from helix_temporal.activities._tidying import asked_for
-from helix_temporal.activities.slice_store import parse_state
-from helix_temporal.activities.standing_step import check_values, went_elsewhere
+from helix_temporal.activities.standing_step import went_elsewhere
 from helix_temporal.activities.subagents import agent_calls
 from helix_temporal.agents import Agent
 from helix_temporal.errors import (
@@ -29,7 +24,7 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
     TooLargeError,
 )
-from helix_temporal.models.base import JsonObject, canonical, only_set
+from helix_temporal.models.base import JsonObject, canonical_json
 from helix_temporal.models.checkpoints import (
     CheckpointMeta,
     NewRun,
@@ -42,24 +37,16 @@ from helix_temporal.models.checkpoints import (
 )
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind
-from helix_temporal.models.sessions import ForkFrom, Receipt, SliceState, SuspendedTurn
+from helix_temporal.models.sessions import ForkFrom, Receipt, SuspendedTurn
 from helix_temporal.models.states import (
-    ClientToolResponse,
-    CompletedClientToolCall,
     CreateSession,
-    ErrorInfo,
-    ForkOrigin,
-    PendingClientToolCall,
     SessionProperties,
     SessionState,
     SessionStatus,
     SubSessionRef,
-    SuspendedChildWait,
-    SuspensionContext,
     TracingContext,
     check_not_expired,
     check_thread,
-    newest_completed,
 )
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -73,12 +60,43 @@ from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.waiting import (
     AnsweredCall,
     KnownCall,
-    Outcome,
     Suspension,
     WaitingCall,
     is_child_id,
 )
-from helix_temporal.session.answers import result_of_answer
+from helix_temporal.session.projection import (
+    BEFORE_FIRST_TURN,
+    GIVEN_UP,
+    FinalAnswer,
+    MissingTurns,
+    TurnToCommit,
+    count_unknown_turns,
+    end_of_run,
+    is_at_work,
+    list_cut_refs,
+    list_still_pending,
+    list_told_calls,
+    make_ended_ref,
+    make_new_session,
+    project_answers,
+    project_call_owners,
+    project_end,
+    project_no_suspension,
+    project_resumption,
+    project_suspension,
+    project_waiting_child,
+    project_waiting_children,
+    project_without_children,
+    read_answer,
+    values_if_small,
+)
+from helix_temporal.session.record import (
+    SessionRecord,
+    check_values,
+    find_request_behind,
+    list_missing_changes,
+    parse_record,
+)
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -86,7 +104,7 @@ from helix_temporal.stores.threads.hot_only import made_as
 
 
 async def went_back(
-    store: SessionStore, request: OpenSessionInput, header: HotHeader, kept: SliceState
+    store: SessionStore, request: OpenSessionInput, header: HotHeader, kept: SessionRecord
 ) -> bool:
     """Go back to the checkpoint that was asked for, by this open or by one that cut the thread and died.
 
@@ -96,7 +114,7 @@ async def went_back(
     Raises:
         CheckpointNotFoundError: The one that this open names was removed meanwhile.
     """
-    asked = asked_for(kept, header)
+    asked = find_request_behind(kept, header)
     checkpoint_id = request.checkpoint or (asked.checkpoint if asked is not None else None)
     if checkpoint_id is None:
         return False
@@ -128,7 +146,7 @@ _STEPS: Final = frozenset({Kind.ANSWER, Kind.CALLS})
 _log: Final = logging.getLogger(__name__)
 
 
-async def brought(
+async def catch_up_state(
     store: SessionStore, threads: ThreadStore, turn: TurnToCommit, stop: int, at: int
 ) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
     """The newest turn, which ends at ``stop``, with what those before it changed since ``at``.
@@ -138,17 +156,17 @@ async def brought(
         turn was missing, and the slice has all of its changes.
     """
     kept = turn.kept
-    starts, steps = await _turns(threads, turn.thread_id, at, stop)
+    starts, steps = await _scan_turns(threads, turn.thread_id, at, stop)
     if kept.changes is None and len(starts) <= 1:
         return turn, ()
-    unknown = _unknown(kept, starts) + await _lost_staging(store, turn)
-    behind = Behind(at, lacking(kept, at, stop), steps)
+    unknown = count_unknown_turns(kept, starts) + await _lost_staging(store, turn)
+    behind = MissingTurns(at, list_missing_changes(kept, at, stop), steps)
     is_news = len(starts) > 1 or unknown
-    notes = (_note(turn.session_id, at, len(starts), unknown),) if is_news else ()
+    notes = (_report_catch_up(turn.session_id, at, len(starts), unknown),) if is_news else ()
     return replace(turn, behind=behind), notes
 
 
-def lost_staging_note(kept: SliceState, session_id: str) -> tuple[Receipt, ...]:
+def lost_staging_note(kept: SessionRecord, session_id: str) -> tuple[Receipt, ...]:
     """What a state lacks that is made again from its thread's slice: what tools of the newest turn staged."""
     if kept.changes is None or not kept.changes.staged:
         return ()
@@ -160,13 +178,6 @@ def lost_staging_note(kept: SliceState, session_id: str) -> tuple[Receipt, ...]:
     return (Receipt(name="state", ok=False, detail=found),)
 
 
-def _unknown(kept: SliceState, starts: Sequence[int]) -> int:
-    """Pure: turns whose changes the slice does not know, or not all of them."""
-    if kept.changes is None:
-        return len(starts) - 1
-    return sum(1 for each in starts if each < kept.changes.since)
-
-
 async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
     """Whether tools of the newest turn changed the state, and its store has lost that."""
     changes = turn.kept.changes
@@ -176,7 +187,7 @@ async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
     return not {*changes.staged} <= {row.change.result for row in rows}
 
 
-def _note(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
+def _report_catch_up(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
     found = f"the state stood at {at}, {turns} turns before its thread, and was brought forward"
     if unknown:
         missing = f"; what {unknown} of them changed in it is not, or not all, known"
@@ -185,7 +196,7 @@ def _note(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
     return Receipt(name="state", ok=not unknown, detail=found)
 
 
-async def _turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tuple[list[int], int]:
+async def _scan_turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tuple[list[int], int]:
     """Where the turns between two places begin, and how many model calls they have."""
     starts, steps, position, last = [at] if at < stop else [], 0, at, Kind.USER
     for _ in range(_MAX_PAGES):
@@ -210,12 +221,6 @@ async def _turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tu
     return starts, steps
 
 
-BEFORE_FIRST_TURN: Final[Mapping[str, Any]] = MappingProxyType(
-    {"custom_state": {}, "output": None, "error": None, "step_count": 0}
-)
-"""What a state says that turns change, where the thread has none."""
-
-
 async def held_checkpoint(
     store: SessionStore, threads: ThreadStore, session_id: str, header: HotHeader
 ) -> CheckpointMeta | None:
@@ -225,7 +230,7 @@ async def held_checkpoint(
         page = await store.list_checkpoints(session_id, limit=MAX_LIMIT, cursor=cursor)
         for each in page.items:
             reached = each.superseded_by is None and each.head.position <= header.committed
-            if reached and await holds(threads, header.thread_id, each.head):
+            if reached and await has_head(threads, header.thread_id, each.head):
                 return each
         if page.next_cursor is None:
             return None
@@ -261,7 +266,7 @@ async def forked_state(store: SessionStore, threads: ThreadStore, header: HotHea
     return await state_at(store, threads, origin, header)
 
 
-async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:
+async def has_head(threads: ThreadStore, thread_id: str, head: Head) -> bool:
     """Whether the thread has the head's message at its place."""
     if head.position == 0:
         return True
@@ -272,7 +277,7 @@ async def holds(threads: ThreadStore, thread_id: str, head: Head) -> bool:
     return bool(page.records) and page.records[0].id == head.last_id
 
 
-async def finished(threads: ThreadStore, thread_id: str, head: Head, committed: int) -> Head:
+async def find_committed_head(threads: ThreadStore, thread_id: str, head: Head, committed: int) -> Head:
     """Where the finished turns of a thread end, which stands at ``head``."""
     if head.position == committed:
         return head
@@ -315,23 +320,7 @@ async def save_change(
     raise StoreUnavailableError(f"session {session_id!r}: its state changed {_TRIES} times while {during}")
 
 
-_AWAITING: Final = "suspended_awaiting_children"
 _TELLINGS: Final = 5
-_MAX_OWNED: Final = 256
-"""Calls of sub-agents that a root remembers the owners of."""
-_MAX_ANSWERED: Final = 32
-"""Of them, answered ones of one sub-agent."""
-_PASSED_OVER: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "status": SessionStatus.INTERRUPTED,
-        "failure_reason": "parent_suspended",
-        "pending_client_tool_calls": {},
-        "suspension_context": None,
-        "suspended_step_id": None,
-        _AWAITING: (),
-    }
-)
-"""What changes in the state of a session that waits for people, and that nobody will wake."""
 
 
 class ChildRefs:
@@ -342,7 +331,7 @@ class ChildRefs:
 
     async def called(self, agent: Agent, request: RunStepInput, answer: Message) -> None:
         """An answer asks for tools: those that are agents have sessions from now on."""
-        refs = _refs(agent, request, answer)
+        refs = _build_child_refs(agent, request, answer)
         if refs:
             # A store that has lost the session gets it back with its next turn.
             with contextlib.suppress(SessionNotFoundError):
@@ -351,15 +340,17 @@ class ChildRefs:
     async def answered(self, request: RunStepInput | EndTurnInput) -> None:
         """Results that are in the thread now: the sessions that gave them have ended."""
         session_id, epoch = request.session_id, request.epoch
-        ends = [_ended(each, request.run_id) for each in request.inputs if each.child is not None]
+        ends = [make_ended_ref(each, request.run_id) for each in request.inputs if each.child is not None]
         refs = [each for each in ends if each.agent_type]
         if refs:
             with contextlib.suppress(SessionNotFoundError):
                 await self._store.add_sub_session_refs(session_id, refs, epoch=epoch)
         for each in ends:
             if not each.agent_type:
-                await self._set(session_id, each.sub_session_id, each.status, epoch)
-        await self._gone(session_id, [each for each in ends if each.status is not SessionStatus.COMPLETED])
+                await self._set_child_status(session_id, each.sub_session_id, each.status, epoch)
+        await self._drop_child_waits(
+            session_id, [each for each in ends if each.status is not SessionStatus.COMPLETED]
+        )
         killed = [each.child for each in request.inputs if each.child is not None and each.child.killed]
         for child in killed:
             await self._pass_over(child.session_id)
@@ -367,8 +358,8 @@ class ChildRefs:
     async def cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
         """Calls that were cut off with their turn."""
         for child in children:
-            await self._set(session_id, child, SessionStatus.INTERRUPTED, epoch)
-        await self._gone(session_id, [SubSessionRef(sub_session_id=child) for child in children])
+            await self._set_child_status(session_id, child, SessionStatus.INTERRUPTED, epoch)
+        await self._drop_child_waits(session_id, [SubSessionRef(sub_session_id=child) for child in children])
 
     async def left(self, session_id: str, epoch: int | None) -> None:
         """A run was left without its end: its children have ended, or whoever ended it ended them.
@@ -377,8 +368,8 @@ class ChildRefs:
         ended since it waits for people is waited for by nobody any more, nor are those below it.
         """
         for ref in await self._store.list_sub_session_refs(session_id):
-            if _is_at_work(ref):
-                await self._leave(session_id, ref, epoch)
+            if is_at_work(ref):
+                await self._abandon_child(session_id, ref, epoch)
 
     async def settle(
         self, session_id: str, epoch: int, called: Callable[[], Awaitable[Collection[str]]]
@@ -388,32 +379,32 @@ class ChildRefs:
         Whatever cut the others, and whoever was to say so: nobody takes their results any more.  ``called``
         is asked for the sessions of the open calls where that matters.
         """
-        refs = [ref for ref in await self._store.list_sub_session_refs(session_id) if _is_at_work(ref)]
+        refs = [ref for ref in await self._store.list_sub_session_refs(session_id) if is_at_work(ref)]
         # What an application refers to itself is its own.
         refs = [ref for ref in refs if is_child_id(ref.sub_session_id)]
-        gone = cut_off(refs, await called()) if refs else []
+        gone = list_cut_refs(refs, await called()) if refs else []
         for ref in gone:
-            await self._leave(session_id, ref, epoch)
+            await self._abandon_child(session_id, ref, epoch)
 
-    async def _leave(self, session_id: str, ref: SubSessionRef, epoch: int | None) -> None:
+    async def _abandon_child(self, session_id: str, ref: SubSessionRef, epoch: int | None) -> None:
         """From below, and the reference last: whoever dies on the way is followed by one who finds it.
 
         Sessions of sub-agents know of no epoch of ours: the fence is asked before they are touched.
         """
         name = ref.sub_session_id
-        await self._set(session_id, name, ref.status, epoch)
+        await self._set_child_status(session_id, name, ref.status, epoch)
         answered = await self._has_answered(name)
         if not answered:
             await self._pass_over(name)
-        await self._gone(session_id, [ref])
+        await self._drop_child_waits(session_id, [ref])
         status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
-        await self._set(session_id, name, status, epoch)
+        await self._set_child_status(session_id, name, status, epoch)
 
     async def _pass_over(self, session_id: str) -> None:
         """Nobody waits for a session any more, nor for those below it."""
         await self.left(session_id, None)
-        await self._change(
-            session_id, lambda state: _PASSED_OVER if state.status is SessionStatus.PAUSED else {}
+        await self._save_change(
+            session_id, lambda state: GIVEN_UP if state.status is SessionStatus.PAUSED else {}
         )
 
     async def waits(self, session_id: str, since: int) -> None:
@@ -427,40 +418,37 @@ class ChildRefs:
             state = await self._store.load_state(session_id)
             if state is None or state.parent_session_id is None or state.root_session_id is None:
                 return
-            if told is not None and _calls(told) == _calls(state):
+            if told is not None and list_told_calls(told) == list_told_calls(state):
                 return
             told = state
-            await self._change(state.parent_session_id, partial(_awaiting, child=state, since=since))
-            await self._change(state.root_session_id, partial(_owners, child=state))
+            await self._save_change(
+                state.parent_session_id, partial(project_waiting_child, child=state, since=since)
+            )
+            await self._save_change(state.root_session_id, partial(project_call_owners, child=state))
 
-    async def _gone(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
+    async def _drop_child_waits(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:
         """Sessions that ended otherwise than by an answer may have been waiting until then."""
         names = {each.sub_session_id for each in refs}
         if names:
-            await self._change(session_id, lambda parent: _not_awaiting(parent, names))
+            await self._save_change(session_id, lambda parent: project_without_children(parent, names))
 
     async def _has_answered(self, session_id: str) -> bool:
         child = await self._store.load_state(session_id)
         return child is not None and child.status is SessionStatus.COMPLETED
 
-    async def _change(self, session_id: str, change: Callable[[SessionState], Mapping[str, Any]]) -> None:
+    async def _save_change(
+        self, session_id: str, change: Callable[[SessionState], Mapping[str, Any]]
+    ) -> None:
         await save_change(self._store, session_id, None, change, "a sub-agent's wait was noted")
 
-    async def _set(self, session_id: str, child: str, status: SessionStatus, epoch: int | None) -> None:
+    async def _set_child_status(
+        self, session_id: str, child: str, status: SessionStatus, epoch: int | None
+    ) -> None:
         with contextlib.suppress(SessionNotFoundError):
             await self._store.update_sub_session_ref(session_id, child, status, epoch=epoch)
 
 
-def cut_off(refs: Sequence[SubSessionRef], called: Collection[str]) -> list[SubSessionRef]:
-    """Pure: those whose calls are not among the open ones."""
-    return [ref for ref in refs if ref.sub_session_id not in called]
-
-
-def _is_at_work(ref: SubSessionRef) -> bool:
-    return ref.status is SessionStatus.ACTIVE and ref.wait_mode == "blocking"
-
-
-def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessionRef]:
+def _build_child_refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessionRef]:
     refs: dict[str, SubSessionRef] = {}
     for each in agent_calls(agent, request.session_id, answer):
         if not each.facts.approval:  # that has none before somebody agrees
@@ -474,94 +462,13 @@ def _refs(agent: Agent, request: RunStepInput, answer: Message) -> list[SubSessi
     return list(refs.values())
 
 
-def _calls(child: SessionState) -> tuple[object, object]:
-    """Pure: what others are told of a session that waits for people."""
-    return child.pending_client_tool_calls, child.completed_client_tool_calls
-
-
-def _awaiting(parent: SessionState, child: SessionState, since: int) -> dict[str, Any]:
-    """Pure: the parent's children that wait, with this one if it does."""
-    others: tuple[SuspendedChildWait, ...] = _not_awaiting(parent, {child.session_id})[_AWAITING]
-    if child.pending_client_tool_calls:
-        first = min(child.pending_client_tool_calls)
-        before = (each.until for each in parent.suspended_awaiting_children if each not in others)
-        wait = SuspendedChildWait(
-            sub_session_id=child.session_id,
-            tool_call_id=first,
-            agent_type=child.agent_type,
-            since=since,
-            until=next(before, None),
-        )
-        others = (*others, wait)
-    return {_AWAITING: others}
-
-
-def _not_awaiting(parent: SessionState, children: Collection[str]) -> dict[str, Any]:
-    """Pure: the parent's children that wait, without these."""
-    waiting = parent.suspended_awaiting_children
-    return {_AWAITING: tuple(each for each in waiting if each.sub_session_id not in children)}
-
-
-def _owners(root: SessionState, child: SessionState) -> dict[str, Any]:
-    """Pure: whose a call is, as far as the root has to know; late answers find those that were answered."""
-    others = {
-        call: owner for call, owner in root.client_tool_call_ownership.items() if owner != child.session_id
-    }
-    completed = sorted(child.completed_client_tool_calls.values(), key=lambda each: each.completed_at)
-    mine = (
-        *(each.tool_call_id for each in completed[-_MAX_ANSWERED:]),
-        *child.pending_client_tool_calls,
-    )
-    # The first go where there are too many: the oldest, where the store keeps the order of a mapping.
-    kept = dict(list(others.items())[-max(_MAX_OWNED - len(mine), 1) :])
-    return {"client_tool_call_ownership": kept | dict.fromkeys(mine, child.session_id)}
-
-
-def _ended(each: StepInput, run_id: str | None) -> SubSessionRef:
-    """The reference as the result leaves it; without an agent where none was called."""
-    assert each.child is not None
-    return SubSessionRef(
-        sub_session_id=each.child.session_id,
-        agent_type=each.child.agent,
-        tool=each.name or "",
-        run_id=run_id,
-        parent_tool_call_id=each.call,
-        status=SessionStatus(each.child.status),
-    )
-
-
-def new_session(
-    request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None, at: Head
-) -> CreateSession:
-    """Pure: the state that a session begins with, where its thread's finished turns end."""
-    fields: dict[str, Any] = {} if request.properties is None else request.properties.changes()
-    fields.pop("tracing_context", None)  # set once the session is there
-    if request.thread_id != request.session_id:
-        fields["thread_id"] = request.thread_id
-    if source is not None and "tags" not in fields:
-        fields["tags"] = source.tags
-    if request.parent is not None:
-        fields |= {
-            "parent_session_id": request.parent.session_id,
-            "root_session_id": request.parent.root_session_id,
-        }
-    return CreateSession(
-        agent_type=request.agent,
-        custom_state=kept.values if source is None else source.custom_state,
-        metadata=dict(request.metadata),
-        mode="standard" if kept.options is not None and not kept.options.persistent else "persistent",
-        head=at,
-        stream_id=request.session_id,
-        forked_from=None if source is None else ForkOrigin(session_id=source.session_id, head=header.head),
-        **fields,
-    )
-
-
 _NAME_LETTERS: Final = 8
 """Of the hash that names changes: what it is told from are other attempts of calls of the same turn."""
 
 
-async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, changes: JsonObject) -> str:
+async def stage_tool_changes(
+    store: SessionStore, threads: ThreadStore, request: ToolInput, changes: JsonObject
+) -> str:
     """Keep aside what a tool changes; a state that its store has lost is made from the thread's slice.
 
     Returns:
@@ -577,7 +484,7 @@ async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, c
     check_values(changes)
     # The key's last parts name the call; its position orders the calls of a turn.
     call = "/".join(request.key.rsplit("/", 2)[-2:])
-    name = hashlib.sha256(canonical([call, changes])).hexdigest()[:_NAME_LETTERS]
+    name = hashlib.sha256(canonical_json([call, changes])).hexdigest()[:_NAME_LETTERS]
     change = StagedChange(
         tool_call_id=f"{call}/{name}", merge_changes=changes, timestamp=request.position, result=name
     )
@@ -586,14 +493,14 @@ async def stage(store: SessionStore, threads: ThreadStore, request: ToolInput, c
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     except SessionNotFoundError:
         facts = await threads.facts(request.thread_id)
-        at = await finished(threads, request.thread_id, facts.head, facts.committed)
-        await revive(store, session_id, request.epoch, parse_state(facts.slice), at)
+        at = await find_committed_head(threads, request.thread_id, facts.head, facts.committed)
+        await recreate_state(store, session_id, request.epoch, parse_record(facts.slice), at)
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     return name
 
 
-async def revive(
-    store: SessionStore, session_id: str, epoch: int | None, kept: SliceState, head: Head
+async def recreate_state(
+    store: SessionStore, session_id: str, epoch: int | None, kept: SessionRecord, head: Head
 ) -> None:
     """Make the state again that a store without persistence has lost; its checkpoints are gone."""
     options = CreateSession(
@@ -627,15 +534,6 @@ async def promote_what_fits(store: SessionStore, turn: TurnToCommit) -> int:
     return found.promoted
 
 
-def shown(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The custom state as the application sees it; None if it is too large to travel."""
-    try:
-        check_values(values)
-    except TooLargeError:
-        return None
-    return values
-
-
 _NONE: Final[tuple[Receipt, ...]] = ()
 
 
@@ -659,8 +557,12 @@ class TurnCommits:
     def __init__(self, store: SessionStore, threads: ThreadStore, together: SessionStore | None) -> None:
         self._store, self._threads, self._together = store, threads, together
 
-    async def commit(self, turn: TurnToCommit) -> CommittedState:
+    async def commit(self, turn: TurnToCommit, append: StepAppend | None = None) -> CommittedState:
         """Commit a turn that is in the thread, with those before it that the state lacks.
+
+        Args:
+            turn: The turn.
+            append: Its last step, to be appended in the same unit; None if it is in the thread.
 
         Raises:
             StateBehindThreadError, PatchConflictError, TooLargeError: It can't be committed as it is, and its
@@ -671,9 +573,9 @@ class TurnCommits:
         wanted, notes = turn, _NONE
         for _ in range(_TRIES):
             try:
-                promoted, appended = await self._commit(wanted)
+                promoted, appended = await self._commit_turn(wanted, append)
             except StateBehindThreadError as behind:
-                if turn.append is not None or turn.head is None:
+                if append is not None or turn.head is None:
                     raise
                 held = int(behind.facts["held"] or 0)
                 wanted, notes = await self.bring(turn, turn.head.position, held)
@@ -682,34 +584,36 @@ class TurnCommits:
         raise StoreUnavailableError(f"session {turn.session_id!r}: its state was moved back again and again")
 
     async def bring(self, turn: TurnToCommit, stop: int, at: int) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
-        """See `brought`."""
-        return await brought(self._store, self._threads, turn, stop, at)
+        """See `catch_up_state`."""
+        return await catch_up_state(self._store, self._threads, turn, stop, at)
 
-    async def _commit(self, turn: TurnToCommit) -> tuple[int, Appended | None]:
+    async def _commit_turn(
+        self, turn: TurnToCommit, append: StepAppend | None
+    ) -> tuple[int, Appended | None]:
         try:
-            return await self._commit_counting(turn)
+            return await self._commit_counting(turn, append)
         except (PatchConflictError, TooLargeError):
-            if turn.append is not None:
+            if append is not None:
                 raise
         # The turn is in the thread and counts, whatever its tools left.
-        await self._commit_counting(turn, promote=False)
+        await self._commit_counting(turn, None, promote=False)
         return await promote_what_fits(self._store, turn), None
 
     async def _commit_counting(
-        self, turn: TurnToCommit, *, promote: bool = True
+        self, turn: TurnToCommit, append: StepAppend | None, *, promote: bool = True
     ) -> tuple[int, Appended | None]:
         try:
-            return await self._commit_with(turn, turn.run, promote=promote)
+            return await self._commit_with(turn, turn.run, append, promote=promote)
         except InvalidRequestError as error:
             if "run_id" not in error.facts:
                 raise
             # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
-            return await self._commit_with(turn, None, promote=promote)
+            return await self._commit_with(turn, None, append, promote=promote)
 
     async def _commit_with(
-        self, turn: TurnToCommit, run: RunChange | None, *, promote: bool
+        self, turn: TurnToCommit, run: RunChange | None, append: StepAppend | None, *, promote: bool
     ) -> tuple[int, Appended | None]:
-        store = self._store if turn.append is None or self._together is None else self._together
+        store = self._store if append is None or self._together is None else self._together
         result, appended = await store.save_state_and_promote_staging(
             turn.session_id,
             turn.change,
@@ -720,7 +624,7 @@ class TurnCommits:
                 promote=promote,
                 results=turn.results,
             ),
-            append=turn.append,
+            append=append,
             run=run,
             epoch=turn.epoch,
         )
@@ -734,13 +638,13 @@ Place = Callable[[], Awaitable[int]]
 """Tells after which sequence of the session's stream a turn's chunks come."""
 
 
-async def unknown() -> int:
+async def unknown_place() -> int:
     """Nobody knows: all that is kept may be the turn's."""
     return 0
 
 
 async def begin_run(
-    store: SessionStore, request: RunStepInput, run_id: str, kept: SliceState, place: int
+    store: SessionStore, request: RunStepInput, run_id: str, kept: SessionRecord, place: int
 ) -> None:
     """Record the run of a turn; one that was left behind by an earlier turn has ended.
 
@@ -759,7 +663,7 @@ async def begin_run(
             if request.values is not None:
                 # What tools of the turn before changed is not in the slice yet; the workflow was told of it.
                 kept = kept.model_copy(update={"values": request.values})
-            await revive(store, session_id, epoch, kept, request.head)
+            await recreate_state(store, session_id, epoch, kept, request.head)
             continue
         if isinstance(started, RunRecorded) or started.current_run_id is None:
             return
@@ -780,7 +684,7 @@ async def run_under_way(store: SessionStore, session_id: str, known: str | None)
 
 
 @contextlib.asynccontextmanager
-async def beside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_alongside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Do this while what is within goes on; both have ended at the end.
 
     A failure within is told rather than this one's, which then is given the time that it takes; a
@@ -824,11 +728,6 @@ async def end_run(store: SessionStore, session_id: str, run_id: str, status: Run
             # A step that nobody waits for any more has ended it meanwhile, and its turn counts.
 
 
-_MINE: Final = frozenset({"client_tool", "approval", "awaiting_children"})
-_LARGEST_INPUT: Final = 64 * 1024
-"""Bytes of a call's arguments that the state takes; larger ones are in the thread alone."""
-
-
 class SuspendedStates:
     """Keeps pending calls of sessions in their states.  A state that its store has lost is passed over."""
 
@@ -849,27 +748,10 @@ class SuspendedStates:
         Raises:
             FencedError: A newer open has the session.
         """
-
-        def suspended(state: SessionState) -> dict[str, Any]:
-            known = state.pending_client_tool_calls
-            pending = {each.id: known.get(each.id) or _pending(each, answer, run_id) for each in waiting}
-            context = SuspensionContext(
-                kind="client_tool" if any(each.kind == "client" for each in waiting) else "approval",
-                run_id=run_id,
-                step_id=answer.id,
-                tool_call_ids=tuple(pending),
-                assistant_message_position=head.position - 1,
-                suspended_at=waiting[0].since,
-            )
-            return {
-                "status": SessionStatus.PAUSED,
-                "pending_client_tool_calls": {**known, **pending},
-                "suspension_context": context,
-                "suspended_step_id": answer.id,
-            }
-
         await self._run_is(session_id, run_id, RunStatus.SUSPENDED_CLIENT_TOOL, epoch)
-        await self._change(session_id, epoch, suspended)
+        await self._save_change(
+            session_id, epoch, lambda state: project_suspension(state, run_id, answer, head, waiting)
+        )
 
     async def answered(
         self, session_id: str, epoch: int, run_id: str | None, inputs: Sequence[StepInput]
@@ -881,13 +763,7 @@ class SuspendedStates:
         """
         answers = [each.answered for each in inputs if each.answered is not None]
 
-        def resumed(state: SessionState) -> dict[str, Any]:
-            changes = _settled(state, answers)
-            # A repeat finds nothing that waits.
-            goes_on = "suspension_context" in changes
-            return changes | ({"resume_count": state.resume_count + 1} if goes_on else {})
-
-        await self._change(session_id, epoch, resumed)
+        await self._save_change(session_id, epoch, lambda state: project_resumption(state, answers))
         await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
 
     async def sleeps(self, session_id: str, epoch: int, suspension: Suspension) -> None:
@@ -900,7 +776,7 @@ class SuspendedStates:
             state = await self._store.load_state(session_id)
             run_id = None if state is None else state.current_run_id
             await self._run_is(session_id, run_id, RunStatus.SUSPENDED_AWAITING_CHILDREN, epoch)
-        await self._change(session_id, epoch, lambda state: _awaiting_calls(state, suspension))
+        await self._save_change(session_id, epoch, lambda state: project_waiting_children(state, suspension))
 
     async def known(self, session_id: str, epoch: int, known: Sequence[KnownCall]) -> None:
         """Some of the calls were answered; others are still wanted.
@@ -910,7 +786,7 @@ class SuspendedStates:
         """
         answers = [each.answered for each in known if each.answered is not None]
         if answers:
-            await self._change(session_id, epoch, lambda state: _answered(state, answers))
+            await self._save_change(session_id, epoch, lambda state: project_answers(state, answers))
 
     async def found(
         self, session_id: str, epoch: int, turn: SuspendedTurn, answered: Sequence[AnsweredCall]
@@ -928,19 +804,23 @@ class SuspendedStates:
         waiting = [each for each in turn.waiting if each.at not in known]
         if waiting:
             await self.record(session_id, epoch, turn.run_id, calls, turn.head, waiting)
-        await self._change(session_id, epoch, lambda state: _answered(state, _pending_of(state, answered)))
+        await self._save_change(
+            session_id, epoch, lambda state: project_answers(state, list_still_pending(state, answered))
+        )
 
     async def dropped(self, session_id: str, epoch: int, answered: Sequence[AnsweredCall] = ()) -> None:
         """No step waits: nothing is pending, and what the thread has answers of is answered."""
-        await self._change(session_id, epoch, lambda state: _settled(state, _pending_of(state, answered)))
+        await self._save_change(
+            session_id, epoch, lambda state: project_no_suspension(state, list_still_pending(state, answered))
+        )
 
     async def responses(self, session_id: str) -> Mapping[str, KnownCall]:
         """Answers that were given to the store itself, by the calls' ids."""
         state = await self._store.load_state(session_id)
         pending = {} if state is None else state.pending_client_tool_calls
-        return {name: _known(call) for name, call in pending.items() if call.response is not None}
+        return {name: read_answer(call) for name, call in pending.items() if call.response is not None}
 
-    async def _change(
+    async def _save_change(
         self, session_id: str, epoch: int, changes: Callable[[SessionState], Mapping[str, Any]]
     ) -> None:
         await save_change(self._store, session_id, epoch, changes, "a suspension was saved")
@@ -958,113 +838,6 @@ class SuspendedStates:
             if "run_id" not in error.facts:
                 raise
             # A step that nobody waits for any more has ended it meanwhile.
-
-
-def _awaiting_calls(state: SessionState, suspension: Suspension) -> dict[str, Any]:
-    """Pure: the state of a session that waits for sub-agents, and perhaps for people itself."""
-    waits = {
-        each.session_id: SuspendedChildWait(
-            sub_session_id=each.session_id,
-            tool_call_id=each.calls[0].id,
-            agent_type=each.agent,
-            since=each.since,
-            until=each.until,
-        )
-        for each in suspension.children
-        if each.calls
-    }
-    others = [each for each in state.suspended_awaiting_children if each.sub_session_id not in waits]
-    changes: dict[str, Any] = {
-        "status": SessionStatus.PAUSED,
-        "suspended_awaiting_children": (*others, *waits.values()),
-    }
-    if not suspension.calls:
-        step = suspension.head.last_id
-        changes |= {
-            "suspended_step_id": step,
-            "suspension_context": SuspensionContext(
-                kind="awaiting_children",
-                run_id=state.current_run_id,
-                step_id=step,
-                assistant_message_position=suspension.head.position - 1,
-                suspended_at=min(each.since for each in suspension.children),
-            ),
-        }
-    return changes
-
-
-def _pending(waiting: WaitingCall, answer: Message, run_id: str | None) -> PendingClientToolCall:
-    call = answer.tool_calls[waiting.at]
-    small = len(canonical(call.arguments)) <= _LARGEST_INPUT
-    return PendingClientToolCall(
-        tool_call_id=waiting.id,
-        tool_name=call.name,
-        input=call.arguments if small else None,
-        kind=waiting.kind,
-        approval_id=waiting.id if waiting.kind == "approval" else None,
-        run_id=run_id,
-        step_id=answer.id,
-        created_at=waiting.since,
-        deadline_at=waiting.until,
-    )
-
-
-def _pending_of(state: SessionState, answered: Sequence[AnsweredCall]) -> list[AnsweredCall]:
-    """Those that the state has still pending."""
-    return [each for each in answered if each.id in state.pending_client_tool_calls]
-
-
-def _settled(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
-    context = state.suspension_context
-    mine = context is not None and context.kind in _MINE and context.step_id == state.suspended_step_id
-    if not mine and not answers:
-        return {}
-    changes = _answered(state, answers)
-    # What an application keeps there itself is its own.
-    ours = context.tool_call_ids if context and mine else ()
-    pending = changes["pending_client_tool_calls"]
-    changes["pending_client_tool_calls"] = {name: pending[name] for name in pending if name not in ours}
-    if mine:
-        changes |= {
-            "suspension_context": None,
-            "suspended_step_id": None,
-            "suspended_awaiting_children": (),
-        }
-        if state.status is SessionStatus.PAUSED:
-            changes["status"] = SessionStatus.ACTIVE
-    return changes
-
-
-def _answered(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
-    completed = dict(state.completed_client_tool_calls)
-    for each in answers:
-        first = CompletedClientToolCall(tool_call_id=each.id, outcome=each.outcome, completed_at=each.when)
-        stored = completed.get(each.id)
-        if stored is None or stored.outcome != first.outcome:
-            # What the turn took counts, also where another answer came to the store meanwhile.
-            completed[each.id] = first
-    ids, pending = {each.id for each in answers}, state.pending_client_tool_calls
-    return {
-        "pending_client_tool_calls": {name: call for name, call in pending.items() if name not in ids},
-        "completed_client_tool_calls": newest_completed(completed),
-    }
-
-
-def _known(call: PendingClientToolCall) -> KnownCall:
-    """An answer in the store as the turn takes it."""
-    response = call.response
-    assert response is not None
-    outcome: Outcome = response.outcome
-    answered = AnsweredCall(id=call.tool_call_id, outcome=outcome, when=call.responded_at or 0)
-    result = result_of_answer(call.kind, outcome, _text_of(response))
-    return KnownCall(at=0, answered=answered, **only_set(result=result))
-
-
-def _text_of(response: ClientToolResponse) -> str:
-    said = response.result if isinstance(response.result, str) else None
-    if response.outcome != "result":
-        return response.error or said or ""
-    return said if said is not None else canonical(response.result).decode()
 
 
 _NOT_TOGETHER: Final = (
@@ -1190,7 +963,7 @@ class StateKeeper:
         self,
         request: OpenSessionInput,
         header: HotHeader,
-        kept: SliceState,
+        kept: SessionRecord,
         source: SessionState | None,
         tell: Callable[[str], Awaitable[None]] | None = None,
     ) -> OpenedState:
@@ -1212,11 +985,11 @@ class StateKeeper:
         state = await self._store.load_state(session_id)
         if state is None:
             source = source or await forked_state(self._store, self._threads, header)
-            state = await self._create(request, header, kept, source)
+            state = await self._create_state(request, header, kept, source)
             notes = () if source is not None else lost_staging_note(kept, session_id)
         else:
             if await went_back(self._store, request, header, kept):
-                state = await self._loaded(session_id)
+                state = await self._load_state(session_id)
             if request.reopen is not None:
                 state, notes = await self._follow_cut(request, state, header)
             elif header.head.position == header.committed:
@@ -1224,7 +997,7 @@ class StateKeeper:
         if request.properties is not None and request.reopen is None:
             state = await self.set_properties(session_id, request.properties, epoch)
         left = await self._settle_run(request, state, header, tell)
-        values = shown(state.custom_state)
+        values = values_if_small(state.custom_state)
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
             notes = (*notes, Receipt(name="state", ok=False, detail=note))
@@ -1260,11 +1033,11 @@ class StateKeeper:
         self, request: OpenSessionInput, state: SessionState, header: HotHeader
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The thread was opened again within a turn: it may have been cut below what was committed."""
-        if state.head.position <= header.committed and await holds(
+        if state.head.position <= header.committed and await has_head(
             self._threads, request.thread_id, state.head
         ):
             return state, ()
-        return await self._back(state, header, asked=request.abandoned is not None)
+        return await self._restore_latest_checkpoint(state, header, asked=request.abandoned is not None)
 
     async def source(self, request: OpenSessionInput, header: HotHeader) -> SessionState | None:
         """The state of the session that is forked, as it was at that place; None if it has none."""
@@ -1272,28 +1045,30 @@ class StateKeeper:
             return None
         return await state_at(self._store, self._threads, request.fork_from, header)
 
-    async def _create(
-        self, request: OpenSessionInput, header: HotHeader, kept: SliceState, source: SessionState | None
+    async def _create_state(
+        self, request: OpenSessionInput, header: HotHeader, kept: SessionRecord, source: SessionState | None
     ) -> SessionState:
-        options = new_session(request, header, kept, source, await self._finished(header))
+        options = make_new_session(
+            request, kept, source, at=await self._find_committed_head(header), forked_at=header.head
+        )
         return await self._store.create_session(
             request.session_id, options, if_not_exists=True, epoch=header.epoch
         )
 
     async def _catch_up(
-        self, request: OpenSessionInput, state: SessionState, header: HotHeader, kept: SliceState
+        self, request: OpenSessionInput, state: SessionState, header: HotHeader, kept: SessionRecord
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         if state.head == header.head:
             return state, ()
         behind = state.head.position < header.head.position
-        if behind and await holds(self._threads, request.thread_id, state.head):
-            return await self._forward(state, header, kept)
+        if behind and await has_head(self._threads, request.thread_id, state.head):
+            return await self._commit_missing_turns(state, header, kept)
         # Asked for by this open, or by one that cut the thread and died.
-        asked = request.rewind_to is not None or asked_for(kept, header) is not None
-        return await self._back(state, header, asked=asked)
+        asked = request.rewind_to is not None or find_request_behind(kept, header) is not None
+        return await self._restore_latest_checkpoint(state, header, asked=asked)
 
-    async def _forward(
-        self, state: SessionState, header: HotHeader, kept: SliceState
+    async def _commit_missing_turns(
+        self, state: SessionState, header: HotHeader, kept: SessionRecord
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The last turns are in the thread and their commits were lost: commit them from the slice."""
         answer = await self._answer_before(header)
@@ -1307,7 +1082,7 @@ class StateKeeper:
             await self._committed_before(state.session_id, header.epoch, header.head)
         else:
             notes = notes or done.notes
-        return await self._loaded(state.session_id), notes
+        return await self._load_state(state.session_id), notes
 
     async def _answer_before(self, header: HotHeader) -> FinalAnswer | None:
         """The answer that the thread ends with, if it does."""
@@ -1315,10 +1090,10 @@ class StateKeeper:
         page = await self._threads.read(ReadPage(header.thread_id, end - 1, end, limit=1, whole=False))
         return FinalAnswer.at(page.records[0] if page.records else None, end - 1)
 
-    async def _finished(self, header: HotHeader) -> Head:
-        return await finished(self._threads, header.thread_id, header.head, header.committed)
+    async def _find_committed_head(self, header: HotHeader) -> Head:
+        return await find_committed_head(self._threads, header.thread_id, header.head, header.committed)
 
-    async def _back(
+    async def _restore_latest_checkpoint(
         self, state: SessionState, header: HotHeader, *, asked: bool
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The thread was cut, or lost turns: the newest checkpoint that it still holds counts.
@@ -1334,7 +1109,7 @@ class StateKeeper:
             await go_back(self._store, state.session_id, checkpoint.id, header.epoch)
         if asked or checkpoint is None:
             # Whatever the thread has between, the state is that of this place now.
-            at = await self._finished(header)
+            at = await self._find_committed_head(header)
             changes = {"head": at} | (dict(BEFORE_FIRST_TURN) if asked and at == EMPTY else {})
             await save_change(self._store, state.session_id, header.epoch, lambda _: changes, "it went back")
         note = (
@@ -1344,17 +1119,17 @@ class StateKeeper:
         )
         is_as_asked = asked and (checkpoint is not None or header.committed == 0)
         notes = () if is_as_asked else (Receipt(name="state", ok=False, detail=note),)
-        return await self._loaded(state.session_id), notes
+        return await self._load_state(state.session_id), notes
 
-    async def _loaded(self, session_id: str) -> SessionState:
+    async def _load_state(self, session_id: str) -> SessionState:
         state = await self._store.load_state(session_id)
         if state is None:
-            raise _deleted(session_id)
+            raise _session_deleted_error(session_id)
         return state
 
     # -- turns
 
-    async def begin(self, request: RunStepInput, kept: SliceState, place: Place = unknown) -> None:
+    async def begin(self, request: RunStepInput, kept: SessionRecord, place: Place = unknown_place) -> None:
         """Record the run of a turn; see `begin_run`.
 
         Raises:
@@ -1365,7 +1140,7 @@ class StateKeeper:
 
     @contextlib.asynccontextmanager
     async def beginning(
-        self, request: RunStepInput, kept: SliceState, place: Place = unknown
+        self, request: RunStepInput, kept: SessionRecord, place: Place = unknown_place
     ) -> AsyncIterator[None]:
         """Record the run of a turn while what is done within goes on; at the end it is recorded.
 
@@ -1380,7 +1155,7 @@ class StateKeeper:
             await self.begin(request, kept, place)
             yield
             return
-        async with beside(self.begin(request, kept, place)):
+        async with run_alongside(self.begin(request, kept, place)):
             yield
 
     async def is_live(self, session_id: str, run_id: str) -> bool:
@@ -1397,28 +1172,28 @@ class StateKeeper:
 
     async def stage(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a tool changes of the state; the same call again replaces it."""
-        return await stage(self._store, self._threads, request, changes)
+        return await stage_tool_changes(self._store, self._threads, request, changes)
 
     async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> CommittedTurn | None:
         """Append the last step of a turn and commit its state with it; None where that is not possible."""
         own = step.commits and step.thread_id == request.session_id
         if self._together is None or not own or not step.slice:
             return None
-        kept, session_id = SliceState.model_validate_json(step.slice), request.session_id
+        kept, session_id = parse_record(step.slice), request.session_id
         try:
             turn = TurnToCommit(
-                session_id, session_id, request.epoch, None, kept, *ending(request),
-                append=step, answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
+                session_id, session_id, request.epoch, None, kept, *end_of_run(request),
+                answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
             )  # fmt: skip
-            done = await self._commits.commit(turn)
+            done = await self._commits.commit(turn, step)
         except _NOT_TOGETHER:
             return None
         if done.appended is None:
             return None
-        return CommittedTurn(done.appended, await self._promoted(session_id, done.promoted))
+        return CommittedTurn(done.appended, await self._load_promoted_values(session_id, done.promoted))
 
     async def finish(
-        self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SliceState
+        self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SessionRecord
     ) -> FinishedTurn:
         """Commit the state of a turn that is in the thread; a repeat finds it committed.
 
@@ -1433,18 +1208,18 @@ class StateKeeper:
         last = appended.records[-1] if appended.records else None
         answer = FinalAnswer.at(last, appended.head.position - 1)
         turn = TurnToCommit(
-            session_id, thread_id, epoch, appended.head, kept, *ending(request), answer=answer
+            session_id, thread_id, epoch, appended.head, kept, *end_of_run(request), answer=answer
         )
         try:
             done = await self._commits.commit(turn)
         except SessionNotFoundError:
-            await revive(self._store, session_id, epoch, kept, appended.head)
+            await recreate_state(self._store, session_id, epoch, kept, appended.head)
             done = await self._commits.commit(turn)
         except IdempotencyConflictError:
             # An attempt that died half way may have left what it had to promote by itself.
             await promote_what_fits(self._store, turn)
             return FinishedTurn(await self._committed_before(session_id, epoch, appended.head))
-        return FinishedTurn(await self._promoted(session_id, done.promoted), done.notes)
+        return FinishedTurn(await self._load_promoted_values(session_id, done.promoted), done.notes)
 
     async def _committed_before(self, session_id: str, epoch: int, head: Head) -> Mapping[str, Any] | None:
         """The turn was committed: with this very step, or with one that the thread has lost since."""
@@ -1452,11 +1227,11 @@ class StateKeeper:
             self._store, session_id, epoch, lambda _: {"head": head}, "its turn was committed"
         )
         if state is None:
-            raise _deleted(session_id)
-        return shown(state.custom_state)
+            raise _session_deleted_error(session_id)
+        return values_if_small(state.custom_state)
 
-    async def _promoted(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
-        return shown((await self._loaded(session_id)).custom_state) if promoted else None
+    async def _load_promoted_values(self, session_id: str, promoted: int) -> Mapping[str, Any] | None:
+        return values_if_small((await self._load_state(session_id)).custom_state) if promoted else None
 
     # -- end
 
@@ -1483,19 +1258,17 @@ class StateKeeper:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
             await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
 
-        def closed(state: SessionState) -> Mapping[str, Any]:
-            update: dict[str, Any] = {"status": status, "failure_reason": None, "error": None}
-            if request.error is not None:
-                update |= {"failure_reason": "error", "error": ErrorInfo(message=request.error)}
-            if request.values is not None:
-                update["custom_state"] = with_changes(state.custom_state, request.values, request.changed)
-            return update
-
-        await save_change(self._store, request.session_id, epoch, closed, "its end was saved")
+        await save_change(
+            self._store,
+            request.session_id,
+            epoch,
+            lambda state: project_end(state, request, status),
+            "its end was saved",
+        )
         if request.ends_run:
             # A step that asks may have come to saying so when nobody waited for it: not from here on.
             await self.suspended.dropped(request.session_id, epoch)
 
 
-def _deleted(session_id: str) -> SessionNotFoundError:
+def _session_deleted_error(session_id: str) -> SessionNotFoundError:
     return SessionNotFoundError(f"session {session_id!r} was deleted while it was being opened")

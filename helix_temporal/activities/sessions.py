@@ -9,31 +9,33 @@ from temporalio import activity
 from helix_temporal.activities._runtime import (
     application_code,
     as_reopen,
-    beating,
+    heartbeat_with_progress,
     limited_as,
     lost_state_is_passing,
+    raise_application_errors,
     scheduled_epoch,
-    typed,
     workflow_run,
 )
-from helix_temporal.activities._slice_changes import after_save
-from helix_temporal.activities._suspensions import (
-    answered_calls,
-    kept_head,
-    messages_under_way,
-    save_waits,
-    suspended_turn,
-    usage_before,
-    waits_at,
-)
-from helix_temporal.activities._tidying import Tidied, followed, remembering, tidied, unless_carried_out
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.payloads import FAR, Payloads
+from helix_temporal.activities.record_store import (
+    OpenedRecord,
+    StoredRecord,
+    reopen_if_carried_out,
+    rewrite_record,
+    save_opened_record,
+    save_synced_record,
+    update_record,
+)
 from helix_temporal.activities.session_sync import OpenedState, StateKeeper
-from helix_temporal.activities.slice_store import StoredSlice, encode_state, parse_state, update_slice
-from helix_temporal.activities.standing_step import check_values
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.activities.subagents import as_own, left_asleep, open_calls, refuse_own
+from helix_temporal.activities.suspended_turns import (
+    read_messages_under_way,
+    read_suspended_turn,
+    save_suspension,
+    usage_before_turn,
+)
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import (
     InvalidRequestError,
@@ -41,17 +43,11 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import canonical, only_set, only_truthy
+from helix_temporal.models.base import canonical_json, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.sessions import (
-    CallPolicy,
-    SetPropertiesInput,
-    SetPropertiesResult,
-    SliceState,
-    SuspendedTurn,
-)
+from helix_temporal.models.sessions import CallPolicy, SetPropertiesInput, SetPropertiesResult, SuspendedTurn
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import (
     AgentFactsInput,
@@ -68,6 +64,16 @@ from helix_temporal.models.steps import (
     SaveValuesResult,
 )
 from helix_temporal.models.waiting import Suspension
+from helix_temporal.session.record import (
+    SessionRecord,
+    apply_save,
+    check_values,
+    encode_record,
+    find_kept_head,
+    find_suspension,
+    list_answered_calls,
+    parse_record,
+)
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import (
     Create,
@@ -84,17 +90,17 @@ MAX_TEXT = 1024 * 1024
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
-def _known(suspended: SuspendedTurn | None, stored: SliceState) -> dict[str, Any]:
+def _pending_call_fields(suspended: SuspendedTurn | None, stored: SessionRecord) -> dict[str, Any]:
     """What is known of calls that wait or waited; only what is there: histories stay small."""
     return only_truthy(suspended=suspended, answered=stored.answered)
 
 
-def _kept(state: OpenedState | SessionState) -> dict[str, Any]:
+def _state_fields(state: OpenedState | SessionState) -> dict[str, Any]:
     """What a running session has to know of its state; only what is there: histories stay small."""
     return only_set(expires_at=state.expires_at, tracing_context=state.tracing_context)
 
 
-def _other(asked: OpenSessionInput, thread_id: str, stored: SliceState) -> dict[str, Any]:
+def _differing_fields(asked: OpenSessionInput, thread_id: str, stored: SessionRecord) -> dict[str, Any]:
     """Metadata and thread of the session, where they are others than it was asked to be opened with."""
     found: dict[str, Any] = {} if thread_id == asked.thread_id else {"thread_id": thread_id}
     if stored.metadata and stored.metadata != asked.metadata:
@@ -109,10 +115,10 @@ def _refuse_properties(session_id: str) -> NoReturn:
 
 
 def _as_open(
-    request: OpenSessionInput, epoch: int, agent: Agent, state: SliceState, asleep: Suspension | None
+    request: OpenSessionInput, epoch: int, agent: Agent, state: SessionRecord, asleep: Suspension | None
 ) -> OpenThread:
     def kept(data: bytes) -> Head | None:
-        return kept_head(data) or (None if asleep is None else asleep.head)
+        return find_kept_head(data) or (None if asleep is None else asleep.head)
 
     return OpenThread(
         request.thread_id,
@@ -121,10 +127,10 @@ def _as_open(
         create=_CREATE[request.mode],
         reopen=as_reopen(request.reopen),
         rewind_to=request.rewind_to,
-        slice=encode_state(state),
+        slice=encode_record(state),
         begun_with=agent.adapter,
         keeps=kept if request.reopen is None else None,
-        rewrites=remembering(request, epoch),
+        rewrites=rewrite_record(request, epoch),
     )
 
 
@@ -160,7 +166,7 @@ class SessionActivities:
         self._deployment = deployment_name(policy.deployment)
 
     @activity.defn(name="helix.sessions.open")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     @limited_as("heartbeat")
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
@@ -168,52 +174,56 @@ class SessionActivities:
         agent = self._agents.get(request.agent)
         as_own(request)  # refused before anything is made
         epoch = scheduled_epoch()
-        async with beating(self._beat_every) as progress:
-            asked, request = request, await self._admitted(request)
-            request = await unless_carried_out(self._threads, request, epoch)
+        async with heartbeat_with_progress(self._beat_every) as progress:
+            asked, request = request, await self._admit_request(request)
+            request = await reopen_if_carried_out(self._threads, request, epoch)
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
-                await self._fork(request, epoch, state, progress)
-            asleep = await self._asleep(agent, request)
+                await self._fork_thread(request, epoch, state, progress)
+            asleep = await self._recover_suspended_calls(agent, request)
             opens = _as_open(as_own(request), epoch, agent, state, asleep)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
-            found = SliceState.model_validate_json(header.slice) if header.slice else state
-            tidy = await tidied(self._threads, request, header, found, asleep)
-            stored = tidy.state
+            found = parse_record(header.slice) if header.slice else state
+            record = await save_opened_record(self._threads, request, header, found, asleep)
+            stored = record.record
             kept = await self._open_state(request, header, stored)
-            tidy = await followed(self._threads, tidy)
-            suspended = await self._suspended(request, header, stored)
-            await self._settle(request, agent, opened)
+            record = await save_synced_record(self._threads, record)
+            suspended = await self._sync_suspended_turn(request, header, stored)
+            await self._settle_child_refs(request, agent, opened)
             left = await self._left_behind(request, opened, found) if kept.left is None else None
             await self._streams.opened(request, header, stored, left)
-            reset = await self._reset(request, opened, tidy, suspended)
+            reset = await self._describe_reset(request, opened, record, suspended)
         return OpenSessionResult(
-            handle=tidy.handle(None if suspended is not None else opened.at),
+            handle=record.handle(None if suspended is not None else opened.at),
             facts=agent.facts(),
             policy=self._policy,
             created=opened.created,
             cut=opened.cut,
             turns=stored.turns,
-            usage=stored.usage if suspended is None else usage_before(stored, suspended),
+            usage=stored.usage if suspended is None else usage_before_turn(stored, suspended),
             values=dict(kept.values) or None,
             stale_values=dict(kept.values) != stored.values,
             notes=kept.notes,
             **reset,
-            **tidy.options(request),
-            **_known(suspended, stored),
-            **_kept(kept),
-            **_other(asked, request.thread_id, stored),
+            **record.options(request),
+            **_pending_call_fields(suspended, stored),
+            **_state_fields(kept),
+            **_differing_fields(asked, request.thread_id, stored),
         )
 
-    async def _reset(
-        self, request: OpenSessionInput, opened: OpenedThread, tidy: Tidied, suspended: SuspendedTurn | None
+    async def _describe_reset(
+        self,
+        request: OpenSessionInput,
+        opened: OpenedThread,
+        record: OpenedRecord,
+        suspended: SuspendedTurn | None,
     ) -> dict[str, Any]:
         """What a workflow is told that was reset, and does not know how its thread went on."""
-        told: dict[str, Any] = tidy.reset(request, opened.at)
+        told: dict[str, Any] = record.reset(request, opened.at)
         if suspended is not None:
             return told
-        messages = await messages_under_way(self._threads, self._payloads, opened.header, opened.at)
+        messages = await read_messages_under_way(self._threads, self._payloads, opened.header, opened.at)
         under_way = {"under_way": messages} if messages else {}
         if told or request.reopen is None:
             return told | under_way
@@ -223,7 +233,7 @@ class SessionActivities:
         goes_on = heads.reset and heads.known == opened.at != opened.header.head
         return {"goes_on": True} if goes_on else {}
 
-    async def _admitted(self, request: OpenSessionInput) -> OpenSessionInput:
+    async def _admit_request(self, request: OpenSessionInput) -> OpenSessionInput:
         if self._states is not None:
             return await self._states.admitted(request)
         if request.properties is not None and request.parent is None:
@@ -231,13 +241,13 @@ class SessionActivities:
         return request
 
     @activity.defn(name="helix.sessions.set_properties")
-    @typed
+    @raise_application_errors
     async def set_properties(self, request: SetPropertiesInput) -> SetPropertiesResult:
         """Set properties of a session that exists; a repeat finds them set."""
         if self._states is None:
             _refuse_properties(request.session_id)
         state = await self._states.set_properties(request.session_id, request.properties, request.epoch)
-        return SetPropertiesResult(**_kept(state), version=state.version)
+        return SetPropertiesResult(**_state_fields(state), version=state.version)
 
     async def _open_thread(
         self, request: OpenSessionInput, opens: OpenThread, progress: Progress
@@ -255,7 +265,7 @@ class SessionActivities:
             raise
 
     async def _left_behind(
-        self, request: OpenSessionInput, opened: OpenedThread, found: SliceState
+        self, request: OpenSessionInput, opened: OpenedThread, found: SessionRecord
     ) -> str | None:
         """The run of a turn that an earlier execution left behind: the thread knows of it, or its stream."""
         header = opened.header
@@ -267,38 +277,38 @@ class SessionActivities:
             return None  # it waits for people, and goes on
         return await self._streams.at_work(request.session_id, header.epoch, found)
 
-    async def _asleep(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
+    async def _recover_suspended_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
         limit, deployment = self._inline_arguments, self._deployment
         return await left_asleep(self._threads, agent, request, limit, deployment)
 
-    async def _suspended(
-        self, request: OpenSessionInput, header: HotHeader, stored: SliceState
+    async def _sync_suspended_turn(
+        self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
     ) -> SuspendedTurn | None:
         """The turn that waits for answers, and is gone on with; the session store follows the thread."""
-        if request.reopen is not None and waits_at(stored, header.head):
+        if request.reopen is not None and find_suspension(stored, header.head):
             return None  # the workflow knows
         states = None if self._states is None else self._states.suspended
-        waits = states is not None and waits_at(stored, header.head) is not None
+        waits = states is not None and find_suspension(stored, header.head) is not None
         answers = await states.responses(request.session_id) if states is not None and waits else {}
-        suspended = await suspended_turn(
+        suspended = await read_suspended_turn(
             self._threads, self._payloads, header, stored, answers, self._inline_arguments
         )
         if states is not None and suspended is not None:
             await states.found(
-                request.session_id, header.epoch, suspended, answered_calls(stored, header.head)
+                request.session_id, header.epoch, suspended, list_answered_calls(stored, header.head)
             )
         elif states is not None:
             await states.dropped(request.session_id, header.epoch, stored.answered)
         return suspended
 
     @activity.defn(name="helix.sessions.save")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
         version = 0 if request.values is None else await self._save_values(request, request.values)
         if request.known is not None or request.suspended is not None or request.answered:
-            version = await save_waits(self._threads, request)
+            version = await save_suspension(self._threads, request)
         if self._states is not None and request.suspended is not None and request.session_id is not None:
             await self._states.suspended.sleeps(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
@@ -317,25 +327,22 @@ class SessionActivities:
         if request.run_id is None:
             return None
         facts = await self._threads.facts(request.thread_id)
-        whole = facts.head.position == facts.committed and parse_state(facts.slice).run == request.run_id
+        whole = facts.head.position == facts.committed and parse_record(facts.slice).run == request.run_id
         return None if whole else request.run_id
 
     async def _save_values(self, request: SaveValuesInput, values: dict[str, Any]) -> int:
         check_values(values)
 
-        def change(stored: StoredSlice) -> SliceState:
-            if stored.state.values == values:
-                return stored.state
-            known = after_save(stored.state, values, request.changed or (), stored.head.position)
-            return stored.state.model_copy(update={"values": values, "changes": known})
+        def change(stored: StoredRecord) -> SessionRecord:
+            return apply_save(stored.record, values, request.changed or (), stored.head)
 
-        saved = await update_slice(
+        saved = await update_record(
             self._threads, request.thread_id, request.epoch, change, "the session's values were saved"
         )
         return saved.version
 
     async def _open_state(
-        self, request: OpenSessionInput, header: HotHeader, stored: SliceState
+        self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
     ) -> OpenedState:
         if self._states is None:
             return OpenedState(stored.values)
@@ -346,7 +353,7 @@ class SessionActivities:
 
         return await self._states.open(request, header, stored, source, tell)
 
-    async def _settle(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
+    async def _settle_child_refs(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
         """References to sub-agents whose calls are in the thread no more say so, whatever cut them."""
         header, session_id = opened.header, request.session_id
         if self._states is None or opened.created:
@@ -358,7 +365,7 @@ class SessionActivities:
 
         await self._states.children.settle(session_id, header.epoch, called)
 
-    async def _new_state(self, request: OpenSessionInput) -> SliceState:
+    async def _new_state(self, request: OpenSessionInput) -> SessionRecord:
         agent = self._agents.get(request.agent)
         instructions = None
         if agent.instructions_mode == "pinned":
@@ -370,7 +377,7 @@ class SessionActivities:
             )
             with application_code(f"instructions of agent {agent.name!r}"):
                 instructions = await agent.instructions_for(who)
-        return SliceState(
+        return SessionRecord(
             agent=agent.name,
             metadata=dict(request.metadata),
             instructions=instructions,
@@ -378,13 +385,13 @@ class SessionActivities:
             writer=workflow_run(),
         )
 
-    async def _fork(
-        self, request: OpenSessionInput, epoch: int, state: SliceState, progress: Progress
+    async def _fork_thread(
+        self, request: OpenSessionInput, epoch: int, state: SessionRecord, progress: Progress
     ) -> None:
         if request.fork_from is None:
             raise InvalidRequestError(f"session {request.session_id!r}: mode 'fork' needs fork_from")
         source = await self._threads.facts(request.fork_from.thread_id)
-        kept = SliceState.model_validate_json(source.slice) if source.slice else SliceState()
+        kept = parse_record(source.slice)
         inherited = state.model_copy(
             update={"values": kept.values, "instructions": kept.instructions, "summary": kept.summary}
         )
@@ -400,7 +407,7 @@ class SessionActivities:
             epoch=epoch,
             owner=request.owner,
             at=request.fork_from.at,
-            slice=encode_state(inherited),
+            slice=encode_record(inherited),
         )
         try:
             await self._threads.fork(fork, progress=progress)
@@ -411,25 +418,25 @@ class SessionActivities:
                 raise
 
     @activity.defn(name="helix.sessions.run_step")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     @limited_as("model")
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """One model call: look, ask, append, archive.  Answers with the stored step if it stands."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             return await self._stepper.run(request)
 
     @activity.defn(name="helix.sessions.end_turn")
-    @typed
+    @raise_application_errors
     @lost_state_is_passing
     @limited_as("model")
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """Commit tool results without a further model call."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             return await self._stepper.end_turn(request)
 
     @activity.defn(name="helix.sessions.agent_facts")
-    @typed
+    @raise_application_errors
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
         """What a workflow must know of an agent, from a worker where it has the tools that are named.
 
@@ -439,18 +446,18 @@ class SessionActivities:
         return self._agents.with_tools(request.agent, request.tools).facts()
 
     @activity.defn(name="helix.sessions.put_text")
-    @typed
+    @raise_application_errors
     async def put_text(self, request: PutTextInput) -> PutTextResult:
         """Put a long text, or parts, aside; the same message again overwrites it with itself."""
         content = request.text if request.parts is None else request.parts
-        size = len(content.encode()) if isinstance(content, str) else len(canonical(content))
+        size = len(content.encode()) if isinstance(content, str) else len(canonical_json(content))
         check_size(size, MAX_TEXT, "text" if request.parts is None else "parts")
         # No position is known yet: kept until the expiry or the deletion that follows its step.
         ref = await self._payloads.put(request.thread_id, FAR, f"text/{request.message_id}", content)
         return PutTextResult(ref=ref)
 
     @activity.defn(name="helix.sessions.load_answer")
-    @typed
+    @raise_application_errors
     async def load_answer(self, request: LoadAnswerInput) -> LoadAnswerResult:
         """Read an answer that was given before."""
         position = request.answer.position

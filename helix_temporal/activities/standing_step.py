@@ -2,23 +2,22 @@
 
 import hashlib
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import workflow_run
-from helix_temporal.activities._slice_changes import after_step, differing
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, StoreUnavailableError
-from helix_temporal.models.base import canonical
-from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Head, Kind, Record
-from helix_temporal.models.sessions import MAX_VALUES_BYTES, AnswerRef, SliceState
+from helix_temporal.models.sessions import AnswerRef
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
-from helix_temporal.stores.protocols.hot import StepAppend, StepView
+from helix_temporal.session.record import (
+    SessionRecord,
+    parse_record,
+)
+from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
 
 STEPS: Final = "helix_steps"
@@ -32,10 +31,10 @@ class ModelStep:
     agent: Agent
     request: RunStepInput
     thread_id: str
-    state: SliceState
+    state: SessionRecord
 
 
-def elsewhere(thread_id: str, head: Head) -> HeadMovedError:
+def head_moved_error(thread_id: str, head: Head) -> HeadMovedError:
     """The error for a record that does not hold what an earlier answer stood behind."""
     return HeadMovedError(
         f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
@@ -87,56 +86,14 @@ def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple
     )
 
 
-def check_values(values: Mapping[str, Any]) -> None:
-    """Refuse state that is too large to travel.
-
-    Raises:
-        TooLargeError: As JSON it exceeds the limit.
-    """
-    check_size(len(canonical(values)), MAX_VALUES_BYTES, "values")
-
-
-def advance(
-    state: SliceState, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
-) -> SliceState:
-    """The state that goes with a step."""
-    usage = sum((message.usage for message in messages if message.usage), start=Usage())
-    changes: dict[str, Any] = {
-        "turns": state.turns + (1 if step.commits else 0),
-        "steps": state.steps + (1 if step.answer is not None else 0),
-        "usage": state.usage + usage,
-        "writer": workflow_run(),
-    }
-    same_turn = request.run_id == state.run
-    answered = 1 if step.answer is not None else 0
-    changes |= {
-        "run": request.run_id,
-        "turn_steps": (state.turn_steps if same_turn else 0) + answered,
-        "changed": state.changed if same_turn else (),
-    }
-    if isinstance(request, RunStepInput):
-        changes["agent"] = request.agent
-        if request.values is not None:
-            check_values(request.values)
-            changes["values"] = request.values
-            fresh = request.changed
-            if fresh is None:
-                fresh = differing(state.values, request.values)
-            changes["changed"] = tuple(sorted({*changes["changed"], *fresh}))
-    changes["changes"] = after_step(
-        state, request, step.head.position, changes["changed"], changes.get("values")
-    )
-    return state.model_copy(update=changes)
-
-
-def step_number(request: RunStepInput | EndTurnInput, state: SliceState) -> int:
+def step_number(request: RunStepInput | EndTurnInput, state: SessionRecord) -> int:
     """Which step of its turn this one is, or would be, from 1."""
     return (state.turn_steps if request.run_id == state.run else 0) + 1
 
 
-def state_of(view: StepView) -> SliceState:
+def state_of(view: StepView) -> SessionRecord:
     """The state that was read with a step's view."""
-    return parse_state(view.header.slice)
+    return parse_record(view.header.slice)
 
 
 def is_archived(receipt: FlushReceipt) -> bool:
@@ -144,7 +101,7 @@ def is_archived(receipt: FlushReceipt) -> bool:
     return receipt.status is not FlushStatus.UNAVAILABLE
 
 
-def behind(receipt: FlushReceipt) -> dict[str, Any]:
+def unarchived_fields(receipt: FlushReceipt) -> dict[str, Any]:
     """What a result says of a step that is not archived."""
     if is_archived(receipt):
         return {}

@@ -8,26 +8,31 @@ from typing import Any, Final
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import application_code, attempt, workflow_run
-from helix_temporal.activities._suspensions import as_carried, marked, results_behind, step_waits, waits_at
+from helix_temporal.activities._runtime import application_code, current_attempt, workflow_run
 from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
+from helix_temporal.activities.record_store import StoredRecord, swap_record
 from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, Place, StateKeeper
-from helix_temporal.activities.slice_store import StoredSlice, encode_state, parse_state, swap_slice
 from helix_temporal.activities.standing_step import (
     ModelStep,
     TurnAnswers,
-    advance,
-    behind,
     count_step,
-    elsewhere,
+    head_moved_error,
     is_archived,
     new_id,
     short_id,
     standing_step,
     state_of,
     step_number,
+    unarchived_fields,
+)
+from helix_temporal.activities.suspended_turns import (
+    current_millis,
+    list_step_waits,
+    list_waiting_calls,
+    read_results_behind,
+    shorten_arguments,
 )
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, complete
@@ -43,9 +48,16 @@ from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.messages import Finish, Message, Usage, check_size, from_record, to_record
 from helix_temporal.models.records import Kind, Record
-from helix_temporal.models.sessions import Answered, SliceState
+from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
-from helix_temporal.models.waiting import KnownCall
+from helix_temporal.models.waiting import KnownCall, WaitingCall
+from helix_temporal.session.record import (
+    SessionRecord,
+    apply_step,
+    encode_record,
+    find_suspension,
+    parse_record,
+)
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
 
@@ -57,7 +69,7 @@ class StepNews:
         self._agents, self._states = agents, states
 
     def beginning(
-        self, request: RunStepInput, kept: SliceState, place: Place
+        self, request: RunStepInput, kept: SessionRecord, place: Place
     ) -> AbstractAsyncContextManager[None]:
         """The turn's run is recorded while its model is called; see `StateKeeper.beginning`."""
         if self._states is None or not _begins_turn(request):
@@ -73,7 +85,7 @@ class StepNews:
 
     async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
-        if self._states is not None and waits_at(parse_state(slice_data), request.head):
+        if self._states is not None and find_suspension(parse_record(slice_data), request.head):
             await self._states.suspended.answered(
                 request.session_id, request.epoch, request.run_id, request.inputs
             )
@@ -82,7 +94,7 @@ class StepNews:
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
         agent, head = self._agents.get(request.agent), appended.head
-        waiting = step_waits(appended.header.slice, agent, answer, head)
+        waiting = list_step_waits(appended.header.slice, agent, answer, head)
         if not waiting:
             return {}
         if self._states is not None and appended.header.head == head:
@@ -258,24 +270,24 @@ class Stepper:
         self._check_archive(request)
         agent = self._agents.get(request.agent)
         thread_id = request.thread_id or request.session_id
-        seen = await self._look(request, agent, thread_id)
+        seen = await self._look_up_step(request, agent, thread_id)
         if seen.inputs and seen.stands is None and _may_be_archived(state_of(seen.view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
             # The archive may have taken its time, in which another attempt's answer came.
-            seen = await self._look(request, agent, thread_id)
+            seen = await self._look_up_step(request, agent, thread_id)
         if not seen.inputs:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
-            return await self._standing(request, agent, thread_id, seen)
+            return await self._finish_standing_step(request, agent, thread_id, seen)
         await self._news.answers(request, seen.view.header.slice)
         try:
-            inputs = await self._messages(request, seen.inputs)
+            inputs = await self._build_messages(request, seen.inputs)
         except PayloadNotFoundError:
             # An attempt that was taken for dead may have made the step meanwhile, and dropped its payloads.
-            seen = await self._look(request, agent, thread_id)
+            seen = await self._look_up_step(request, agent, thread_id)
             if seen.stands is None:
                 raise
-            return await self._standing(request, agent, thread_id, seen)
+            return await self._finish_standing_step(request, agent, thread_id, seen)
         state = state_of(seen.view)
         number, reached = step_number(request, state), state.stream_reached
         async with self._streams.step(request, agent, new_id(), number, reached) as live:
@@ -310,16 +322,16 @@ class Stepper:
             )
             async with self._used.recording(agent, request, answer, live.number):
                 live.answered(answer)  # one that was left behind has paid all the same
-                appended, turn = await self._append(
+                appended, turn = await self._append_step(
                     step, state, request, [*inputs, answer], seen.view, live.reached
                 )
                 stored = answer if not appended.repeated else from_record(appended.records[-1])
                 live.committed(stored, appended.head)
-                receipt = await self._archive(step, appended, request)
+                receipt = await self._archive_step(step, appended, request)
         if appended.records[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(request, seen.inputs, receipt)
-        result = await self._result(request, appended, stored, receipt, seen, turn)
+        result = await self._build_result(request, appended, stored, receipt, seen, turn)
         return result.model_copy(update={"repairs": given.repairs}) if given.repairs else result
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
@@ -340,7 +352,7 @@ class Stepper:
         if lost or header.committed > end or header.committed < end < header.head.position:
             # The record is an older copy; or the turn has gone on, and its workflow was reset.  Results that
             # end it are stored with its state.
-            raise elsewhere(thread_id, request.head)
+            raise head_moved_error(thread_id, request.head)
         stands = [record.id for record in view.after] == [each.id for each in request.inputs]
         if not stands and _may_be_archived(state_of(view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
@@ -351,27 +363,27 @@ class Stepper:
             inputs = [from_record(record) for record in view.after]
             told = state_of(view).run != request.run_id
         else:
-            inputs = await self._messages(request, request.inputs)
+            inputs = await self._build_messages(request, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
             await self._news.answers(request, view.header.slice)
-            appended, turn = await self._append(step, state_of(view), request, inputs, view)
-        receipt = await self._archive(step, appended, request)
+            appended, turn = await self._append_step(step, state_of(view), request, inputs, view)
+        receipt = await self._archive_step(step, appended, request)
         await self._drop_payloads(request, request.inputs, receipt)
         await self._news.children(request)
         await self._used.results(request, state_of(view))
-        committed = await self._committed(request, appended, turn)
+        committed = await self._commit_state(request, appended, turn)
         if not told:
             await self._streams.turn_ended(request, inputs, appended.head, state_of(view).stream_reached)
         return RunStepResult(
             head=appended.head,
             slice_version=appended.header.slice_version,
-            **behind(receipt),
+            **unarchived_fields(receipt),
             **committed,
         )
 
     # -- looking
 
-    async def _look(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
+    async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
         users = any(each.call is None for each in request.inputs)
         view = await self._threads.step_view(
             thread_id,
@@ -380,7 +392,7 @@ class Stepper:
             after=len(request.inputs) + 1,
             limit=agent.context.max_messages,
             max_bytes=agent.context.max_bytes,
-            ids=_window(request) if users else 0,
+            ids=_dedup_window(request) if users else 0,
         )
         known = {*view.earlier_ids, *(record.id for record in view.before)}
         gone = _taken_back(request, view)
@@ -394,10 +406,10 @@ class Stepper:
         left = () if stands is None else tuple(each.id for each in inputs[len(stands) - 1 :])
         answers: tuple[Answered, ...] = ()
         if dropped and len(request.inputs) > 1:
-            answers = await self._answers(request, thread_id, view, dropped)
+            answers = await self._find_answers(request, thread_id, view, dropped)
         return _Seen(view, inputs, dropped, stands, left, answers)
 
-    async def _answers(
+    async def _find_answers(
         self, request: RunStepInput, thread_id: str, view: StepView, dropped: Sequence[str]
     ) -> tuple[Answered, ...]:
         """Where messages were answered that are in the thread already; none for one whose turn was not.
@@ -407,7 +419,7 @@ class Stepper:
             IdempotencyConflictError: One of them has the id of a message that is no user's.
         """
         if view.last_id_at_head != request.head.last_id:
-            raise elsewhere(thread_id, request.head)
+            raise head_moved_error(thread_id, request.head)
         window = [*view.earlier_ids, *(record.id for record in view.before)]
         start = request.head.position - len(window)
         places = {known: start + at for at, known in enumerate(window) if known in dropped}
@@ -421,14 +433,14 @@ class Stepper:
             )
             ids = [each.id for each in page.records]
             if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
-                raise elsewhere(thread_id, request.head)
+                raise head_moved_error(thread_id, request.head)
             found.follow(page.first, page.records)
             position = page.first + len(ids)
         return tuple(
             Answered(message_id=each, answer=found.answers[each]) for each in dropped if each in found.answers
         )
 
-    async def _standing(
+    async def _finish_standing_step(
         self, request: RunStepInput, agent: Agent, thread_id: str, seen: _Seen
     ) -> RunStepResult:
         """The step is there already: only make sure that it is committed and archived."""
@@ -439,12 +451,12 @@ class Stepper:
             thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
         )
         appended = await self._append_again(step, seen.view)
-        receipt = await self._archive(step, appended, request)
+        receipt = await self._archive_step(step, appended, request)
         await self._news.stood(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
         *taken, stored = (from_record(record) for record in appended.records)
         async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
-            result = await self._result(request, appended, stored, receipt, seen)
+            result = await self._build_result(request, appended, stored, receipt, seen)
             same_run = state_of(seen.view).run == request.run_id
             if known := await self._results_behind(appended, result, same_run=same_run):
                 result = result.model_copy(update={"known": known})
@@ -475,7 +487,7 @@ class Stepper:
         """Results of the step's calls that the thread has, where its workflow was reset to before them."""
         if not (result.waiting or (result.calls and same_run)):
             return ()
-        return await results_behind(
+        return await read_results_behind(
             self._threads,
             self._payloads,
             appended.header,
@@ -491,7 +503,7 @@ class Stepper:
         Raises:
             HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
         """
-        answers = seen.answers or await self._answers(request, thread_id, seen.view, seen.dropped)
+        answers = seen.answers or await self._find_answers(request, thread_id, seen.view, seen.dropped)
         newest = [each.answer for each in answers if each.message_id == seen.dropped[-1]]
         fields: dict[str, Any] = {"answers": seen.answers} if seen.answers else {}
         return RunStepResult(
@@ -504,15 +516,15 @@ class Stepper:
 
     # -- the model
 
-    async def _messages(
+    async def _build_messages(
         self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput]
     ) -> list[Message]:
-        return [await self._message(request, each) for each in inputs]
+        return [await self._build_message(request, each) for each in inputs]
 
-    async def _message(self, request: RunStepInput | EndTurnInput, each: StepInput) -> Message:
+    async def _build_message(self, request: RunStepInput | EndTurnInput, each: StepInput) -> Message:
         content: Any = each.text if each.parts is None else each.parts
         if each.ref is not None:
-            content = await self._content(request, each.id, each.ref)
+            content = await self._load_content(request, each.id, each.ref)
         message = Message(
             id=each.id,
             role="user" if each.call is None else "tool",
@@ -531,11 +543,11 @@ class Stepper:
             raise TooLargeError(str(refused), message_id=each.id) from refused
         return message
 
-    async def _content(
+    async def _load_content(
         self, request: RunStepInput | EndTurnInput, message_id: str, ref: str
     ) -> str | list[JsonObject]:
         try:
-            return await self._references.get(*_kept(request, ref))
+            return await self._references.get(*_payload_location(request, ref))
         except PayloadNotFoundError as gone:
             raise PayloadNotFoundError(
                 f"{gone}: the content of message {message_id!r} is gone, and the message is not in the "
@@ -545,27 +557,27 @@ class Stepper:
 
     # -- writing
 
-    async def _append(
+    async def _append_step(
         self,
         step: StepAppend,
-        state: SliceState,
+        state: SessionRecord,
         request: RunStepInput | EndTurnInput,
         messages: Sequence[Message],
         view: StepView,
         reached: int = 0,
     ) -> tuple[Appended, CommittedTurn | None]:
-        """Append with the state that goes with it; a state saved meanwhile is taken in first."""
+        """Append with the record that goes with it; a record saved meanwhile is taken in first."""
+        waiting, writer = self._waiting_calls(step, request, messages), workflow_run()
 
-        async def write(stored: StoredSlice) -> tuple[Appended, CommittedTurn | None]:
-            after = advance(stored.state, step, request, messages)
-            after = marked(after, step, request, messages, self._agents)
+        async def write(stored: StoredRecord) -> tuple[Appended, CommittedTurn | None]:
+            after = apply_step(stored.record, step, request, messages, waiting=waiting, writer=writer)
             if reached > after.stream_reached:
                 after = after.model_copy(update={"stream_reached": reached})
-            with_slice = replace(step, slice=encode_state(after), slice_version=stored.version)
-            return await self._write(with_slice, request)
+            with_slice = replace(step, slice=encode_record(after), slice_version=stored.version)
+            return await self._append_with_state(with_slice, request)
 
-        known = StoredSlice(state, view.header.slice_version, view.header.head)
-        return await swap_slice(
+        known = StoredRecord(state, view.header.slice_version, view.header.head)
+        return await swap_record(
             self._threads,
             step.thread_id,
             write,
@@ -574,13 +586,20 @@ class Stepper:
             otherwise=StaleStateError,
         )
 
-    async def _write(
+    def _waiting_calls(
+        self, step: StepAppend, request: RunStepInput | EndTurnInput, messages: Sequence[Message]
+    ) -> tuple[WaitingCall, ...]:
+        if not isinstance(request, RunStepInput) or step.answer is None:
+            return ()
+        return list_waiting_calls(self._agents.get(request.agent), messages[-1], current_millis())
+
+    async def _append_with_state(
         self, step: StepAppend, request: RunStepInput | EndTurnInput
     ) -> tuple[Appended, CommittedTurn | None]:
         turn = None if self._states is None else await self._states.append(step, request)
         return (await self._threads.append(step), None) if turn is None else (turn.appended, turn)
 
-    async def _committed(
+    async def _commit_state(
         self, request: RunStepInput | EndTurnInput, appended: Appended, turn: CommittedTurn | None
     ) -> dict[str, Any]:
         """Commit the state of a turn that has ended; what the workflow must know of it."""
@@ -589,7 +608,7 @@ class Stepper:
         if turn is not None:
             done = FinishedTurn(turn.values)
         else:
-            done = await self._states.finish(request, appended, parse_state(appended.header.slice))
+            done = await self._states.finish(request, appended, parse_record(appended.header.slice))
         found: dict[str, Any] = {} if done.values is None else {"values": dict(done.values)}
         return found | ({"notes": done.notes} if done.notes else {})
 
@@ -616,7 +635,7 @@ class Stepper:
     def _requires_archive(self, request: RunStepInput | EndTurnInput) -> bool:
         return self._archive_required if request.archive is None else request.archive == "required"
 
-    async def _archive(
+    async def _archive_step(
         self, step: StepAppend, appended: Appended, request: RunStepInput | EndTurnInput
     ) -> FlushReceipt:
         required = self._requires_archive(request)
@@ -640,9 +659,9 @@ class Stepper:
         if receipt.status is FlushStatus.ARCHIVED:
             for each in inputs:
                 if each.ref is not None:
-                    await self._references.drop(*_kept(request, each.ref))
+                    await self._references.drop(*_payload_location(request, each.ref))
 
-    def _unknown(self, request: RunStepInput, answer: Message, seen: _Seen) -> dict[str, Any]:
+    def _unknown_call_fields(self, request: RunStepInput, answer: Message, seen: _Seen) -> dict[str, Any]:
         """Calls of tools that the agent does not have; where all are known nothing is told.
 
         Nor of a step that stands: the worker that made it may have offered tools that this one lacks.
@@ -653,7 +672,7 @@ class Stepper:
         unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.tool(call.name) is None)
         return {"unknown": unknown} if unknown else {}
 
-    async def _result(
+    async def _build_result(
         self,
         request: RunStepInput,
         appended: Appended,
@@ -665,9 +684,9 @@ class Stepper:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
             fields["calls"] = tuple(
-                as_carried(call, self._limits.inline_arguments) for call in answer.tool_calls
+                shorten_arguments(call, self._limits.inline_arguments) for call in answer.tool_calls
             )
-            fields |= self._unknown(request, answer, seen)
+            fields |= self._unknown_call_fields(request, answer, seen)
             fields |= await self._news.waiting(request, answer, appended)
         elif len(answer.text.encode()) <= self._limits.inline_text:
             fields["text"] = answer.text
@@ -675,25 +694,25 @@ class Stepper:
             fields["usage"] = answer.usage
         if answer.finish is not None:
             fields["finish"] = answer.finish
-        fields |= behind(receipt)
+        fields |= unarchived_fields(receipt)
         fields |= seen.others()
         await self._news.children(request, answer)
         if not answer.tool_calls:
-            fields |= await self._committed(request, appended, turn)
+            fields |= await self._commit_state(request, appended, turn)
         elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
             fields["stop"] = stop
         return RunStepResult(**fields)
 
 
-def _may_be_archived(state: SliceState) -> bool:
+def _may_be_archived(state: SessionRecord) -> bool:
     """Whether a step that does not stand may have been made all the same, and only its record was lost.
 
     By an earlier attempt; or by one of the run before, which was reset while the step was under way.
     """
-    return attempt() > 1 or state.writer != workflow_run()
+    return current_attempt() > 1 or state.writer != workflow_run()
 
 
-def _window(request: RunStepInput) -> int:
+def _dedup_window(request: RunStepInput) -> int:
     """How many messages before the head are looked at for those that were sent again."""
     if request.since is None:
         return DEDUP_WINDOW
@@ -710,6 +729,6 @@ def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
     return frozenset(known for cut in taken for known in cut)
 
 
-def _kept(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:
+def _payload_location(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:
     """Where content is kept: with the thread, or with the session by whoever does not know its thread."""
     return request.thread_id or request.session_id, ref, request.session_id

@@ -2,7 +2,7 @@
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import default_owner, operation_of, typed
+from helix_temporal.activities._runtime import default_owner, operation_of, raise_application_errors
 from helix_temporal.errors import InvalidRequestError, TooLargeError
 from helix_temporal.models.base import Model
 from helix_temporal.models.checkpoints import CheckpointMeta, CommitResult, PromoteResult, Run, StopOutcome
@@ -101,7 +101,7 @@ class SessionStoreActivities:
         self._store, self._max_payload = store, max_payload
 
     @activity.defn(name="helix.sessions.create")
-    @typed
+    @raise_application_errors
     async def create(self, request: CreateSessionInput) -> SessionState:
         """As `SessionStore.create_session`."""
         state = await self._store.create_session(
@@ -115,7 +115,7 @@ class SessionStoreActivities:
         return state
 
     @activity.defn(name="helix.sessions.load")
-    @typed
+    @raise_application_errors
     async def load(self, request: SessionKey) -> LoadSessionResult:
         """As `SessionStore.load_state`."""
         result = LoadSessionResult(state=await self._store.load_state(request.session_id))
@@ -123,7 +123,7 @@ class SessionStoreActivities:
         return result
 
     @activity.defn(name="helix.sessions.save_state")
-    @typed
+    @raise_application_errors
     async def save_state(self, request: SaveSessionInput) -> SaveResult:
         """As `SessionStore.save_state`."""
         return await self._store.save_state(
@@ -135,7 +135,7 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.update_status")
-    @typed
+    @raise_application_errors
     async def update_status(self, request: UpdateStatusInput) -> SaveResult:
         """As `SessionStore.update_status`."""
         return await self._store.update_status(
@@ -147,7 +147,7 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.compare_and_set_status")
-    @typed
+    @raise_application_errors
     async def compare_and_set_status(self, request: CompareAndSetStatusInput) -> CompareAndSetStatusResult:
         """As `SessionStore.compare_and_set_status`."""
         outcome = await self._store.compare_and_set_status(
@@ -162,7 +162,7 @@ class SessionStoreActivities:
         return CompareAndSetStatusResult(outcome=outcome)
 
     @activity.defn(name="helix.sessions.merge_custom_state")
-    @typed
+    @raise_application_errors
     async def merge_custom_state(self, request: MergeCustomStateInput) -> MergeResult:
         """As `SessionStore.merge_custom_state`."""
         return await self._store.merge_custom_state(
@@ -170,7 +170,7 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.delete")
-    @typed
+    @raise_application_errors
     async def delete(self, request: DeleteSessionInput) -> DeleteSessionResult:
         """As `SessionStore.delete_session`."""
         deleted = await self._store.delete_session(
@@ -179,7 +179,7 @@ class SessionStoreActivities:
         return DeleteSessionResult(deleted=deleted)
 
     @activity.defn(name="helix.sessions.fork")
-    @typed
+    @raise_application_errors
     async def fork(self, request: ForkSessionInput) -> SessionState:
         """As `SessionStore.fork_session`."""
         state = await self._store.fork_session(
@@ -193,7 +193,7 @@ class SessionStoreActivities:
         return state
 
     @activity.defn(name="helix.sessions.append_messages")
-    @typed
+    @raise_application_errors
     async def append_messages(self, request: SessionMessagesInput) -> AppendResult:
         """As `SessionStore.append_messages`."""
         return await self._store.append_messages(
@@ -201,7 +201,7 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.get_messages")
-    @typed
+    @raise_application_errors
     async def get_messages(self, request: PageMessagesInput) -> MessagePage:
         """As `SessionStore.get_messages`."""
         page = await self._store.get_messages(
@@ -211,7 +211,7 @@ class SessionStoreActivities:
         return page
 
     @activity.defn(name="helix.sessions.truncate_messages")
-    @typed
+    @raise_application_errors
     async def truncate_messages(self, request: TruncateMessagesInput) -> SaveResult:
         """As `SessionStore.truncate_messages`."""
         return await self._store.truncate_messages(
@@ -223,7 +223,7 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.start_run")
-    @typed
+    @raise_application_errors
     async def start_run(self, request: StartRunInput) -> StartRunResult:
         """As `SessionStore.start_run`."""
         outcome = await self._store.start_run(
@@ -237,7 +237,7 @@ class SessionStoreActivities:
         return StartRunResult(outcome=outcome)
 
     @activity.defn(name="helix.sessions.update_run")
-    @typed
+    @raise_application_errors
     async def update_run(self, request: UpdateRunInput) -> Run:
         """As `SessionStore.update_run`."""
         return await self._store.update_run(
@@ -249,19 +249,19 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.current_run")
-    @typed
+    @raise_application_errors
     async def current_run(self, request: SessionKey) -> CurrentRunResult:
         """As `SessionStore.get_current_run`."""
         return CurrentRunResult(run=await self._store.get_current_run(request.session_id))
 
     @activity.defn(name="helix.sessions.list_runs")
-    @typed
+    @raise_application_errors
     async def list_runs(self, request: PageInput) -> Page[Run]:
         """As `SessionStore.list_runs`."""
         return await self._store.list_runs(request.session_id, limit=request.limit, cursor=request.cursor)
 
     @activity.defn(name="helix.sessions.request_stop")
-    @typed
+    @raise_application_errors
     async def request_stop(self, request: RequestStopInput) -> StopOutcome:
         """As `SessionStore.request_stop`."""
         return await self._store.request_stop(
@@ -269,20 +269,20 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.get_stop_request")
-    @typed
+    @raise_application_errors
     async def get_stop_request(self, request: GetStopInput) -> GetStopResult:
         """As `SessionStore.get_stop_request`."""
         found = await self._store.get_stop_request(request.session_id, request.run_id)
         return GetStopResult(request=found)
 
     @activity.defn(name="helix.sessions.add_sub_session_refs")
-    @typed
+    @raise_application_errors
     async def add_sub_session_refs(self, request: SubSessionRefsInput) -> None:
         """As `SessionStore.add_sub_session_refs`."""
         await self._store.add_sub_session_refs(request.session_id, request.refs, epoch=request.epoch)
 
     @activity.defn(name="helix.sessions.update_sub_session_ref")
-    @typed
+    @raise_application_errors
     async def update_sub_session_ref(self, request: SubSessionStatusInput) -> SubSessionRef:
         """As `SessionStore.update_sub_session_ref`."""
         return await self._store.update_sub_session_ref(
@@ -290,14 +290,14 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.list_sub_session_refs")
-    @typed
+    @raise_application_errors
     async def list_sub_session_refs(self, request: SessionKey) -> SubSessionRefsResult:
         """As `SessionStore.list_sub_session_refs`."""
         refs = await self._store.list_sub_session_refs(request.session_id)
         return SubSessionRefsResult(refs=tuple(refs))
 
     @activity.defn(name="helix.sessions.submit_tool_result")
-    @typed
+    @raise_application_errors
     async def submit_tool_result(self, request: SubmitToolResultInput) -> Submission:
         """As `SessionStore.submit_tool_result`."""
         return await self._store.submit_tool_result(
@@ -305,7 +305,7 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.increment_step_count")
-    @typed
+    @raise_application_errors
     async def increment_step_count(self, request: SessionCall) -> CountResult:
         """As `SessionStore.increment_step_count`."""
         return await self._store.increment_step_count(
@@ -313,7 +313,7 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.increment_resume_count")
-    @typed
+    @raise_application_errors
     async def increment_resume_count(self, request: SessionCall) -> CountResult:
         """As `SessionStore.increment_resume_count`."""
         return await self._store.increment_resume_count(
@@ -321,13 +321,13 @@ class SessionStoreActivities:
         )
 
     @activity.defn(name="helix.sessions.list")
-    @typed
+    @raise_application_errors
     async def list(self, request: SessionQuery) -> SessionPage:
         """As `SessionStore.list_sessions`."""
         return await self._store.list_sessions(request)
 
     @activity.defn(name="helix.sessions.list_expired")
-    @typed
+    @raise_application_errors
     async def list_expired(self, request: ListExpiredInput) -> Page[ExpiredSession]:
         """As `SessionStore.list_expired`."""
         return await self._store.list_expired(limit=request.limit, cursor=request.cursor)
@@ -344,7 +344,7 @@ class CheckpointActivities:
         self._store, self._max_payload = store, max_payload
 
     @activity.defn(name="helix.checkpoints.stage")
-    @typed
+    @raise_application_errors
     async def stage(self, request: StageChangesInput) -> None:
         """As `CheckpointStore.stage_changes`."""
         await self._store.stage_changes(
@@ -352,7 +352,7 @@ class CheckpointActivities:
         )
 
     @activity.defn(name="helix.checkpoints.list_staged")
-    @typed
+    @raise_application_errors
     async def list_staged(self, request: StepKey) -> ListStagedResult:
         """As `CheckpointStore.list_staged`, of one step."""
         rows = await self._store.list_staged(request.session_id, request.step_id)
@@ -361,14 +361,14 @@ class CheckpointActivities:
         return result
 
     @activity.defn(name="helix.checkpoints.discard")
-    @typed
+    @raise_application_errors
     async def discard(self, request: StepKey) -> CountedResult:
         """As `CheckpointStore.discard_staging`."""
         count = await self._store.discard_staging(request.session_id, request.step_id, epoch=request.epoch)
         return CountedResult(count=count)
 
     @activity.defn(name="helix.checkpoints.promote")
-    @typed
+    @raise_application_errors
     async def promote(self, request: PromoteStagingInput) -> PromoteResult:
         """As `CheckpointStore.promote_staging`."""
         return await self._store.promote_staging(
@@ -382,7 +382,7 @@ class CheckpointActivities:
         )
 
     @activity.defn(name="helix.checkpoints.commit")
-    @typed
+    @raise_application_errors
     async def commit(self, request: CommitStepInput) -> CommitResult:
         """As `CheckpointStore.save_state_and_promote_staging`."""
         given = [each for each in (request.state, request.change) if each is not None]
@@ -403,21 +403,21 @@ class CheckpointActivities:
         return result
 
     @activity.defn(name="helix.checkpoints.get")
-    @typed
+    @raise_application_errors
     async def get(self, request: CheckpointKey) -> CheckpointResult:
         """As `CheckpointStore.get_checkpoint`."""
         found = await self._store.get_checkpoint(request.session_id, request.checkpoint_id)
-        return self._bounded(CheckpointResult(checkpoint=found))
+        return self._check_result_size(CheckpointResult(checkpoint=found))
 
     @activity.defn(name="helix.checkpoints.latest")
-    @typed
+    @raise_application_errors
     async def latest(self, request: LatestCheckpointInput) -> CheckpointResult:
         """As `CheckpointStore.get_latest_checkpoint`."""
         found = await self._store.get_latest_checkpoint(request.session_id, run_id=request.run_id)
-        return self._bounded(CheckpointResult(checkpoint=found))
+        return self._check_result_size(CheckpointResult(checkpoint=found))
 
     @activity.defn(name="helix.checkpoints.list")
-    @typed
+    @raise_application_errors
     async def list(self, request: ListCheckpointsInput) -> Page[CheckpointMeta]:
         """As `CheckpointStore.list_checkpoints`."""
         return await self._store.list_checkpoints(
@@ -425,7 +425,7 @@ class CheckpointActivities:
         )
 
     @activity.defn(name="helix.checkpoints.restore")
-    @typed
+    @raise_application_errors
     async def restore(self, request: CheckpointKey) -> SessionState:
         """As `CheckpointStore.restore_checkpoint`."""
         state = await self._store.restore_checkpoint(
@@ -439,7 +439,7 @@ class CheckpointActivities:
         return state
 
     @activity.defn(name="helix.checkpoints.prune")
-    @typed
+    @raise_application_errors
     async def prune(self, request: PruneCheckpointsInput) -> CountedResult:
         """As `CheckpointStore.prune_checkpoints`."""
         count = await self._store.prune_checkpoints(
@@ -448,14 +448,14 @@ class CheckpointActivities:
         return CountedResult(count=count)
 
     @activity.defn(name="helix.checkpoints.snapshot")
-    @typed
+    @raise_application_errors
     async def snapshot(self, request: SessionKey) -> SnapshotResult:
         """As `CheckpointStore.build_snapshot`."""
         result = SnapshotResult(snapshot=await self._store.build_snapshot(request.session_id))
         checked_size(result, self._max_payload, "snapshot")
         return result
 
-    def _bounded(self, result: CheckpointResult) -> CheckpointResult:
+    def _check_result_size(self, result: CheckpointResult) -> CheckpointResult:
         checked_size(result, self._max_payload, "checkpoint")
         return result
 
@@ -467,7 +467,7 @@ class LockActivities:
         self._locks = locks
 
     @activity.defn(name="helix.locks.acquire")
-    @typed
+    @raise_application_errors
     async def acquire(self, request: AcquireLockInput) -> AcquireLockResult:
         """Take a lease; a second attempt finds the token of the first.
 
@@ -482,14 +482,14 @@ class LockActivities:
         return AcquireLockResult(lock=None if lock is None else lock.info)
 
     @activity.defn(name="helix.locks.refresh")
-    @typed
+    @raise_application_errors
     async def refresh(self, request: RefreshLockInput) -> RefreshLockResult:
         """Let a lease go on; a second attempt does so from then on."""
         held = await self._locks.refresh(request.key, request.fencing_token, ttl_ms=request.ttl_ms)
         return RefreshLockResult(held=held)
 
     @activity.defn(name="helix.locks.release")
-    @typed
+    @raise_application_errors
     async def release(self, request: ReleaseLockInput) -> ReleaseLockResult:
         """Give a lease back; a second attempt finds nothing to do, and says so."""
         return ReleaseLockResult(released=await self._locks.release(request.key, request.fencing_token))

@@ -122,7 +122,7 @@ class Outlet:
     async def __aenter__(self) -> Self:
         # Who has much to do and nothing to say is alive all the same; most have done before that.
         if not self._off:
-            self._later = asyncio.get_running_loop().call_later(BEAT, self._start)
+            self._later = asyncio.get_running_loop().call_later(BEAT, self._start_writer_task)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -140,7 +140,7 @@ class Outlet:
         if not self._off:
             self._waiting.extend(items)
             self._hurry.set()
-            self._wake()
+            self._wake_writer()
 
     def watch(self, key: str) -> "asyncio.Future[int | None]":
         """The sequence that the chunk gets which is put under a key, or that the first one under it has.
@@ -169,10 +169,10 @@ class Outlet:
         if self._off:
             return
         for start in range(0, len(text), _PIECE):
-            self._joined((kind, field, fields)).add(text[start : start + _PIECE])
+            self._get_joined_piece((kind, field, fields)).add(text[start : start + _PIECE])
         if at_once:
             self._hurry.set()
-        self._wake()
+        self._wake_writer()
 
     async def settle(self, *last: Keyed, again: Sequence[Keyed] = ()) -> None:
         """Write ``last`` and wait for it, but not for long.
@@ -188,7 +188,7 @@ class Outlet:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
                 if self._off and self._open is not None and self.fenced is None and last:
-                    await self._write(await self._open(), last)
+                    await self._write_chunks(await self._open(), last)
         except TimeoutError as error:
             self._grace.in_vain(seconds)
             self._switch_off(error)
@@ -199,35 +199,35 @@ class Outlet:
 
     # -- the task
 
-    def _joined(self, of: tuple[type[ChunkBase], str, dict[str, Any]]) -> _Joined:
+    def _get_joined_piece(self, of: tuple[type[ChunkBase], str, dict[str, Any]]) -> _Joined:
         newest = self._waiting[-1] if self._waiting else None
         if not (isinstance(newest, _Joined) and newest.of == of and newest.size < _PIECE):
             newest = _Joined(*of)
             self._waiting.append(newest)
         return newest
 
-    def _wake(self) -> None:
+    def _wake_writer(self) -> None:
         self._idle.clear()
         self._some.set()
-        self._start()
+        self._start_writer_task()
 
-    def _start(self) -> None:
+    def _start_writer_task(self) -> None:
         if self._task is None and not self._off:
-            self._task = asyncio.create_task(self._run())
+            self._task = asyncio.create_task(self._run_writer())
 
-    async def _run(self) -> None:
+    async def _run_writer(self) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
                 assert self._open is not None
                 writer = await self._open()
             while True:
-                await self._next(writer)
+                await self._write_next_batch(writer)
         except Exception as error:  # noqa: BLE001 (whatever a stream does, the work goes on)
             self._switch_off(error)
         finally:
             self._idle.set()
 
-    async def _next(self, writer: StreamWriter) -> None:
+    async def _write_next_batch(self, writer: StreamWriter) -> None:
         try:
             async with asyncio.timeout(BEAT):
                 await self._some.wait()
@@ -242,12 +242,12 @@ class Outlet:
             self._hurry.clear()
         items = [each if isinstance(each, Keyed) else Keyed(each.chunk()) for each in batch]
         async with asyncio.timeout(PATIENCE):
-            await self._write(writer, items)
+            await self._write_chunks(writer, items)
         if not self._waiting:
             self._idle.set()
-        await self._pause(began + PAUSE - time.monotonic())
+        await self._pause_between_writes(began + PAUSE - time.monotonic())
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause_between_writes(self, seconds: float) -> None:
         if seconds > 0 and not self._hurry.is_set():
             try:
                 async with asyncio.timeout(seconds):
@@ -255,24 +255,24 @@ class Outlet:
             except TimeoutError:
                 return
 
-    async def _write(self, writer: StreamWriter, items: Sequence[Keyed]) -> None:
-        items = _once(items)
+    async def _write_chunks(self, writer: StreamWriter, items: Sequence[Keyed]) -> None:
+        items = _drop_repeated_keys(items)
         keys = [each.key for each in items]
         try:
             written = await writer.write_many([each.chunk for each in items], dedup_keys=keys)
             for key, sequence in zip(keys, written, strict=True):
-                self._written(key, sequence)
+                self._record_sequences(key, sequence)
         except _ITS_OWN:
             # One that cannot be written must not take the others along.
             for each in items:
                 try:
                     pieces = await writer.write_split(each.chunk, dedup_key=each.key)
-                    self._written(each.key, *pieces)
+                    self._record_sequences(each.key, *pieces)
                 except _ITS_OWN as error:
                     log.warning("stream of %s: a %s was left out: %s", self._what, each.chunk.type, error)
                     self._tell_place(each.key, None)
 
-    def _written(self, key: str | None, *sequences: int) -> None:
+    def _record_sequences(self, key: str | None, *sequences: int) -> None:
         self.reached = max(self.reached, *sequences)
         self._tell_place(key, sequences[0])
 
@@ -302,7 +302,7 @@ def said_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if isinstance(error, HelixError) else type(error).__name__
 
 
-def _once(items: Sequence[Keyed]) -> list[Keyed]:
+def _drop_repeated_keys(items: Sequence[Keyed]) -> list[Keyed]:
     """Without repeats of a key: stores refuse a write with one."""
     first = {each.key: at for at, each in reversed([*enumerate(items)])}
     return [each for at, each in enumerate(items) if each.key is None or first[each.key] == at]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.activities._runtime import beating, limited_as, typed
-from helix_temporal.activities._suspensions import as_carried, turn_under_way, used_by, waits_at
-from helix_temporal.activities.slice_store import parse_state
+from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
 from helix_temporal.activities.stores import checked_size
+from helix_temporal.activities.suspended_turns import read_turn_under_way, shorten_arguments, sum_usage
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import (
     ArchiveCorruptError,
@@ -28,7 +27,6 @@ from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message, ToolCall, from_record, why_not_run
 from helix_temporal.models.records import Kind
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import Page
@@ -45,6 +43,7 @@ from helix_temporal.models.waiting import (
     pending_call,
     tool_of,
 )
+from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -99,11 +98,11 @@ async def open_calls(
     """
     if thread.head.position <= thread.committed:
         return []
-    last = await _last(threads, thread)
+    last = await _read_last_answer(threads, thread)
     return [] if last is None else agent_calls(agent, session_id, last)
 
 
-async def _last(threads: ThreadStore, thread: HotHeader | ThreadFacts) -> Message | None:
+async def _read_last_answer(threads: ThreadStore, thread: HotHeader | ThreadFacts) -> Message | None:
     """The message that a thread ends with, if that asks for tools."""
     head = thread.head
     at = ReadPage(
@@ -234,13 +233,13 @@ def _of_calls(
                 agent=each.facts.agent or "",
                 tool=each.facts.name,
                 call=each.call.id,
-                status=_status(results.get(each.name)),
+                status=_status_of_result(results.get(each.name)),
             )
         )
     return found
 
 
-def _status(result: Message | None) -> SessionStatus:
+def _status_of_result(result: Message | None) -> SessionStatus:
     if result is None:
         return SessionStatus.ACTIVE
     return SessionStatus.FAILED if result.is_error else SessionStatus.COMPLETED
@@ -277,19 +276,19 @@ class ChildActivities:
         self._max_payload, self._beat_every = max_payload, beat_every
 
     @activity.defn(name="helix.sessions.children")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def children(self, request: ListChildrenInput) -> Page[ChildInfo]:
         """A page of the sessions that a session's sub-agents have, newest first, and what each used."""
-        async with beating(self._beat_every):
-            listed = await self._listed(request)
-            items = await self._used(listed.page.items, listed.unsure)
+        async with heartbeat_with_progress(self._beat_every):
+            listed = await self._list_children(request)
+            items = await self._add_usage(listed.page.items, listed.unsure)
         page = listed.page.model_copy(update={"items": tuple(items)})
         checked_size(page, self._max_payload, "page of sub-agents")
         return page
 
     @activity.defn(name="helix.sessions.taken_up")
-    @typed
+    @raise_application_errors
     async def taken_up(self, request: TakenUpInput) -> TakenUpResult:
         """Whether a worker has ever begun with an execution; one that none has begun with is terminated.
 
@@ -304,7 +303,7 @@ class ChildActivities:
                 await handle.terminate(reason="no worker began with it in time")
         return TakenUpResult(taken_up=begun)
 
-    async def _listed(self, request: ListChildrenInput) -> SubAgentPage:
+    async def _list_children(self, request: ListChildrenInput) -> SubAgentPage:
         if self._sessions is not None:
             refs = await self._sessions.list_sub_session_refs(request.session_id)
             if refs or await self._sessions.load_state(request.session_id) is not None:
@@ -317,10 +316,10 @@ class ChildActivities:
             raise SessionNotFoundError(
                 f"session {request.session_id!r} has neither a state nor a thread"
             ) from None
-        agent = self._agents.get(parse_state(facts.slice).agent)
+        agent = self._agents.get(parse_record(facts.slice).agent)
         return await by_calls(self._threads, agent, request, facts)
 
-    async def _used(self, items: Sequence[ChildInfo], unsure: frozenset[str]) -> list[ChildInfo]:
+    async def _add_usage(self, items: Sequence[ChildInfo], unsure: frozenset[str]) -> list[ChildInfo]:
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(child: ChildInfo) -> ChildInfo | None:
@@ -335,7 +334,7 @@ class ChildActivities:
                 except (StoreCorruptError, ArchiveCorruptError) as error:
                     activity.logger.warning("session %r: its usage is not known: %s", child.session_id, error)
                     return child
-            kept = parse_state(facts.slice)
+            kept = parse_record(facts.slice)
             return child.model_copy(update={"usage": kept.usage, "steps": kept.steps})
 
         found = await asyncio.gather(*(one(each) for each in items))
@@ -376,14 +375,14 @@ async def left_asleep(
     Raises:
         StoreUnavailableError: A thread went on meanwhile.
     """
-    thread = await _left(threads, agent, request)
+    thread = await _find_thread_under_way(threads, agent, request)
     if thread is None:
         return None
-    stored = waits_at(parse_state(thread.slice), thread.head)
+    stored = find_suspension(parse_record(thread.slice), thread.head)
     before = {} if stored is None else {each.at: each for each in stored.children}
     calls = {each.at: each for each in await open_calls(threads, agent, request.session_id, thread)}
     found = {
-        at: await _asleep(threads, call, before.get(at), deployment, inline_arguments)
+        at: await _find_suspended_call(threads, call, before.get(at), deployment, inline_arguments)
         for at, call in calls.items()
     }
     return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
@@ -392,7 +391,7 @@ async def left_asleep(
 def with_children(stored: Suspension, found: dict[int, ChildWait | None], *, new: bool) -> Suspension | None:
     """Pure: the suspension with those calls that do wait; None where that changes nothing."""
     answered = {each.at for each in stored.known}
-    held = {*_ended(stored), *(each.at for each in stored.calls if each.at not in answered)}
+    held = {*_list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
     children = {each.at: each for each in stored.children} | {
         at: wait for at, wait in found.items() if at not in held
     }
@@ -402,7 +401,9 @@ def with_children(stored: Suspension, found: dict[int, ChildWait | None], *, new
     return stored.model_copy(update={"children": asleep})
 
 
-async def _left(threads: ThreadStore, agent: Agent, request: OpenSessionInput) -> ThreadFacts | None:
+async def _find_thread_under_way(
+    threads: ThreadStore, agent: Agent, request: OpenSessionInput
+) -> ThreadFacts | None:
     """The thread, if a turn of a session whose sub-agents end while they wait is open in it."""
     # A sub-agent's own caller is told that it was ended.
     begins = request.parent is None and request.reopen is None and request.rewind_to is None
@@ -412,16 +413,16 @@ async def _left(threads: ThreadStore, agent: Agent, request: OpenSessionInput) -
         thread = await threads.facts(request.thread_id)
     except ThreadNotFoundError:
         return None
-    state = parse_state(thread.slice)
+    state = parse_record(thread.slice)
     under_way = thread.head.position > thread.committed and not thread.closed
-    return thread if under_way and _leaves(state) else None
+    return thread if under_way and _exits_while_waiting(state) else None
 
 
-def _leaves(state: SliceState) -> bool:
+def _exits_while_waiting(state: SessionRecord) -> bool:
     return state.options is not None and state.options.suspend == "exit"
 
 
-async def _asleep(
+async def _find_suspended_call(
     threads: ThreadStore, call: AgentCall, before: ChildWait | None, deployment: str, inline_arguments: int
 ) -> ChildWait | None:
     """The call as one that waits, if its session does, and for this call."""
@@ -431,23 +432,25 @@ async def _asleep(
         thread = await threads.facts(call.session_id)
     except ThreadNotFoundError:
         return before
-    suspended = waits_at(parse_state(thread.slice), thread.head)
+    suspended = find_suspension(parse_record(thread.slice), thread.head)
     if suspended is None or thread.head.position <= thread.committed:
         return None
-    _, records = await turn_under_way(threads, thread)
+    _, records = await read_turn_under_way(threads, thread)
     messages = [from_record(record) for record in records]
-    pending = _pending(suspended, messages[-1], inline_arguments)
+    pending = _list_pending_calls(suspended, messages[-1], inline_arguments)
     if not pending or all(each.id != call.name for each in messages):
         return None
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
         return before
     if await _is_held(workflow_id(call.session_id, deployment)):
         return before
-    used = used_by(messages, suspended.known)
-    return (before or _wait(call, pending)).model_copy(update={"calls": pending, "used": used})
+    used = sum_usage(messages, suspended.known)
+    return (before or _build_suspended_call(call, pending)).model_copy(
+        update={"calls": pending, "used": used}
+    )
 
 
-def _ended(suspended: Suspension) -> set[int]:
+def _list_finished_calls(suspended: Suspension) -> set[int]:
     """Pure: calls that have results; those that were approved may yet have to run."""
     return {each.at for each in suspended.known if each.result is not None}
 
@@ -463,19 +466,21 @@ async def _is_held(workflow: str) -> bool:
     return found.close_time is None
 
 
-def _pending(suspended: Suspension, answer: Message, inline_arguments: int) -> tuple[PendingCall, ...]:
+def _list_pending_calls(
+    suspended: Suspension, answer: Message, inline_arguments: int
+) -> tuple[PendingCall, ...]:
     """Pure: what a session waits for, there and below."""
-    known, ended = {each.at for each in suspended.known}, _ended(suspended)
+    known, ended = {each.at for each in suspended.known}, _list_finished_calls(suspended)
     position = suspended.head.position - 1
     own = tuple(
-        pending_call(each, as_carried(answer.tool_calls[each.at], inline_arguments), position)
+        pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)
         for each in suspended.calls
         if each.at not in known
     )
     return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
 
 
-def _wait(call: AgentCall, pending: Sequence[PendingCall]) -> ChildWait:
+def _build_suspended_call(call: AgentCall, pending: Sequence[PendingCall]) -> ChildWait:
     """Pure: its time counts from the first question: when it was called, its caller alone knew."""
     facts, since = call.facts, min(each.since for each in pending)
     given: dict[str, Any] = {

@@ -10,15 +10,15 @@ from temporalio import activity
 from helix_temporal.activities._runtime import (
     application_code,
     as_reopen,
-    beating,
     default_owner,
+    heartbeat_with_progress,
     limited_as,
+    raise_application_errors,
     scheduled_epoch,
-    typed,
 )
 from helix_temporal.activities.payloads import pack_page
 from helix_temporal.errors import HeadMovedError, NotServedError, TooLargeError
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.messages import Message, check_size, from_record
 from helix_temporal.models.records import EMPTY, Record
 from helix_temporal.models.rows import records_of
@@ -96,11 +96,11 @@ class ThreadActivities:
         self._max_batch, self._retry_for_ms = max_batch, int(roll_out * 1000)
 
     @activity.defn(name="helix.threads.open")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def open(self, request: OpenThreadInput) -> OpenThreadResult:
         """Take the epoch: create, continue, rewind or re-open."""
-        return await self._open(
+        return await self._open_thread(
             OpenThread(
                 request.thread_id,
                 scheduled_epoch(),
@@ -113,23 +113,23 @@ class ThreadActivities:
         )
 
     @activity.defn(name="helix.threads.replace")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def replace(self, request: ReplaceMessagesInput) -> OpenThreadResult:
         """Replace all messages in one swap; takes a new epoch."""
-        return await self._open(
+        return await self._open_thread(
             OpenThread(
                 request.thread_id,
                 scheduled_epoch(),
                 request.owner or default_owner(),
                 create=Create.NEVER,
                 rewind_to=EMPTY,
-                records=self._records(request.messages),
+                records=self._build_records(request.messages),
             )
         )
 
-    async def _open(self, request: OpenThread) -> OpenThreadResult:
-        async with beating(self._beat_every) as progress:
+    async def _open_thread(self, request: OpenThread) -> OpenThreadResult:
+        async with heartbeat_with_progress(self._beat_every) as progress:
             opened: OpenedThread = await self._threads.open(request, progress)
         return OpenThreadResult(
             epoch=request.epoch,
@@ -141,10 +141,10 @@ class ThreadActivities:
         )
 
     @activity.defn(name="helix.threads.append")
-    @typed
+    @raise_application_errors
     async def append(self, request: AppendMessagesInput) -> AppendMessagesResult:
         """Add one step's messages exactly at the head; a repeat finds them there."""
-        records = self._records(request.messages)
+        records = self._build_records(request.messages)
         if not records:
             facts = await self._threads.facts(request.thread_id)
             return AppendMessagesResult(head=facts.head, committed=facts.committed, repeated=True)
@@ -155,7 +155,7 @@ class ThreadActivities:
             head=appended.head, committed=appended.header.committed, repeated=appended.repeated
         )
 
-    def _records(self, messages: Sequence) -> tuple[Record, ...]:  # type: ignore[type-arg]
+    def _build_records(self, messages: Sequence) -> tuple[Record, ...]:  # type: ignore[type-arg]
         if len(messages) > self._max_batch:
             raise TooLargeError(f"messages: {len(messages)} > {self._max_batch}")
         records = records_of(messages)
@@ -164,11 +164,11 @@ class ThreadActivities:
         return records
 
     @activity.defn(name="helix.threads.read")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def read(self, request: ReadMessagesInput) -> ReadMessagesResult:
         """One page; never makes a thread hot.  What does not fit comes without its content."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             page = await self._threads.read(
                 ReadPage(
                     request.thread_id,
@@ -188,7 +188,8 @@ class ThreadActivities:
         large = too_large(page, self._max_payload)
         places = {each.position - page.first for each in large}
         messages = tuple(
-            _stub(record) if at in places else from_record(record) for at, record in enumerate(page.records)
+            _strip_message(record) if at in places else from_record(record)
+            for at, record in enumerate(page.records)
         )
         result = ReadMessagesResult(
             first=page.first,
@@ -201,12 +202,12 @@ class ThreadActivities:
         return result.model_copy(update={"large": large}) if large else result
 
     @activity.defn(name="helix.threads.read_body")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def read_body(self, request: ReadBodyInput) -> ReadBodyResult:
         """A part of one message, for those that are too large for a page."""
         at = request.position
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             page = await self._threads.read(
                 ReadPage(request.thread_id, at, at + 1, limit=1, committed_only=False, whole=False)
             )
@@ -219,13 +220,13 @@ class ThreadActivities:
         return ReadBodyResult(data=base64.b64encode(part).decode(), size=len(body))
 
     @activity.defn(name="helix.threads.describe")
-    @typed
+    @raise_application_errors
     async def describe(self, request: ThreadInput) -> DescribeThreadResult:
         """Where a thread stands, without its messages."""
-        return _described(await self._threads.facts(request.thread_id))
+        return _describe_thread(await self._threads.facts(request.thread_id))
 
     @activity.defn(name="helix.threads.fork")
-    @typed
+    @raise_application_errors
     @limited_as("model")
     async def fork(self, request: ForkThreadInput) -> DescribeThreadResult:
         """Copy finished turns into a new thread, through a registered transform if one is named."""
@@ -239,7 +240,7 @@ class ThreadActivities:
                     f"it knows: {known}",
                     retry_for_ms=self._retry_for_ms,
                 )
-            transform = _named(transform, request.transform)
+            transform = _wrap_transform(transform, request.transform)
         fork = ForkThread(
             request.source_id,
             request.target_id,
@@ -248,8 +249,8 @@ class ThreadActivities:
             at=request.at,
             slice=None if transform is None else await self._without_summary(request.source_id),
         )
-        async with beating(self._beat_every) as progress:
-            return _forked(await self._threads.fork(fork, transform, progress))
+        async with heartbeat_with_progress(self._beat_every) as progress:
+            return _describe_fork(await self._threads.fork(fork, transform, progress))
 
     async def _without_summary(self, thread_id: str) -> bytes:
         """The slice for changed messages: what was said of them as they were must not go along."""
@@ -257,10 +258,10 @@ class ThreadActivities:
         if not data:
             return data
         told = {"summary", "taken_back"}
-        return canonical({name: each for name, each in orjson.loads(data).items() if name not in told})
+        return canonical_json({name: each for name, each in orjson.loads(data).items() if name not in told})
 
     @activity.defn(name="helix.threads.load_state")
-    @typed
+    @raise_application_errors
     async def load_state(self, request: ThreadInput) -> LoadStateResult:
         """The slice as JSON, and its version."""
         facts = await self._threads.facts(request.thread_id)
@@ -268,20 +269,20 @@ class ThreadActivities:
         return LoadStateResult(state=orjson.loads(facts.slice or b"{}"), version=facts.slice_version)
 
     @activity.defn(name="helix.threads.save_state")
-    @typed
+    @raise_application_errors
     async def save_state(self, request: SaveStateInput) -> SaveStateResult:
         """Replace the slice; the version must be the present one."""
         version = await self._threads.save_slice(
-            request.thread_id, request.epoch, canonical(request.state), request.expected_version
+            request.thread_id, request.epoch, canonical_json(request.state), request.expected_version
         )
         return SaveStateResult(version=version)
 
     @activity.defn(name="helix.threads.flush")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def flush(self, request: FlushThreadInput) -> FlushThreadResult:
         """Archive what is hot; a repeat finds it archived."""
-        async with beating(self._beat_every) as progress:
+        async with heartbeat_with_progress(self._beat_every) as progress:
             flush = FlushThread(
                 request.thread_id,
                 request.epoch,
@@ -304,26 +305,26 @@ class ThreadActivities:
         )
 
     @activity.defn(name="helix.threads.evict")
-    @typed
+    @raise_application_errors
     async def evict(self, request: ThreadEpochInput) -> EvictThreadResult:
         """Drop the hot record if all of it is archived."""
         return EvictThreadResult(outcome=str(await self._threads.evict(request.thread_id, request.epoch)))
 
     @activity.defn(name="helix.threads.hydrate")
-    @typed
+    @raise_application_errors
     @limited_as("heartbeat")
     async def hydrate(self, request: ThreadEpochInput) -> HydrateThreadResult:
         """Make a cold thread hot; a hot one is left alone."""
-        async with beating(self._beat_every) as progress:
+        async with heartbeat_with_progress(self._beat_every) as progress:
             header = await self._threads.hydrate(request.thread_id, request.epoch, progress)
         return HydrateThreadResult(hot=header is not None, head=header.head if header else EMPTY)
 
     @activity.defn(name="helix.threads.delete")
-    @typed
+    @raise_application_errors
     @limited_as("model")
     async def delete(self, request: DeleteThreadInput) -> Done:
         """Remove the thread, and what was shown of it; no late attempt brings it back."""
-        async with beating(self._beat_every):
+        async with heartbeat_with_progress(self._beat_every):
             await self._threads.delete(request.thread_id, scheduled_epoch())
             if self._streams is not None:
                 await self._streams.delete_stream(request.thread_id)
@@ -347,14 +348,14 @@ def too_large(page: MessagePage, limit: int) -> tuple[LargeMessage, ...]:
     return tuple(sorted(behind, key=lambda each: each.position))
 
 
-def _stub(record: Record) -> Message:
+def _strip_message(record: Record) -> Message:
     """The message without what makes it large."""
     return from_record(record).model_copy(
         update={"content": "", "tool_calls": (), "provider": {}, "metadata": {}}
     )
 
 
-def _forked(forked: ForkedThread) -> DescribeThreadResult:
+def _describe_fork(forked: ForkedThread) -> DescribeThreadResult:
     return DescribeThreadResult(
         thread_id=forked.thread_id,
         head=forked.head,
@@ -370,7 +371,7 @@ def _forked(forked: ForkedThread) -> DescribeThreadResult:
     )
 
 
-def _described(facts: ThreadFacts) -> DescribeThreadResult:
+def _describe_thread(facts: ThreadFacts) -> DescribeThreadResult:
     return DescribeThreadResult(
         thread_id=facts.thread_id,
         head=facts.head,
@@ -386,7 +387,7 @@ def _described(facts: ThreadFacts) -> DescribeThreadResult:
     )
 
 
-def _named(transform: Transform, name: str) -> Transform:
+def _wrap_transform(transform: Transform, name: str) -> Transform:
     """The transform, whose exceptions say that they are its own."""
 
     async def transformed(records: Sequence[Record]) -> Sequence[Record]:

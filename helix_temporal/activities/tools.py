@@ -12,12 +12,12 @@ from helix_temporal.activities._runtime import (
     ATTEMPTS,
     CODE_ERRORS,
     application_code,
-    attempt,
-    beating,
+    current_attempt,
+    describe_error,
+    heartbeat_with_progress,
     is_bug,
     is_cancellation,
-    told,
-    typed,
+    raise_application_errors,
     with_text,
 )
 from helix_temporal.activities.live import Streaming, ToolStream
@@ -40,7 +40,7 @@ from helix_temporal.models.agents import (
     TurnCompleted,
     UserMessageDecision,
 )
-from helix_temporal.models.base import JsonObject, canonical
+from helix_temporal.models.base import JsonObject, canonical_json
 from helix_temporal.models.messages import are_left_out, from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -98,16 +98,20 @@ class ToolRunner:
         """The activities of one agent's tools and hooks."""
         facts = agent.facts()
         tools = [
-            self._tool(tool, tool.facts(agent.name).activity, hides=agent.hide_errors) for tool in agent.tools
+            self._define_tool_activity(tool, tool.facts(agent.name).activity, hides=agent.hide_errors)
+            for tool in agent.tools
         ]
-        hooks = [self._hook(agent, name, getattr(facts.hooks, name)) for name in agent.hooks.names()]
+        hooks = [
+            self._define_hook_activity(agent, name, getattr(facts.hooks, name))
+            for name in agent.hooks.names()
+        ]
         return [*tools, *hooks]
 
-    def _tool(self, tool: Tool, name: str, *, hides: bool) -> Callable[..., Any]:
+    def _define_tool_activity(self, tool: Tool, name: str, *, hides: bool) -> Callable[..., Any]:
         @activity.defn(name=name)
-        @typed
+        @raise_application_errors
         async def run_tool(request: ToolInput) -> ToolResult:
-            async with beating(self._beat_every):
+            async with heartbeat_with_progress(self._beat_every):
                 return await self.run(tool, request, hides=hides)
 
         return run_tool
@@ -120,11 +124,11 @@ class ToolRunner:
         ``hides``: of an exception the model is told the type alone.  ``number``: of the attempt, unless it is
         the activity's.
         """
-        number = attempt() if number is None else number
+        number = current_attempt() if number is None else number
         async with self._streams.tool(request) as live:
-            return await self._run(tool, request, live, number, hides=hides or tool.hide_errors)
+            return await self._run_tool(tool, request, live, number, hides=hides or tool.hide_errors)
 
-    async def _run(
+    async def _run_tool(
         self, tool: Tool, request: ToolInput, live: ToolStream, number: int, *, hides: bool
     ) -> ToolResult:
         metrics = Metrics()
@@ -143,7 +147,7 @@ class ToolRunner:
         )
         arguments = request.call.arguments
         if are_left_out(arguments):
-            arguments = await self._arguments(request)
+            arguments = await self._read_arguments(request)
         began = time.monotonic()
         try:
             outcome = await tool.call(arguments, context)
@@ -152,7 +156,7 @@ class ToolRunner:
                 raise
             # Without the cause: its traceback holds more than the model may see.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
-            text = f"tool {tool.name!r}: {told(error, hides=hides)}"
+            text = f"tool {tool.name!r}: {describe_error(error, hides=hides)}"
             if isinstance(error, (HelixError, ApplicationError)):
                 raise with_text(error, text) from None
             raise ApplicationError(
@@ -161,12 +165,12 @@ class ToolRunner:
                 non_retryable=is_bug(error) and number >= ATTEMPTS,
             ) from None
         async with self._used.tool(request, outcome, time.monotonic() - began, metrics):
-            staged = await self._stage(tool, request, outcome.state) if outcome.state else ""
-            result = await self._result(request, outcome, staged)
+            staged = await self._stage_changes(tool, request, outcome.state) if outcome.state else ""
+            result = await self._build_result(request, outcome, staged)
             await live.ends(outcome)
         return result
 
-    async def _stage(self, tool: Tool, request: ToolInput, changes: JsonObject) -> str:
+    async def _stage_changes(self, tool: Tool, request: ToolInput, changes: JsonObject) -> str:
         if self._states is None:
             raise InvalidRequestError(
                 f"tool {tool.name!r} changes the session's state, but there is no session store; "
@@ -180,7 +184,7 @@ class ToolRunner:
                 await asyncio.sleep(pause)
         return await self._states.stage(request, changes)
 
-    async def _arguments(self, request: ToolInput) -> dict[str, Any]:
+    async def _read_arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""
         page = await self._threads.read(
             ReadPage(
@@ -200,10 +204,10 @@ class ToolRunner:
             )
         return dict(from_record(page.records[0]).tool_calls[int(ordinal)].arguments)
 
-    async def _result(self, request: ToolInput, outcome: ToolOutcome, staged: str) -> ToolResult:
+    async def _build_result(self, request: ToolInput, outcome: ToolOutcome, staged: str) -> ToolResult:
         fields: dict[str, Any] = {}
         content = outcome.content
-        size = len(content.encode()) if isinstance(content, str) else len(canonical(content))
+        size = len(content.encode()) if isinstance(content, str) else len(canonical_json(content))
         if size > self._inline_result:
             fields["ref"] = await self._payloads.put(
                 request.thread_id, request.position, request.key, content
@@ -219,19 +223,19 @@ class ToolRunner:
 
     # -- hooks
 
-    def _hook(self, agent: Agent, hook: str, name: str) -> Callable[..., Any]:
+    def _define_hook_activity(self, agent: Agent, hook: str, name: str) -> Callable[..., Any]:
         event_type: Any = _EVENTS[hook]
 
         async def run_hook(event: Any) -> UserMessageDecision | None:
             if isinstance(event, BeforeUserMessage):
-                return await self._decide(agent, event)
+                return await self._call_message_hook(agent, event)
             with application_code(f"hook {hook} of agent {agent.name!r}"):
                 return await agent.hooks.call(hook, event)
 
         run_hook.__annotations__ = {"event": event_type, "return": UserMessageDecision | None}
-        return activity.defn(name=name)(typed(run_hook))
+        return activity.defn(name=name)(raise_application_errors(run_hook))
 
-    async def _decide(self, agent: Agent, event: BeforeUserMessage) -> UserMessageDecision | None:
+    async def _call_message_hook(self, agent: Agent, event: BeforeUserMessage) -> UserMessageDecision | None:
         """Show the hook the whole text, and put aside a long one that it makes of it."""
         if event.ref is not None:
             try:

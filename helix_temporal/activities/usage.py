@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import typed
+from helix_temporal.activities._runtime import raise_application_errors
 from helix_temporal.activities.live import call_of
 from helix_temporal.activities.standing_step import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
@@ -20,7 +20,6 @@ from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestErro
 from helix_temporal.models.handles import ModelCalls
 from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, from_record
 from helix_temporal.models.records import Kind
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 from helix_temporal.models.store_calls import Page
 from helix_temporal.models.usage import (
@@ -38,6 +37,7 @@ from helix_temporal.models.usage import (
     UsageRollupInput,
     UsageRollupResult,
 )
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
 
@@ -55,13 +55,13 @@ class UsageActivities:
         self._usage, self._max_payload = usage, max_payload
 
     @activity.defn(name="helix.usage.record")
-    @typed
+    @raise_application_errors
     async def record(self, request: RecordUsageInput) -> RecordUsageResult:
         """Add an entry; a second attempt finds it there."""
         return RecordUsageResult(recorded=await self._usage.record_entry(request.entry))
 
     @activity.defn(name="helix.usage.entries")
-    @typed
+    @raise_application_errors
     async def entries(self, request: UsageEntriesInput) -> UsageEntriesResult:
         """Entries of one session, by pages."""
         found = await self._usage.get_entries(
@@ -72,10 +72,10 @@ class UsageActivities:
             limit=request.limit,
             offset=request.offset,
         )
-        return self._fitting(UsageEntriesResult(entries=tuple(found)))
+        return self._check_page_size(UsageEntriesResult(entries=tuple(found)))
 
     @activity.defn(name="helix.usage.rollup")
-    @typed
+    @raise_application_errors
     async def rollup(self, request: UsageRollupInput) -> UsageRollupResult:
         """Sums over a session, with its descendants if asked."""
         found = await self._usage.get_rollup(
@@ -84,12 +84,12 @@ class UsageActivities:
         return UsageRollupResult(rollup=found)
 
     @activity.defn(name="helix.usage.query")
-    @typed
+    @raise_application_errors
     async def query(self, request: UsageQuery) -> Page[UsageEntry]:
         """Entries of all sessions, by pages."""
-        return self._fitting(await self._usage.query_usage(request))
+        return self._check_page_size(await self._usage.query_usage(request))
 
-    def _fitting(self, page: Result) -> Result:
+    def _check_page_size(self, page: Result) -> Result:
         check_size(len(page.model_dump_json()), self._max_payload, "entries of this page (ask for fewer)")
         return page
 
@@ -127,7 +127,7 @@ class Metrics:
 
     def entries(self, request: ToolInput) -> list[UsageEntry]:
         """An entry for each; the same names for every attempt, so that one counts."""
-        about = _about(request, request.agent, request.step, "tool", request.tool)
+        about = _common_fields(request, request.agent, request.step, "tool", request.tool)
         result_id = ".".join(call_of(request))
         found: list[UsageEntry] = []
         for number, (name, value, unit) in enumerate(self._counted):
@@ -135,7 +135,7 @@ class Metrics:
                 f"metric/{result_id}/{number}",
                 {"metric": name, "amount": value, "unit": unit},
             )
-            found += _entry(CustomUsageEntry, id=entry_id, key=request.tool, **counted, **about)
+            found += _build_entry(CustomUsageEntry, id=entry_id, key=request.tool, **counted, **about)
         return found
 
 
@@ -163,22 +163,24 @@ class UsageLog:
     ) -> AbstractAsyncContextManager[None]:
         """Record a step, and the results that it takes, while it goes on."""
         results = _of_results(request, agent.name, number - 1)
-        return self._beside(request.session_id, [*results, *_of_answer(agent, request, answer, number)])
+        return self._record_alongside(
+            request.session_id, [*results, *_of_answer(agent, request, answer, number)]
+        )
 
     def tool(
         self, request: ToolInput, outcome: ToolOutcome, seconds: float, metrics: "Metrics | None" = None
     ) -> AbstractAsyncContextManager[None]:
         """Record a tool that has run for so long, and what it counted itself, while its result is kept."""
         own = [] if metrics is None else metrics.entries(request)
-        return self._beside(request.session_id, [*_of_tool(request, outcome, seconds), *own])
+        return self._record_alongside(request.session_id, [*_of_tool(request, outcome, seconds), *own])
 
     @contextlib.asynccontextmanager
-    async def _beside(self, session_id: str, entries: Sequence[UsageEntry]) -> AsyncIterator[None]:
+    async def _record_alongside(self, session_id: str, entries: Sequence[UsageEntry]) -> AsyncIterator[None]:
         """Record while the work within goes on; a failure is logged, and never the work's."""
         if self._store is None or not entries:
             yield
             return
-        task = asyncio.create_task(self._record(self._store, entries))
+        task = asyncio.create_task(self._record_entries(self._store, entries))
         self._recording.add(task)
         task.add_done_callback(self._recording.discard)
         try:
@@ -204,23 +206,23 @@ class UsageLog:
 
     async def summary(self, agent: Agent, request: RunStepInput, used: SummaryUsage, number: int) -> None:
         """Record what a summary took, now; the step tries once more."""
-        async with self._beside(request.session_id, _of_summary(agent, request, used, number)):
+        async with self._record_alongside(request.session_id, _of_summary(agent, request, used, number)):
             pass
 
-    async def results(self, request: EndTurnInput, state: SliceState) -> None:
+    async def results(self, request: EndTurnInput, state: SessionRecord) -> None:
         """Record the results that end a turn."""
         step = step_number(request, state) - 1
-        async with self._beside(request.session_id, _of_results(request, state.agent, step)):
+        async with self._record_alongside(request.session_id, _of_results(request, state.agent, step)):
             pass
 
-    async def _record(self, store: UsageStore, entries: Sequence[UsageEntry]) -> None:
+    async def _record_entries(self, store: UsageStore, entries: Sequence[UsageEntry]) -> None:
         for entry in entries:
             for pause in _PAUSES:
-                if await self._recorded(store, entry):
+                if await self._try_record_entry(store, entry):
                     break
-                await self._pause(pause)
+                await self._pause_before_retry(pause)
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause_before_retry(self, seconds: float) -> None:
         """Until the next try; a worker that stops does not wait for it."""
         if self._closing.is_set():
             await asyncio.sleep(min(seconds, _LAST_PAUSE))
@@ -229,7 +231,7 @@ class UsageLog:
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
 
-    async def _recorded(self, store: UsageStore, entry: UsageEntry) -> bool:
+    async def _try_record_entry(self, store: UsageStore, entry: UsageEntry) -> bool:
         """Whether the store has taken an entry, or never will; false: it may take it later."""
         try:
             await store.record_entry(entry)
@@ -246,8 +248,8 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
     entries: list[UsageEntry] = []
     for each in request.inputs:
         if each.child is not None and each.child.agent:
-            about = _about(request, each.child.agent, 0, "tool", each.name or each.child.agent)
-            entries += _entry(
+            about = _common_fields(request, each.child.agent, 0, "tool", each.name or each.child.agent)
+            entries += _build_entry(
                 SubAgentUsageEntry,
                 id=f"child/{each.id}",
                 sub_session_id=each.child.session_id,
@@ -256,19 +258,19 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
                 **about,
             )
         elif each.call is not None and each.child is None and (each.is_error or each.answered is not None):
-            about = _about(request, agent, max(step, 0), "tool", each.name)
-            entries += _called(each.id, each.call, about, success=not each.is_error)
+            about = _common_fields(request, agent, max(step, 0), "tool", each.name)
+            entries += _build_tool_entry(each.id, each.call, about, success=not each.is_error)
     return entries
 
 
 def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float) -> list[UsageEntry]:
     """A tool that has run, and what it used of models."""
-    about = _about(request, request.agent, request.step, "tool", request.tool)
+    about = _common_fields(request, request.agent, request.step, "tool", request.tool)
     result_id, took = ".".join(call_of(request)), round(seconds * 1000)
-    ran = _called(result_id, request.call.id, about, success=not outcome.is_error, duration_ms=took)
+    ran = _build_tool_entry(result_id, request.call.id, about, success=not outcome.is_error, duration_ms=took)
     if outcome.usage is None:
         return ran
-    return [*ran, *_tokens(f"tool-tokens/{result_id}", request.tool, outcome.usage, about)]
+    return [*ran, *_build_token_entry(f"tool-tokens/{result_id}", request.tool, outcome.usage, about)]
 
 
 def _of_answer(agent: Agent, request: RunStepInput, answer: Message, number: int) -> list[UsageEntry]:
@@ -276,25 +278,25 @@ def _of_answer(agent: Agent, request: RunStepInput, answer: Message, number: int
     used, summary = answer.usage, answer.summary_usage
     if used is None:
         return []
-    about = _about(request, agent.name, number, "agent", agent.name)
+    about = _common_fields(request, agent.name, number, "agent", agent.name)
     name = _name_of(agent.model)
     if summary is None:
-        return _tokens(f"step/{answer.id}", name, used, about)
-    own = _tokens(f"step/{answer.id}", name, used - summary.used, about)
+        return _build_token_entry(f"step/{answer.id}", name, used, about)
+    own = _build_token_entry(f"step/{answer.id}", name, used - summary.used, about)
     return [*own, *_of_summary(agent, request, summary, number)]
 
 
 def _of_summary(agent: Agent, request: RunStepInput, summary: SummaryUsage, number: int) -> list[UsageEntry]:
     compaction = agent.compaction
     model = agent.model if compaction is None or compaction.model is None else compaction.model
-    about = _about(request, agent.name, number, "agent", agent.name)
-    return _tokens(f"summary/{summary.id}", _name_of(model), summary.used, about)
+    about = _common_fields(request, agent.name, number, "agent", agent.name)
+    return _build_token_entry(f"summary/{summary.id}", _name_of(model), summary.used, about)
 
 
 # -- entries
 
 
-def _about(
+def _common_fields(
     request: RunStepInput | EndTurnInput | ToolInput, agent: str, step: int, by: str, name: str | None
 ) -> dict[str, Any]:
     return {
@@ -307,13 +309,15 @@ def _about(
     }
 
 
-def _called(result_id: str, call: str, about: dict[str, Any], **how: Any) -> list[UsageEntry]:
+def _build_tool_entry(result_id: str, call: str, about: dict[str, Any], **how: Any) -> list[UsageEntry]:
     """A tool call; without its error, which may quote a conversation that is deleted before its usage."""
     tool = about["source"]["name"]
-    return _entry(ToolUsageEntry, id=f"tool/{result_id}", tool_name=tool, tool_call_id=call, **how, **about)
+    return _build_entry(
+        ToolUsageEntry, id=f"tool/{result_id}", tool_name=tool, tool_call_id=call, **how, **about
+    )
 
 
-def _tokens(entry_id: str, model: str, used: Usage, about: dict[str, Any]) -> list[UsageEntry]:
+def _build_token_entry(entry_id: str, model: str, used: Usage, about: dict[str, Any]) -> list[UsageEntry]:
     counts = TokenCounts(
         prompt=used.input_tokens,
         completion=used.output_tokens,
@@ -321,10 +325,10 @@ def _tokens(entry_id: str, model: str, used: Usage, about: dict[str, Any]) -> li
         cached=used.cached_read_tokens,
         cache_write=used.cached_write_tokens,
     )
-    return _entry(TokenUsageEntry, id=entry_id, model=model, tokens=counts, **about)
+    return _build_entry(TokenUsageEntry, id=entry_id, model=model, tokens=counts, **about)
 
 
-def _entry(kind: Callable[..., UsageEntry], **fields: Any) -> list[UsageEntry]:
+def _build_entry(kind: Callable[..., UsageEntry], **fields: Any) -> list[UsageEntry]:
     """The entry; none where a name is nothing that stores take: models make names up."""
     try:
         return [kind(**fields)]

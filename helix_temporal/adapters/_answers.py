@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
-from helix_temporal.models.base import JsonObject, check_json, clean
+from helix_temporal.models.base import JsonObject, check_json, storable_text
 from helix_temporal.models.messages import (
     Finish,
     Message,
@@ -28,7 +28,7 @@ _RAW: Final = "raw"
 _OF: Final = "of"
 
 
-def remembering(
+def attach_provider_raw(
     adapter: str, response: ModelResponse, raw: JsonValue, encode: Callable[[Message], Any]
 ) -> ModelResponse:
     """The response with ``provider`` that says which adapter made it, and what it needs back.
@@ -45,7 +45,7 @@ def remembering(
 def kept_with(message: Message, raw: Any) -> JsonObject:
     """What keeps ``raw``, the message in a provider's own form, until the message is changed."""
     # As text: stores sort the keys of objects.
-    return {_RAW: _without(as_json(raw), _texts(message)), _OF: _digest(message)}
+    return {_RAW: _replace_stored_texts(as_json(raw), _message_texts(message)), _OF: _message_digest(message)}
 
 
 def raw_of(message: Message, adapter: str) -> Any:
@@ -55,25 +55,25 @@ def raw_of(message: Message, adapter: str) -> Any:
     not come back.
     """
     kept = message.provider.get(adapter)
-    if not isinstance(kept, dict) or kept.get(_OF) != _digest(message):
+    if not isinstance(kept, dict) or kept.get(_OF) != _message_digest(message):
         return None
-    pieces, texts = kept.get(_RAW), _texts(message)
+    pieces, texts = kept.get(_RAW), _message_texts(message)
     if not isinstance(pieces, list):
         return None
     # Whatever is no piece of text is the number of one.
     return json.loads(
-        "".join(each if isinstance(each, str) else _inner(texts[int(str(each))]) for each in pieces)
+        "".join(each if isinstance(each, str) else _escape_for_json(texts[int(str(each))]) for each in pieces)
     )
 
 
-def _without(text: str, texts: Sequence[str]) -> list[JsonValue]:
+def _replace_stored_texts(text: str, texts: Sequence[str]) -> list[JsonValue]:
     """The text in pieces, with the number of one of ``texts`` where that stands in it.
 
     What a message says is not stored twice.
     """
     pieces: list[JsonValue] = [text]
     for number, each in enumerate(texts):
-        said = _inner(each)
+        said = _escape_for_json(each)
         for at, piece in enumerate(pieces):
             if len(said) >= _WORTH and isinstance(piece, str) and said in piece:
                 before, _, after = piece.partition(said)
@@ -82,13 +82,13 @@ def _without(text: str, texts: Sequence[str]) -> list[JsonValue]:
     return pieces
 
 
-def _texts(message: Message) -> list[str]:
+def _message_texts(message: Message) -> list[str]:
     if isinstance(message.content, str):
         return [message.content]
     return [text for part in message.content if isinstance(text := part.get("text"), str)]
 
 
-def _inner(text: str) -> str:
+def _escape_for_json(text: str) -> str:
     return as_json(text)[1:-1]
 
 
@@ -113,7 +113,7 @@ def _as_stored(response: ModelResponse) -> Message:
     return from_record(to_record(message))
 
 
-def _digest(message: Message) -> str:
+def _message_digest(message: Message) -> str:
     """Of what the message says; ids of calls are no part of it, as they may be made unique."""
     said = [
         message.content,
@@ -136,17 +136,17 @@ def tool_call(
     JSON object, or cannot be kept, becomes arguments that the tool is not run with: the model is told
     (see `not_arguments`).  ``cut``: the answer ended at its limit of tokens, maybe before the arguments.
     """
-    read = _arguments(arguments)
+    read = _parse_arguments(arguments)
     if cut and not read:
         read = not_arguments("", "the answer was cut at its limit of tokens")
     return ToolCall(
-        id=clean(call_id or "")[:256] or f"call_{secrets.token_hex(12)}",
-        name=clean(name or "")[:128] or "unnamed",
+        id=storable_text(call_id or "")[:256] or f"call_{secrets.token_hex(12)}",
+        name=storable_text(name or "")[:128] or "unnamed",
         arguments=read,
     )
 
 
-def _arguments(given: str | object) -> JsonObject:
+def _parse_arguments(given: str | object) -> JsonObject:
     text = given if isinstance(given, str) else as_json(given)
     try:
         value = from_json(text) if isinstance(given, str) and text else given
@@ -156,7 +156,7 @@ def _arguments(given: str | object) -> JsonObject:
             raise InvalidMessageError(f"a JSON object expected, got {type(value).__name__}")
         check_json(value, "arguments")
     except (ValueError, RecursionError, InvalidMessageError) as error:
-        return not_arguments(clean(text[:MAX_INVALID]), clean(str(error))[:100])
+        return not_arguments(storable_text(text[:MAX_INVALID]), storable_text(str(error))[:100])
     return value
 
 

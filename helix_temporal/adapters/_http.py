@@ -34,7 +34,7 @@ _UNSENDABLE: Final = {
 """What libraries raise for an address that is none, or a key with a line break at its end."""
 
 
-def failed(
+def error_for_status(
     provider: str,
     status: int,
     kind: object = None,
@@ -58,7 +58,7 @@ def failed(
     )
 
 
-def unreachable(provider: str, error: BaseException) -> HelixError:
+def error_for_connection_failure(provider: str, error: BaseException) -> HelixError:
     """The error for a provider that gave no answer at all, or that can't be asked at all."""
     if {type(error).__name__, type(error.__cause__).__name__} & _UNSENDABLE:
         return InvalidConfigError(
@@ -79,13 +79,13 @@ def cut_off(provider: str, why: str) -> ModelStreamEndedError:
 
 def retry_after_ms(headers: Mapping[str, str]) -> int | None:
     """When to come again, by the provider's own word; None if it does not say, or says nonsense."""
-    exact = _number(headers.get("retry-after-ms"))
+    exact = _parse_number(headers.get("retry-after-ms"))
     if exact is not None:
-        return _bounded(exact)
+        return _clamp_retry_after(exact)
     text = headers.get("retry-after")
-    seconds = _number(text)
+    seconds = _parse_number(text)
     if seconds is not None:
-        return _bounded(seconds * 1000)
+        return _clamp_retry_after(seconds * 1000)
     if not text:
         return None
     try:
@@ -93,10 +93,10 @@ def retry_after_ms(headers: Mapping[str, str]) -> int | None:
     except ValueError:
         return None
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return _bounded((when - datetime.now(UTC)).total_seconds() * 1000)
+    return _clamp_retry_after((when - datetime.now(UTC)).total_seconds() * 1000)
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         value = float(text or "")
     except ValueError:
@@ -104,7 +104,7 @@ def _number(text: str | None) -> float | None:
     return value if 0 <= value < float("inf") else None
 
 
-def _bounded(milliseconds: float) -> int:
+def _clamp_retry_after(milliseconds: float) -> int:
     return max(1, min(MAX_RETRY_AFTER_MS, round(milliseconds)))
 
 
@@ -134,7 +134,7 @@ async def server_events(provider: str, chunks: AsyncIterator[bytes]) -> AsyncGen
         ModelStreamEndedError: Reading failed: the connection broke, or was silent for too long.
     """
     event, data = "", list[str]()
-    async for line in _lines(_read(provider, chunks)):
+    async for line in _split_lines(_read_chunks(provider, chunks)):
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if not line:
@@ -147,7 +147,7 @@ async def server_events(provider: str, chunks: AsyncIterator[bytes]) -> AsyncGen
             data.append(value)
 
 
-async def _read(provider: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+async def _read_chunks(provider: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     try:
         async for chunk in chunks:
             yield chunk
@@ -155,7 +155,7 @@ async def _read(provider: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[b
         raise cut_off(provider, type(error).__name__) from None
 
 
-async def _lines(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[str]:
+async def _split_lines(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[str]:
     # Not by str.splitlines, which breaks lines at U+2028 and others that JSON may hold.
     rest = b""
     async with aclosing(chunks) as source:

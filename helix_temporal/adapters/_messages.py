@@ -9,7 +9,7 @@ from typing import Any, Final
 from helix_temporal.adapters._answers import (
     raw_of,
 )
-from helix_temporal.adapters._zeitlich import converted
+from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
 from helix_temporal.models.messages import Message
 
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -33,7 +33,7 @@ class Outgoing:
     raw: Any = None
 
 
-def outgoing(
+def prepare_outgoing(
     messages: Sequence[Message], adapter: str, raw_ids: RawIds, pattern: re.Pattern[str] = ID
 ) -> list[Outgoing]:
     """The messages as they go to a provider: its own answers as they came, all ids such as it takes.
@@ -42,7 +42,7 @@ def outgoing(
     in calls and results alike and the same way each time.  Each call must be followed by its result
     before the next answer with calls.  Rows of another system become messages first.
     """
-    messages = converted(messages, adapter)
+    messages = convert_zeitlich_rows(messages, adapter)
     raws = [raw_of(each, adapter) for each in messages]
     owned = [_own_ids(each, raw, adapter, raw_ids, pattern) for each, raw in zip(messages, raws, strict=True)]
     taken = {each for ids in owned if ids is not None for each in ids}
@@ -55,7 +55,7 @@ def outgoing(
             open_calls = [(call.id, new) for call, new in zip(message.tool_calls, ids, strict=True)]
             sent = _with_calls(message, ids)
         elif message.role == "tool":
-            sent = _answering(message, open_calls)
+            sent = _replace_call_id(message, open_calls)
         given.append(Outgoing(sent, raw))
     return given
 
@@ -93,7 +93,7 @@ def _with_calls(message: Message, ids: Sequence[str]) -> Message:
     return message.model_copy(update={"tool_calls": calls})
 
 
-def _answering(message: Message, open_calls: list[tuple[str, str]]) -> Message:
+def _replace_call_id(message: Message, open_calls: list[tuple[str, str]]) -> Message:
     """The result with the id that its call was given; of calls with one id, the first that is open."""
     at = next((at for at, (old, _) in enumerate(open_calls) if old == message.tool_call_id), None)
     if at is None:

@@ -8,7 +8,12 @@ from typing import Any, ClassVar, Final, Literal, Protocol
 
 import openai
 
-from helix_temporal.adapters._http import cut_off, failed, server_events, unreachable
+from helix_temporal.adapters._http import (
+    cut_off,
+    error_for_connection_failure,
+    error_for_status,
+    server_events,
+)
 from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse, ToolSpec
 from helix_temporal.models.base import JsonObject
@@ -85,7 +90,7 @@ class OpenAIConnection:
             self._client = None
 
 
-async def events(
+async def stream_events(
     create: Callable[..., AbstractAsyncContextManager[Any]], fields: Mapping[str, Any]
 ) -> AsyncGenerator[JsonObject, None]:
     """What the provider streams for a request with these fields, each event as it came.
@@ -103,7 +108,7 @@ async def events(
             try:
                 response = await stack.enter_async_context(create(stream=True, **fields))
             except (TypeError, ValueError) as error:
-                raise _unusable(error) from None
+                raise _unsent_request_error(error) from None
             async for event in server_events(PROVIDER, response.iter_bytes()):
                 if event.data.startswith("[DONE]"):
                     return
@@ -114,26 +119,26 @@ async def events(
     except openai.APIStatusError as error:
         if error.code == _WITHHELD:
             raise WithheldError from None
-        raise _refusal(error) from None
+        raise _convert_status_error(error) from None
     except openai.APIError as error:
-        raise unreachable(PROVIDER, error.__cause__ or error) from None
+        raise error_for_connection_failure(PROVIDER, error.__cause__ or error) from None
     except openai.OpenAIError as error:
-        raise _unusable(error) from None
+        raise _unsent_request_error(error) from None
 
 
-def _unusable(error: Exception) -> InvalidConfigError:
+def _unsent_request_error(error: Exception) -> InvalidConfigError:
     return InvalidConfigError(
         f"the library of OpenAI does not send the request: {type(error).__name__}; check key and options in "
         "the worker"
     )
 
 
-def withheld(adapter: str) -> ModelResponse:
+def withheld_response(adapter: str) -> ModelResponse:
     """The answer that stands for the one that the provider's filter keeps back."""
     return ModelResponse(finish=Finish.CONTENT_FILTER, stop_reason=_WITHHELD, provider={adapter: {}})
 
 
-def _refusal(error: openai.APIStatusError) -> HelixError:
+def _convert_status_error(error: openai.APIStatusError) -> HelixError:
     kind = error.code or error.type
     if kind == "insufficient_quota":
         # Told as 429, but waiting does not help.
@@ -142,7 +147,7 @@ def _refusal(error: openai.APIStatusError) -> HelixError:
             provider=PROVIDER,
             status=error.status_code,
         )
-    return failed(PROVIDER, error.status_code, kind, error.response.headers)
+    return error_for_status(PROVIDER, error.status_code, kind, error.response.headers)
 
 
 def told_error(error: object) -> HelixError:
@@ -151,10 +156,10 @@ def told_error(error: object) -> HelixError:
     kind = fields.get("code") or fields.get("type")
     word = str(kind or "")
     if word.isdecimal() and 400 <= int(word) < 600:
-        return failed(PROVIDER, int(word), fields.get("type"))
+        return error_for_status(PROVIDER, int(word), fields.get("type"))
     if "rate_limit" in word:
-        return failed(PROVIDER, 429, kind)
-    return failed(PROVIDER, 400 if word.startswith(_REFUSED) else 500, kind)
+        return error_for_status(PROVIDER, 429, kind)
+    return error_for_status(PROVIDER, 400 if word.startswith(_REFUSED) else 500, kind)
 
 
 def cache_key(request: ModelRequest, by: CacheBy | None) -> JsonObject:
@@ -203,7 +208,7 @@ def schema_of(tool: ToolSpec) -> JsonObject:
     return {"type": "object", "properties": {}, **tool.parameters}
 
 
-def count(usage: object, *path: str) -> int:
+def token_count(usage: object, *path: str) -> int:
     """A number of tokens at this place; 0 if the provider does not say."""
     value: Any = usage
     for name in path:
@@ -249,19 +254,21 @@ class OpenAIModel(ABC):
         self._cache_by: CacheBy | None = cache_by
 
     @abstractmethod
-    def _create(self, client: openai.AsyncOpenAI) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    def _streaming_method(
+        self, client: openai.AsyncOpenAI
+    ) -> Callable[..., AbstractAsyncContextManager[Any]]:
         """The call that streams."""
 
     @abstractmethod
-    def _reading(self, request: ModelRequest) -> AnswerReading:
+    def _create_answer(self, request: ModelRequest) -> AnswerReading:
         """For the answer to this request."""
 
     @abstractmethod
-    def _said(self, request: ModelRequest) -> dict[str, Any]:
+    def _message_fields(self, request: ModelRequest) -> dict[str, Any]:
         """The fields that hold what was said."""
 
     @abstractmethod
-    def _tools(self, request: ModelRequest) -> list[JsonObject]:
+    def _tool_definitions(self, request: ModelRequest) -> list[JsonObject]:
         """The agent's tools."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
@@ -274,14 +281,14 @@ class OpenAIModel(ABC):
             ModelRequestError: Refused: key, model or input must be mended.
             InvalidConfigError: There is no key, or an option that the library can't send.
         """
-        answer, create = self._reading(request), self._create(self._connection.client)
+        answer, create = self._create_answer(request), self._streaming_method(self._connection.client)
         try:
-            async with aclosing(events(create, self._request(request))) as said:
+            async with aclosing(stream_events(create, self._build_request(request))) as said:
                 async for event in said:
                     for new in answer.add(event):
                         yield new
         except WithheldError:
-            yield withheld(self.adapter)
+            yield withheld_response(self.adapter)
             return
         yield answer.response()
 
@@ -289,9 +296,9 @@ class OpenAIModel(ABC):
         """Close the connections of the client that the adapter made; one that was given stays open."""
         await self._connection.close()
 
-    def _request(self, request: ModelRequest) -> dict[str, Any]:
-        fields = self._fields | self._said(request)
-        tools = [*self._tools(request), *self._fields.get("tools", ())]
+    def _build_request(self, request: ModelRequest) -> dict[str, Any]:
+        fields = self._fields | self._message_fields(request)
+        tools = [*self._tool_definitions(request), *self._fields.get("tools", ())]
         if tools:
             fields["tools"] = tools
         return cache_key(request, self._cache_by) | fields

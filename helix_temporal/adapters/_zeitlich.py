@@ -24,7 +24,7 @@ from helix_temporal.models.rows import (
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, HelixError)
 
 
-def converted(messages: Sequence[Message], adapter: str = "") -> Sequence[Message]:
+def convert_zeitlich_rows(messages: Sequence[Message], adapter: str = "") -> Sequence[Message]:
     """The messages, with rows of zeitlich's as messages of ours, each call followed by its result.
 
     Each row is read as what it looks like.  What ``adapter``, to whose provider the messages go, wrote
@@ -60,7 +60,7 @@ class _Reader:
         except _UNREADABLE:
             return []
 
-    def _kept(self, family: str, message: Message, raw: Any) -> Message:
+    def _with_provider_raw(self, family: str, message: Message, raw: Any) -> Message:
         """The message with the form that its own provider is sent again."""
         if self._adapter.partition("/")[0] != family:
             return message
@@ -82,7 +82,7 @@ class _Reader:
             calls = [tool_call(b["id"], b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"]
             said = anthropic_said(blocks) or ""
             answer = Message(id=row_id, role="assistant", content=said, tool_calls=tuple(calls))
-            yield self._kept("anthropic", answer, blocks)
+            yield self._with_provider_raw("anthropic", answer, blocks)
         else:
             yield from self._anthropic_user(row_id, blocks)
 
@@ -91,14 +91,18 @@ class _Reader:
         for at, block in enumerate(results):
             content = anthropic_said(block.get("content", "")) or ""
             fields = {"tool_call_id": block["tool_use_id"], "is_error": bool(block.get("is_error"))}
-            result = Message(id=_place(row_id, at), role="tool", content=content, **fields)
-            yield self._kept("anthropic", result, [block])
+            result = Message(id=_message_id_at(row_id, at), role="tool", content=content, **fields)
+            yield self._with_provider_raw("anthropic", result, [block])
         others = [each for each in blocks if each["type"] != "tool_result"]
-        yield from self._user("anthropic", _place(row_id, len(results)), anthropic_said(others), others)
+        yield from self._read_user_message(
+            "anthropic", _message_id_at(row_id, len(results)), anthropic_said(others), others
+        )
 
-    def _user(self, family: str, row_id: str, said: Said, raw: Sequence[Any]) -> Iterator[Message]:
+    def _read_user_message(
+        self, family: str, row_id: str, said: Said, raw: Sequence[Any]
+    ) -> Iterator[Message]:
         if said is not None:
-            yield self._kept(family, Message(id=row_id, role="user", content=said), list(raw))
+            yield self._with_provider_raw(family, Message(id=row_id, role="user", content=said), list(raw))
 
     # -- Google
 
@@ -109,29 +113,35 @@ class _Reader:
         if content["role"] == "model":
             asked = [part["functionCall"] for part in given if "functionCall" in part]
             calls = tuple(
-                tool_call(each.get("id") or _place(row_id, at + 1), each["name"], each.get("args") or {})
+                tool_call(
+                    each.get("id") or _message_id_at(row_id, at + 1), each["name"], each.get("args") or {}
+                )
                 for at, each in enumerate(asked)
             )
             self._open = [(call.name, call.id) for call in calls]
             said = google_said(given) or ""
             answer = Message(id=row_id, role="assistant", content=said, tool_calls=calls)
-            yield self._kept("google", answer, given)
+            yield self._with_provider_raw("google", answer, given)
         elif content["role"] == "user":
             results = [part for part in given if "functionResponse" in part]
             for at, part in enumerate(results):
-                yield self._google_result(_place(row_id, at), part)
+                yield self._google_result(_message_id_at(row_id, at), part)
             others = [part for part in given if "functionResponse" not in part]
-            yield from self._user("google", _place(row_id, len(results)), google_said(others), others)
+            yield from self._read_user_message(
+                "google", _message_id_at(row_id, len(results)), google_said(others), others
+            )
 
     def _google_result(self, row_id: str, part: Mapping[str, Any]) -> Message:
         result = part["functionResponse"]
         told, is_error = _google_told(result.get("response"))
         files = google_said(result.get("parts"))
-        content: Said = told if files is None else [{"type": "text", "text": told}, *_listed(files)]
-        fields = {"tool_call_id": self._called(result), "is_error": is_error}
-        return self._kept("google", Message(id=row_id, role="tool", content=content, **fields), [part])
+        content: Said = told if files is None else [{"type": "text", "text": told}, *_content_as_parts(files)]
+        fields = {"tool_call_id": self._take_call_id(result), "is_error": is_error}
+        return self._with_provider_raw(
+            "google", Message(id=row_id, role="tool", content=content, **fields), [part]
+        )
 
-    def _called(self, part: Mapping[str, Any]) -> str:
+    def _take_call_id(self, part: Mapping[str, Any]) -> str:
         name = str(part.get("name"))
         known = part.get("id")
         found = next((each for each in self._open if each[0] == name and known in {None, each[1]}), None)
@@ -162,7 +172,7 @@ class _Reader:
         else:
             return
         raw = _langchain_raw(data, given, kind)
-        yield message if raw is None else self._kept("langchain", message, raw)
+        yield message if raw is None else self._with_provider_raw("langchain", message, raw)
 
 
 _ROWS: Final[dict[str, Callable[[_Reader, str, Mapping[str, Any]], Iterator[Message]]]] = {
@@ -172,11 +182,11 @@ _ROWS: Final[dict[str, Callable[[_Reader, str, Mapping[str, Any]], Iterator[Mess
 }
 
 
-def _place(row_id: str, at: int) -> str:
+def _message_id_at(row_id: str, at: int) -> str:
     return row_id if at == 0 else f"{row_id[:200]}.{at}"
 
 
-def _listed(said: str | list[JsonObject]) -> list[JsonObject]:
+def _content_as_parts(said: str | list[JsonObject]) -> list[JsonObject]:
     return [{"type": "text", "text": said}] if isinstance(said, str) else said
 
 

@@ -12,15 +12,20 @@ import anthropic
 from anthropic.resources import AsyncMessages
 
 from helix_temporal.adapters._answers import (
+    attach_provider_raw,
     finish_of,
     from_json,
-    remembering,
     sent_arguments,
     sent_name,
     tool_call,
 )
-from helix_temporal.adapters._http import cut_off, failed, server_events, unreachable
-from helix_temporal.adapters._messages import Outgoing, outgoing
+from helix_temporal.adapters._http import (
+    cut_off,
+    error_for_connection_failure,
+    error_for_status,
+    server_events,
+)
+from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models import messages
 from helix_temporal.models.agents import (
@@ -33,7 +38,7 @@ from helix_temporal.models.agents import (
     ToolCallStarted,
     ToolSpec,
 )
-from helix_temporal.models.base import JsonObject, clean
+from helix_temporal.models.base import JsonObject, storable_text
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 
 NAME: Final = "anthropic"
@@ -57,8 +62,8 @@ def request_fields(request: ModelRequest, cache: dict[str, Any] | None) -> dict[
         cache: How marks that the adapter sets by itself look; None sets none.
     """
     messages = messages_of(request.messages)
-    system = [_text(text) for text in _system(request) if text.strip()]
-    tools = [_tool(spec) for spec in request.tools]
+    system = [_text_block(text) for text in _system_texts(request) if text.strip()]
+    tools = [_tool_definition(spec) for spec in request.tools]
     if cache is not None:
         _mark_usual(system, tools, messages, cache)
     _keep_newest_marks([*tools, *system], messages)
@@ -73,7 +78,7 @@ def request_fields(request: ModelRequest, cache: dict[str, Any] | None) -> dict[
 def messages_of(messages: Sequence[Message]) -> list[Block]:
     """The messages in turns of user and assistant; Anthropic's own answers exactly as they came."""
     given: list[Block] = []
-    for each in outgoing(messages, NAME, call_ids):
+    for each in prepare_outgoing(messages, NAME, call_ids):
         if each.message.role == "assistant":
             blocks = answer_blocks(each.message) if each.raw is None else each.raw
             role = "assistant"
@@ -87,7 +92,7 @@ def messages_of(messages: Sequence[Message]) -> list[Block]:
         else:
             given.append({"role": role, "content": blocks})
     if given and given[0]["role"] == "assistant":
-        given.insert(0, {"role": "user", "content": [_text(_BEGAN)]})
+        given.insert(0, {"role": "user", "content": [_text_block(_BEGAN)]})
     return given
 
 
@@ -99,7 +104,7 @@ def call_ids(raw: Any) -> list[str]:
 def answer_blocks(message: Message) -> list[Block]:
     """An answer from its canonical form: text, then calls; reasoning is not shown to another model."""
     # Without marks of the cache: those are counted in turns of the user alone.
-    blocks = [_text(block["text"]) for block in _content(message) if block["type"] == "text"]
+    blocks = [_text_block(block["text"]) for block in _content_blocks(message) if block["type"] == "text"]
     return blocks + [
         {"type": "tool_use", "id": call.id, "name": sent_name(call.name), "input": sent_arguments(call)}
         for call in message.tool_calls
@@ -116,14 +121,14 @@ def _own_user_blocks(each: Outgoing) -> list[Block]:
 
 def _user_blocks(message: Message) -> Iterator[Block]:
     if message.role == "user":
-        yield from _content(message)
+        yield from _content_blocks(message)
     elif message.role == "tool":
         result: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
-        content = list(_content(message))
+        content = list(_content_blocks(message))
         marks = [block.pop("cache_control") for block in content if "cache_control" in block]
         if message.is_error:
             # A failure that says nothing is refused.
-            content = content or [_text(_FAILED)]
+            content = content or [_text_block(_FAILED)]
             result["is_error"] = True
         if content:
             result["content"] = content
@@ -133,12 +138,12 @@ def _user_blocks(message: Message) -> Iterator[Block]:
         yield result
 
 
-def _content(message: Message) -> Iterator[Block]:
+def _content_blocks(message: Message) -> Iterator[Block]:
     parts = message.content
     if isinstance(parts, str):
         parts = [{"type": "text", "text": parts}]
     for part in parts:
-        block = _block(part)
+        block = _block_of_part(part)
         # Empty text is refused.
         if block is None or (block["type"] == "text" and not block["text"].strip()):
             continue
@@ -147,40 +152,40 @@ def _content(message: Message) -> Iterator[Block]:
         yield block
 
 
-def _block(part: Block) -> Block | None:
+def _block_of_part(part: Block) -> Block | None:
     kind = part.get("type")
     if kind == "text":
-        return _text(str(part.get("text", "")))
+        return _text_block(str(part.get("text", "")))
     if kind not in {"image", "file"}:
         return None
-    source = _source(part)
+    source = _source_of_part(part)
     if source is None:
         return None
     media_type = str(part.get("media_type", ""))
     if kind == "image" or media_type.startswith("image/"):
         readable = source["type"] != "base64" or media_type in _IMAGES
-        return {"type": "image", "source": source} if readable else _unreadable(part)
-    return _document(part, source, media_type)
+        return {"type": "image", "source": source} if readable else _placeholder_block(part)
+    return _document_block(part, source, media_type)
 
 
-def _document(part: Block, source: Block, media_type: str) -> Block:
+def _document_block(part: Block, source: Block, media_type: str) -> Block:
     if source["type"] == "base64" and media_type.startswith(_TEXTS):
-        text = _decoded(source["data"])
+        text = _decode_base64_text(source["data"])
         if text is None or not text.strip():
-            return _unreadable(part)
+            return _placeholder_block(part)
         source = {"type": "text", "media_type": "text/plain", "data": text}
     elif source["type"] != "file" and media_type not in {"application/pdf", ""}:
-        return _unreadable(part)
+        return _placeholder_block(part)
     block: Block = {"type": "document", "source": source}
     return block | {"title": part["name"]} if part.get("name") else block
 
 
-def _unreadable(part: Block) -> Block:
+def _placeholder_block(part: Block) -> Block:
     said = [str(part[name]) for name in ("name", "media_type", "url") if part.get(name)]
-    return _text(f"({', '.join(said) or 'a file'}: can't be shown to this model.)")
+    return _text_block(f"({', '.join(said) or 'a file'}: can't be shown to this model.)")
 
 
-def _source(part: Block) -> Block | None:
+def _source_of_part(part: Block) -> Block | None:
     if part.get("file_id"):
         return {"type": "file", "file_id": part["file_id"]}
     if part.get("url"):
@@ -190,25 +195,25 @@ def _source(part: Block) -> Block | None:
     return None
 
 
-def _decoded(data: object) -> str | None:
+def _decode_base64_text(data: object) -> str | None:
     try:
         return base64.b64decode(str(data), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
 
 
-def _text(text: str) -> Block:
+def _text_block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def _system(request: ModelRequest) -> Iterator[str]:
+def _system_texts(request: ModelRequest) -> Iterator[str]:
     yield request.instructions
     for message in request.messages:
         if message.role == "system":
             yield message.text
 
 
-def _tool(spec: ToolSpec) -> Block:
+def _tool_definition(spec: ToolSpec) -> Block:
     tool: Block = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description
@@ -300,19 +305,19 @@ class AnthropicAnswer:
         """
         kind = event.get("type")
         if kind == "content_block_start":
-            yield from self._start(event["content_block"])
+            yield from self._start_block(event["content_block"])
         elif kind == "content_block_delta":
-            yield from self._delta(self._before + event["index"], event["delta"])
+            yield from self._add_delta(self._before + event["index"], event["delta"])
         elif kind == "message_start":
-            self._count(event["message"].get("usage"))
+            self._update_token_counts(event["message"].get("usage"))
         elif kind == "message_delta":
             self.stop_reason = event["delta"].get("stop_reason")
-            self._count(event.get("usage"))
+            self._update_token_counts(event.get("usage"))
         elif kind == "message_stop":
             self._ended = True
         elif kind == "error":
             word = (event.get("error") or {}).get("type")
-            raise failed("Anthropic", _STATUS.get(str(word), 500), word)
+            raise error_for_status("Anthropic", _STATUS.get(str(word), 500), word)
 
     def end(self) -> None:
         """The stream has ended.
@@ -322,14 +327,16 @@ class AnthropicAnswer:
         """
         if not self._ended:
             raise cut_off("Anthropic", "no message_stop")
-        self._usage = self._usage + _usage(self._counts)
+        self._usage = self._usage + _usage_of_counts(self._counts)
         for at in range(self._before, len(self.blocks)):
             if at in self._arguments:
-                self.blocks[at]["input"] = _input("".join(self._arguments[at]), self.blocks[at].get("input"))
+                self.blocks[at]["input"] = _parse_tool_input(
+                    "".join(self._arguments[at]), self.blocks[at].get("input")
+                )
 
     def response(self) -> ModelResponse:
         """The answer in our form."""
-        calls = tuple(self._calls())
+        calls = tuple(self._tool_calls())
         finish = _FINISH.get(self.stop_reason or "", Finish.STOP)
         response = ModelResponse(
             content=_answer_content(self.blocks),
@@ -338,9 +345,9 @@ class AnthropicAnswer:
             stop_reason=self.stop_reason,
             finish=finish_of(finish, calls),
         )
-        return remembering(NAME, response, list(self.blocks), answer_blocks)
+        return attach_provider_raw(NAME, response, list(self.blocks), answer_blocks)
 
-    def _start(self, block: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _start_block(self, block: dict[str, Any]) -> Iterator[ModelEvent]:
         at = len(self.blocks)
         self.blocks.append(block)
         if "input" in block:
@@ -348,23 +355,23 @@ class AnthropicAnswer:
         if block.get("type") == "tool_use":
             yield ToolCallStarted(block["id"], block["name"])
 
-    def _delta(self, at: int, delta: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _add_delta(self, at: int, delta: dict[str, Any]) -> Iterator[ModelEvent]:
         block, kind = self.blocks[at], delta.get("type", "")
         if kind in _GROWS:
             name = _GROWS[kind]
             block[name] = (block.get(name) or "") + delta[name]
             if kind == "text_delta":
-                yield TextDelta(clean(delta[name]))
+                yield TextDelta(storable_text(delta[name]))
             elif kind == "thinking_delta":
-                yield ReasoningDelta(clean(delta[name]))
+                yield ReasoningDelta(storable_text(delta[name]))
         elif kind == "input_json_delta":
             self._arguments.setdefault(at, []).append(delta["partial_json"])
             if block.get("type") == "tool_use" and delta["partial_json"]:
-                yield ToolArgumentsDelta(block["id"], clean(delta["partial_json"]))
+                yield ToolArgumentsDelta(block["id"], storable_text(delta["partial_json"]))
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or []), delta["citation"]]
 
-    def _calls(self) -> Iterator[ToolCall]:
+    def _tool_calls(self) -> Iterator[ToolCall]:
         last = len(self.blocks) - 1
         for at, block in enumerate(self.blocks):
             if block.get("type") == "tool_use":
@@ -372,19 +379,19 @@ class AnthropicAnswer:
                 cut = at == last and self.stop_reason in {"max_tokens", "model_context_window_exceeded"}
                 yield tool_call(block["id"], block["name"], given, cut=cut)
 
-    def _count(self, usage: dict[str, Any] | None) -> None:
+    def _update_token_counts(self, usage: dict[str, Any] | None) -> None:
         self._counts |= {name: value for name, value in (usage or {}).items() if value is not None}
 
 
-def _input(text: str, at_start: Any) -> Any:
+def _parse_tool_input(text: str, at_start: Any) -> Any:
     """What the pieces say; what is no JSON object goes back in one, as the provider asks for it."""
     if not text:
         return at_start
     try:
         value = from_json(text)
     except (ValueError, RecursionError):
-        return {"INVALID_JSON": clean(text)}
-    return value if isinstance(value, dict) else {"INVALID_JSON": clean(text)}
+        return {"INVALID_JSON": storable_text(text)}
+    return value if isinstance(value, dict) else {"INVALID_JSON": storable_text(text)}
 
 
 def _answer_content(blocks: Sequence[dict[str, Any]]) -> str | list[JsonObject]:
@@ -392,9 +399,9 @@ def _answer_content(blocks: Sequence[dict[str, Any]]) -> str | list[JsonObject]:
     found: list[JsonObject] = []
     for block in blocks:
         if block.get("type") == "text" and block["text"]:
-            found.append(messages.text(clean(block["text"])))
+            found.append(messages.text_part(storable_text(block["text"])))
         elif block.get("type") == "thinking" and block["thinking"]:
-            found.append(messages.thinking(clean(block["thinking"])))
+            found.append(messages.thinking_part(storable_text(block["thinking"])))
     if not found:
         return ""
     if len(found) == 1 and found[0]["type"] == "text":
@@ -402,7 +409,7 @@ def _answer_content(blocks: Sequence[dict[str, Any]]) -> str | list[JsonObject]:
     return found
 
 
-def _usage(counts: dict[str, Any]) -> Usage:
+def _usage_of_counts(counts: dict[str, Any]) -> Usage:
     """Anthropic counts what was cached apart."""
     read = counts.get("cache_read_input_tokens", 0)
     written = counts.get("cache_creation_input_tokens", 0)
@@ -476,18 +483,20 @@ class AnthropicModel:
             ModelRequestError: Refused: key, model or input must be mended.
             InvalidConfigError: There is no key, or an option that the library can't send.
         """
-        fields = self._request(request)
+        fields = self._build_request(request)
         answer = AnthropicAnswer()
         for hop in range(_MOST_PAUSES):
             answer.begin()
-            async with aclosing(self._events(_under(request.step_key, hop, fields))) as events:
+            async with aclosing(
+                self._stream_events(_with_idempotency_key(request.step_key, hop, fields))
+            ) as events:
                 async for event in events:
                     for each in answer.take(event):
                         yield each
             answer.end()
             if answer.stop_reason != PAUSED:
                 break
-            fields = _continued(fields, answer)
+            fields = _with_partial_answer(fields, answer)
         yield answer.response()
 
     async def aclose(self) -> None:
@@ -496,7 +505,7 @@ class AnthropicModel:
             await self._client.close()
             self._client = None
 
-    def _request(self, request: ModelRequest) -> dict[str, Any]:
+    def _build_request(self, request: ModelRequest) -> dict[str, Any]:
         fields = self._fields | request_fields(request, self._cache)
         more = self._fields.get("tools")
         if more:
@@ -505,8 +514,8 @@ class AnthropicModel:
             del fields["thinking"]
         return fields
 
-    async def _events(self, fields: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        response = await self._send(fields)
+    async def _stream_events(self, fields: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        response = await self._send_request(fields)
         try:
             async with aclosing(server_events("Anthropic", response.aiter_bytes())) as events:
                 async for event in events:
@@ -514,7 +523,7 @@ class AnthropicModel:
         finally:
             await response.aclose()
 
-    async def _send(self, fields: Mapping[str, Any]) -> Any:
+    async def _send_request(self, fields: Mapping[str, Any]) -> Any:
         """The response, its body still to come: what the library makes of that is not exactly what came."""
         try:
             if self._client is None:
@@ -524,7 +533,7 @@ class AnthropicModel:
             stream = await self._client.messages.create(stream=True, **_as_known(fields))
         except (anthropic.AnthropicError, TypeError, ValueError) as error:
             # Without a key the library raises TypeError; with one that is no ASCII, ValueError.
-            raise _ours(error) from None
+            raise _convert_error(error) from None
         return stream.response
 
 
@@ -554,7 +563,7 @@ def _may_think(fields: Mapping[str, Any]) -> bool:
     return True
 
 
-def _under(step_key: str, hop: int, fields: dict[str, Any]) -> dict[str, Any]:
+def _with_idempotency_key(step_key: str, hop: int, fields: dict[str, Any]) -> dict[str, Any]:
     """The request with its key, unless the options give one; going on with an answer is another request."""
     if not step_key:
         return fields
@@ -563,7 +572,7 @@ def _under(step_key: str, hop: int, fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "extra_headers": {"Idempotency-Key": key} | fields.get("extra_headers", {})}
 
 
-def _continued(fields: dict[str, Any], answer: AnthropicAnswer) -> dict[str, Any]:
+def _with_partial_answer(fields: dict[str, Any], answer: AnthropicAnswer) -> dict[str, Any]:
     """The same request, with the answer so far."""
     sent = fields["messages"]
     if sent[-1]["role"] == "assistant":
@@ -571,14 +580,14 @@ def _continued(fields: dict[str, Any], answer: AnthropicAnswer) -> dict[str, Any
     return {**fields, "messages": [*sent, {"role": "assistant", "content": list(answer.blocks)}]}
 
 
-def _ours(error: Exception) -> HelixError:
+def _convert_error(error: Exception) -> HelixError:
     if isinstance(error, anthropic.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
         inner = body.get("error")
         word = inner.get("type") if isinstance(inner, dict) else None
-        return failed("Anthropic", error.status_code, word, error.response.headers)
+        return error_for_status("Anthropic", error.status_code, word, error.response.headers)
     if isinstance(error, anthropic.APIConnectionError):
-        return unreachable("Anthropic", error.__cause__ or error)
+        return error_for_connection_failure("Anthropic", error.__cause__ or error)
     return InvalidConfigError(
         f"the library of Anthropic does not send the request: {type(error).__name__}; give a client with a "
         "key or set ANTHROPIC_API_KEY in the worker, and check the options"

@@ -18,15 +18,15 @@ from pydantic import ValidationError
 
 from helix_temporal.adapters._answers import (
     as_json,
+    attach_provider_raw,
     finish_of,
     made_id,
-    remembering,
     sent_arguments,
     sent_name,
     tool_call,
 )
-from helix_temporal.adapters._http import cut_off, failed, unreachable
-from helix_temporal.adapters._messages import Outgoing, outgoing
+from helix_temporal.adapters._http import cut_off, error_for_connection_failure, error_for_status
+from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
 from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError, ModelUnavailableError
 from helix_temporal.models import messages
 from helix_temporal.models.agents import (
@@ -39,7 +39,7 @@ from helix_temporal.models.agents import (
     ToolCallStarted,
     ToolSpec,
 )
-from helix_temporal.models.base import JsonObject, clean
+from helix_temporal.models.base import JsonObject, storable_text
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 
 _KEPT: Final = (
@@ -62,46 +62,46 @@ _MAPS: Final = {"properties": "properties", "$defs": "$defs", "definitions": "$d
 
 def gemini_schema(schema: JsonObject) -> JsonObject | None:
     """The parameters of a tool in Gemini's subset; None for a tool without any."""
-    converted = _convert(schema)
+    converted = _convert_schema(schema)
     if not converted.get("properties") and not isinstance(converted.get("additionalProperties"), dict):
         return None
     return {"type": "object", **converted}
 
 
-def _convert(schema: Any) -> JsonObject:
+def _convert_schema(schema: Any) -> JsonObject:
     if not isinstance(schema, dict):
         # True and False are schemas, too: there is no way to say False.
         return {}
     if "$ref" in schema:
         # Nothing may stand beside a reference.
         reference: JsonObject = {"$ref": str(schema["$ref"]).replace("#/definitions/", "#/$defs/")}
-        defs = {name: value for name, value in _maps(schema).items() if name == "$defs"}
+        defs = {name: value for name, value in _convert_schema_maps(schema).items() if name == "$defs"}
         return reference | defs
-    schema = _merged(schema)
+    schema = _merge_all_of(schema)
     new: JsonObject = {name: schema[name] for name in _KEPT if name in schema}
-    new |= _maps(schema)
-    new |= _lists(schema)
+    new |= _convert_schema_maps(schema)
+    new |= _convert_schema_lists(schema)
     if isinstance(schema.get("items"), dict):
-        new["items"] = _convert(schema["items"])
+        new["items"] = _convert_schema(schema["items"])
     if "additionalProperties" in schema:
         more = schema["additionalProperties"]
-        new["additionalProperties"] = _convert(more) if isinstance(more, dict) else bool(more)
-    _bounds(schema, new)
-    _choices(schema, new)
-    _hints(schema, new)
+        new["additionalProperties"] = _convert_schema(more) if isinstance(more, dict) else bool(more)
+    _add_bounds(schema, new)
+    _add_choices(schema, new)
+    _add_hints(schema, new)
     return new
 
 
-def _maps(schema: JsonObject) -> JsonObject:
+def _convert_schema_maps(schema: JsonObject) -> JsonObject:
     new: dict[str, Any] = {}
     for name, known in _MAPS.items():
         inner = schema.get(name)
         if isinstance(inner, dict):
-            new[known] = new.get(known, {}) | {key: _convert(value) for key, value in inner.items()}
+            new[known] = new.get(known, {}) | {key: _convert_schema(value) for key, value in inner.items()}
     return new
 
 
-def _lists(schema: JsonObject) -> JsonObject:
+def _convert_schema_lists(schema: JsonObject) -> JsonObject:
     given = dict(schema)
     if isinstance(given.get("items"), list):
         # How older drafts write it.
@@ -110,11 +110,11 @@ def _lists(schema: JsonObject) -> JsonObject:
     for name, known in _LISTS.items():
         inner = given.get(name)
         if isinstance(inner, list) and inner:
-            new[known] = [*new.get(known, []), *map(_convert, inner)]
+            new[known] = [*new.get(known, []), *map(_convert_schema, inner)]
     return new
 
 
-def _merged(schema: JsonObject) -> JsonObject:
+def _merge_all_of(schema: JsonObject) -> JsonObject:
     """The schema with its ``allOf`` in it: properties and what is required add up."""
     parts = schema.get("allOf")
     if not isinstance(parts, list):
@@ -124,9 +124,9 @@ def _merged(schema: JsonObject) -> JsonObject:
         return {"anyOf": parts, **own}
     new: dict[str, Any] = {}
     for part in [*parts, own]:
-        each: Any = _merged(part) if isinstance(part, dict) else {}
-        properties = _object(new.get("properties")) | _object(each.get("properties"))
-        required = _names(new.get("required")) + _names(each.get("required"))
+        each: Any = _merge_all_of(part) if isinstance(part, dict) else {}
+        properties = _object_or_empty(new.get("properties")) | _object_or_empty(each.get("properties"))
+        required = _names_or_empty(new.get("required")) + _names_or_empty(each.get("required"))
         new = {**new, **each}
         if properties:
             new["properties"] = properties
@@ -135,15 +135,15 @@ def _merged(schema: JsonObject) -> JsonObject:
     return new
 
 
-def _object(value: Any) -> JsonObject:
+def _object_or_empty(value: Any) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _names(value: Any) -> list[str]:
+def _names_or_empty(value: Any) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
-def _bounds(schema: JsonObject, new: JsonObject) -> None:
+def _add_bounds(schema: JsonObject, new: JsonObject) -> None:
     whole = schema.get("type") == "integer"
     for name, known, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
         bound = schema.get(name)
@@ -151,7 +151,7 @@ def _bounds(schema: JsonObject, new: JsonObject) -> None:
             new.setdefault(known, bound + step if whole else bound)
 
 
-def _choices(schema: JsonObject, new: JsonObject) -> None:
+def _add_choices(schema: JsonObject, new: JsonObject) -> None:
     """Only texts and numbers can be listed; null is a type, and truth has but two values."""
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(choices, list):
@@ -165,18 +165,18 @@ def _choices(schema: JsonObject, new: JsonObject) -> None:
         elif "type" not in new and all(isinstance(each, str) for each in usable):
             new["type"] = "string" if None not in choices else ["string", "null"]
     else:
-        _tell(new, f"one of {choices}")
+        _append_to_description(new, f"one of {choices}")
 
 
-def _hints(schema: JsonObject, new: JsonObject) -> None:
+def _add_hints(schema: JsonObject, new: JsonObject) -> None:
     if isinstance(schema.get("format"), str) and schema["format"] in _FORMATS:
         new["format"] = schema["format"]
     for name in _TOLD:
         if name in schema and name not in new:
-            _tell(new, f"{name}: {schema[name]}")
+            _append_to_description(new, f"{name}: {schema[name]}")
 
 
-def _tell(new: JsonObject, hint: str) -> None:
+def _append_to_description(new: JsonObject, hint: str) -> None:
     new["description"] = f"{new.get('description') or ''} ({hint})".strip()
 
 
@@ -192,17 +192,17 @@ def wire_contents(messages: Sequence[Message]) -> list[types.Content]:
     """The messages in turns of user and model; Gemini's own answers as they came."""
     turns: list[tuple[str, list[JsonObject]]] = []
     results = _Results()
-    for each in outgoing(messages, NAME, _raw_ids):
+    for each in prepare_outgoing(messages, NAME, _raw_ids):
         if each.message.role != "tool":
-            _add(turns, "user", results.take_attached())
-        _add(turns, *_wire_message(each, results))
-    _add(turns, "user", results.take_attached())
+            _append_parts(turns, "user", results.take_attached())
+        _append_parts(turns, *_wire_message(each, results))
+    _append_parts(turns, "user", results.take_attached())
     if turns and turns[0][0] == "model":
         turns.insert(0, ("user", [{"text": _BEGAN}]))
     return [_request_content(role, parts) for role, parts in turns]
 
 
-def _add(turns: list[tuple[str, list[JsonObject]]], role: str, parts: Iterable[JsonObject]) -> None:
+def _append_parts(turns: list[tuple[str, list[JsonObject]]], role: str, parts: Iterable[JsonObject]) -> None:
     new = list(parts)
     if new and turns and turns[-1][0] == role:
         turns[-1][1].extend(new)
@@ -252,20 +252,20 @@ def _wire_message(each: Outgoing, results: "_Results") -> tuple[str, list[JsonOb
     message = each.message
     match message.role:
         case "assistant":
-            parts = _usable(each.raw)
+            parts = _readable_parts(each.raw)
             parts = wire_answer(message) if parts is None else parts
             results.expect(message, parts)
             return "model", parts
         case "user":
-            parts = _usable(each.raw)
+            parts = _readable_parts(each.raw)
             return "user", _wire_content(message) if parts is None else parts
         case "tool":
-            return "user", results.answer(message, _usable(each.raw))
+            return "user", results.answer(message, _readable_parts(each.raw))
         case _:
             return "user", []
 
 
-def _usable(raw: Any) -> list[JsonObject] | None:
+def _readable_parts(raw: Any) -> list[JsonObject] | None:
     """Gemini's own parts, if the library reads them: an older archive may hold what it does not know."""
     if raw is None:
         return None
@@ -353,8 +353,10 @@ def _wire_part(part: JsonObject) -> JsonObject | None:
         return None
     media_type = str(part.get("media_type") or "")
     if part.get("data"):
-        return _inline(str(part["data"]), media_type or ("image/png" if kind == "image" else ""), part)
-    place = _place(part)
+        return _inline_data_part(
+            str(part["data"]), media_type or ("image/png" if kind == "image" else ""), part
+        )
+    place = _file_uri(part)
     if place is None:
         return {"text": f"({part.get('name') or 'a file'} can't be shown to this model.)"}
     media_type = media_type or mimetypes.guess_type(place.partition("?")[0])[0] or ""
@@ -362,7 +364,7 @@ def _wire_part(part: JsonObject) -> JsonObject | None:
     return {"fileData": file | {"mimeType": media_type} if media_type else file}
 
 
-def _inline(data: str, media_type: str, part: JsonObject) -> JsonObject:
+def _inline_data_part(data: str, media_type: str, part: JsonObject) -> JsonObject:
     try:
         # The library's own base64 is the one for URLs.
         same = base64.urlsafe_b64encode(base64.b64decode(data.translate(_URL_SIGNS), validate=True))
@@ -374,7 +376,7 @@ def _inline(data: str, media_type: str, part: JsonObject) -> JsonObject:
 _URL_SIGNS: Final = str.maketrans("-_", "+/")
 
 
-def _place(part: JsonObject) -> str | None:
+def _file_uri(part: JsonObject) -> str | None:
     """Where the file is; None for one that another provider keeps."""
     if part.get("url"):
         return str(part["url"])
@@ -429,7 +431,7 @@ class GoogleAnswer:
 
     def add(self, chunk: types.GenerateContentResponse) -> Iterator[ModelEvent]:
         """Take a piece; what is new in it."""
-        self._usage = _usage(chunk.usage_metadata) or self._usage
+        self._usage = _usage_of_metadata(chunk.usage_metadata) or self._usage
         blocked = chunk.prompt_feedback.block_reason if chunk.prompt_feedback is not None else None
         if blocked is not None:
             self.finish_reason = "PROHIBITED_CONTENT"
@@ -438,31 +440,33 @@ class GoogleAnswer:
         candidate = chunk.candidates[0]
         if candidate.content is not None:
             for part in wire_parts(candidate.content):
-                yield from self._take(part)
+                yield from self._add_part(part)
         if candidate.finish_reason is not None:
             self.finish_reason = str(candidate.finish_reason.value)
             self._message = candidate.finish_message
         # Libraries before 3 don't know it.
         self.continuation = getattr(candidate, "continuation_token", None) or self.continuation
 
-    def _take(self, part: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _add_part(self, part: dict[str, Any]) -> Iterator[ModelEvent]:
         call, text = part.get("functionCall"), part.get("text")
         if call is not None:
-            call_id = clean(call.get("id") or made_id(self._request, self._count()))[:256]
-            yield ToolCallStarted(call_id, clean(self._name(call))[:128] or "unnamed")
-            yield ToolArgumentsDelta(call_id, clean(as_json(call.get("args") or {})))
+            call_id = storable_text(call.get("id") or made_id(self._request, self._count_calls()))[:256]
+            yield ToolCallStarted(call_id, storable_text(self._tool_name_of(call))[:128] or "unnamed")
+            yield ToolArgumentsDelta(call_id, storable_text(as_json(call.get("args") or {})))
         elif text:
-            yield ReasoningDelta(clean(text)) if part.get("thought") else TextDelta(clean(text))
-        if _continues(self._parts, part):
+            yield (
+                ReasoningDelta(storable_text(text)) if part.get("thought") else TextDelta(storable_text(text))
+            )
+        if _continues_last_part(self._parts, part):
             self._parts[-1]["text"] = str(self._parts[-1]["text"]) + str(text)
         elif part not in ({"text": ""}, {}, {"text": "", "thought": True}):
             self._parts.append(part)
 
-    def _name(self, call: dict[str, Any]) -> str:
+    def _tool_name_of(self, call: dict[str, Any]) -> str:
         told = str(call.get("name") or "")
         return self._names.get(told, told)
 
-    def _count(self) -> int:
+    def _count_calls(self) -> int:
         return sum("functionCall" in part for part in self._parts)
 
     def response(self) -> ModelResponse:
@@ -473,23 +477,23 @@ class GoogleAnswer:
         """
         reason = self.finish_reason or ""
         if reason == _MALFORMED:
-            self._parts.append(self._malformed())
+            self._parts.append(self._malformed_call())
         elif reason in _FAILED and not self._parts:
             raise ModelUnavailableError(f"Gemini gave no answer: {reason}; it is asked again", provider=NAME)
-        calls = tuple(self._calls())
+        calls = tuple(self._tool_calls())
         usage = None if self._usage is None else self._before + self._usage
         response = ModelResponse(
-            content=_content(self._parts),
+            content=_content_of_parts(self._parts),
             tool_calls=calls,
             usage=usage,
             stop_reason=reason,
-            finish=finish_of(_finish(reason), calls),
+            finish=finish_of(_finish_of_reason(reason), calls),
         )
-        return remembering(NAME, response, [*self._parts], wire_answer)
+        return attach_provider_raw(NAME, response, [*self._parts], wire_answer)
 
-    def _malformed(self) -> JsonObject:
+    def _malformed_call(self) -> JsonObject:
         """A call that Gemini could not read itself, as one whose arguments could not be read."""
-        said = clean(self._message or "malformed function call")
+        said = storable_text(self._message or "malformed function call")
         names = [tool.name for tool in self._request.tools]
         # Only Vertex AI tells what was called.
         name = (
@@ -497,7 +501,7 @@ class GoogleAnswer:
         )
         return {"functionCall": {"args": {_UNREAD: said}, "name": name}}
 
-    def _calls(self) -> Iterator[ToolCall]:
+    def _tool_calls(self) -> Iterator[ToolCall]:
         made = 0
         for part in self._parts:
             call: Any = part.get("functionCall")
@@ -505,38 +509,44 @@ class GoogleAnswer:
                 args = call.get("args") or {}
                 unread = args.get(_UNREAD) if self.finish_reason == _MALFORMED else None
                 call_id = call.get("id") or made_id(self._request, made)
-                yield tool_call(call_id, self._name(call), args if unread is None else unread)
+                yield tool_call(call_id, self._tool_name_of(call), args if unread is None else unread)
                 made += 1
 
 
 _UNREAD: Final = "INVALID_JSON"
 
 
-def _continues(before: list[JsonObject], part: JsonObject) -> bool:
+def _continues_last_part(before: list[JsonObject], part: JsonObject) -> bool:
     """Whether it is more of the same text.  What is signed must stay apart from what is not."""
     texts = [{"text", "thought"} >= each.keys() and "text" in each for each in (*before[-1:], part)]
     return len(texts) == 2 and all(texts) and before[-1].get("thought") == part.get("thought")
 
 
-def _finish(reason: str) -> Finish:
+def _finish_of_reason(reason: str) -> Finish:
     if reason in _WITHHELD:
         return Finish.CONTENT_FILTER
     return Finish.LENGTH if reason in {"MAX_TOKENS", CONTINUES} else Finish.STOP
 
 
-def _content(said: list[JsonObject]) -> str | list[JsonObject]:
+def _content_of_parts(said: list[JsonObject]) -> str | list[JsonObject]:
     """Text alone is text; reasoning and images are parts of their own."""
     found: list[JsonObject] = []
     for part in said:
         text, blob = part.get("text"), part.get("inlineData")
         if text:
-            new = (messages.thinking if part.get("thought") else messages.text)(clean(str(text)))
+            new = (messages.thinking_part if part.get("thought") else messages.text_part)(
+                storable_text(str(text))
+            )
             if found and found[-1]["type"] == new["type"]:
                 new["text"] = str(found.pop()["text"]) + str(new["text"])
             found.append(new)
         elif isinstance(blob, dict) and blob.get("data"):
             data = base64.b64encode(base64.urlsafe_b64decode(str(blob["data"]))).decode()
-            kind = messages.image if str(blob.get("mimeType", "")).startswith("image/") else messages.file
+            kind = (
+                messages.image_part
+                if str(blob.get("mimeType", "")).startswith("image/")
+                else messages.file_part
+            )
             found.append(kind(media_type=str(blob.get("mimeType", "")), data=data))
     if not found:
         return ""
@@ -545,7 +555,7 @@ def _content(said: list[JsonObject]) -> str | list[JsonObject]:
     return found
 
 
-def _usage(told: types.GenerateContentResponseUsageMetadata | None) -> Usage | None:
+def _usage_of_metadata(told: types.GenerateContentResponseUsageMetadata | None) -> Usage | None:
     """Gemini counts reasoning apart from the answer, and what was cached with the rest."""
     if told is None:
         return None
@@ -625,12 +635,12 @@ class GoogleModel:
             ModelRequestError: Refused: key, model or input must be mended.
             InvalidConfigError: There is no key.
         """
-        config = self._request(request)
+        config = self._build_config(request)
         contents = wire_contents(request.messages)
         answer = GoogleAnswer(request)
         for _ in range(_MOST_HOPS):
             answer.begin()
-            async with aclosing(self._chunks(contents, config)) as chunks:
+            async with aclosing(self._stream_chunks(contents, config)) as chunks:
                 async for chunk in chunks:
                     for event in answer.add(chunk):
                         yield event
@@ -648,18 +658,18 @@ class GoogleModel:
             await client.aio.aclose()
             client.close()
 
-    def _request(self, request: ModelRequest) -> types.GenerateContentConfig:
+    def _build_config(self, request: ModelRequest) -> types.GenerateContentConfig:
         tools = [*([wire_tools(request.tools)] if request.tools else []), *(self._config.tools or ())]
         return self._config.model_copy(
             update={"system_instruction": wire_system(request), "tools": tools or None}
         )
 
-    async def _chunks(
+    async def _stream_chunks(
         self, contents: list[types.Content], config: types.GenerateContentConfig
     ) -> AsyncGenerator[types.GenerateContentResponse, None]:
         began = False
         try:
-            models = self._usable().aio.models
+            models = self._get_client().aio.models
             given: Any = contents
             answer: Any = await models.generate_content_stream(
                 model=self._model, contents=given, config=config
@@ -671,9 +681,9 @@ class GoogleModel:
         except HelixError:
             raise
         except Exception as error:  # noqa: BLE001 (which errors of connections come, depends on what is installed)
-            raise _ours(error, began) from None
+            raise _convert_error(error, began) from None
 
-    def _usable(self) -> Client:
+    def _get_client(self) -> Client:
         if self._client is None:
             try:
                 self._client = Client()
@@ -688,10 +698,10 @@ def _without_retries(given: types.HttpOptions | None) -> types.HttpOptions:
     return options
 
 
-def _ours(error: Exception, began: bool) -> HelixError:
+def _convert_error(error: Exception, began: bool) -> HelixError:
     """The error as ours, without what it carries: the library puts answers into its messages."""
     if isinstance(error, errors.APIError):
-        return _refusal(error)
+        return _convert_api_error(error)
     if began:
         return cut_off(PROVIDER, type(error).__name__)
     passing = isinstance(error, json.JSONDecodeError | errors.UnknownApiResponseError)
@@ -701,20 +711,20 @@ def _ours(error: Exception, began: bool) -> HelixError:
             "check the options in the worker",
             provider=PROVIDER,
         )
-    return unreachable(PROVIDER, error)
+    return error_for_connection_failure(PROVIDER, error)
 
 
-def _refusal(error: errors.APIError) -> HelixError:
-    headers = {str(name).lower(): str(value) for name, value in _headers(error).items()}
+def _convert_api_error(error: errors.APIError) -> HelixError:
+    headers = {str(name).lower(): str(value) for name, value in _response_headers(error).items()}
     delay = _retry_delay(error.details)
     if delay is not None:
         headers["retry-after-ms"] = delay
     # An error within a stream need not say its code.
     code: Any = error.code
-    return failed(PROVIDER, code if isinstance(code, int) else 500, error.status, headers)
+    return error_for_status(PROVIDER, code if isinstance(code, int) else 500, error.status, headers)
 
 
-def _headers(error: errors.APIError) -> dict[str, Any]:
+def _response_headers(error: errors.APIError) -> dict[str, Any]:
     return dict(getattr(error.response, "headers", None) or {})
 
 

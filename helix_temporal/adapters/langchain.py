@@ -21,14 +21,14 @@ from langchain_core.messages import ToolCall as TheirCall
 
 from helix_temporal.adapters._answers import (
     as_json,
+    attach_provider_raw,
     finish_of,
-    remembering,
     sent_arguments,
     sent_name,
     tool_call,
 )
-from helix_temporal.adapters._http import cut_off, failed, unreachable
-from helix_temporal.adapters._messages import Outgoing, outgoing
+from helix_temporal.adapters._http import cut_off, error_for_connection_failure, error_for_status
+from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models import messages
 from helix_temporal.models.agents import (
@@ -41,7 +41,7 @@ from helix_temporal.models.agents import (
     ToolCallStarted,
     ToolSpec,
 )
-from helix_temporal.models.base import JsonObject, clean
+from helix_temporal.models.base import JsonObject, storable_text
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 
 _ENDS: Final = {
@@ -80,8 +80,8 @@ def messages_of(request: ModelRequest, adapter: str, *, marks: bool) -> list[Bas
     notes = [each.text for each in request.messages if each.role == "system"]
     system = "\n\n".join(text for text in (request.instructions, *notes) if text.strip())
     first: list[BaseMessage] = [SystemMessage(system)] if system else []
-    each = outgoing(request.messages, adapter, call_ids)
-    return first + [found for one in each if (found := _message(one, marks)) is not None]
+    each = prepare_outgoing(request.messages, adapter, call_ids)
+    return first + [found for one in each if (found := _convert_message(one, marks)) is not None]
 
 
 def call_ids(raw: Any) -> list[str]:
@@ -89,15 +89,15 @@ def call_ids(raw: Any) -> list[str]:
     return [call["id"] for call in raw.get("tool_calls", ())]
 
 
-def _message(sent: Outgoing, marks: bool) -> BaseMessage | None:
+def _convert_message(sent: Outgoing, marks: bool) -> BaseMessage | None:
     message = sent.message
     if message.role == "assistant":
-        return AIMessage(**sent.raw) if sent.raw is not None else _answer(message)
+        return AIMessage(**sent.raw) if sent.raw is not None else _convert_answer(message)
     if message.role == "user":
-        return HumanMessage(**(sent.raw or {"content": _content(message, marks)}))
+        return HumanMessage(**(sent.raw or {"content": _convert_content(message, marks)}))
     if message.role == "tool":
         return ToolMessage(
-            **(sent.raw or {"content": _content(message, marks)}),
+            **(sent.raw or {"content": _convert_content(message, marks)}),
             tool_call_id=message.tool_call_id or "",
             name=message.name,
             status="error" if message.is_error else "success",
@@ -105,7 +105,7 @@ def _message(sent: Outgoing, marks: bool) -> BaseMessage | None:
     return None
 
 
-def _answer(message: Message) -> AIMessage:
+def _convert_answer(message: Message) -> AIMessage:
     return AIMessage(
         message.text, tool_calls=[_their_call(call, sent_name(call.name)) for call in message.tool_calls]
     )
@@ -115,12 +115,12 @@ def _their_call(call: ToolCall, name: str | None = None) -> TheirCall:
     return TheirCall(name=name or call.name, args=sent_arguments(call), id=call.id, type="tool_call")
 
 
-def _content(message: Message, marks: bool) -> Any:
+def _convert_content(message: Message, marks: bool) -> Any:
     if isinstance(message.content, str):
         return message.content
     blocks: list[JsonObject] = []
     for part in message.content:
-        block = _block(part)
+        block = _block_of_part(part)
         if block is not None:
             if marks and part.get("cache") is True:
                 block["cache_control"] = {"type": "ephemeral"}
@@ -128,7 +128,7 @@ def _content(message: Message, marks: bool) -> Any:
     return blocks
 
 
-def _block(part: Mapping[str, Any]) -> JsonObject | None:
+def _block_of_part(part: Mapping[str, Any]) -> JsonObject | None:
     kind = part.get("type")
     if kind == "text":
         return {"type": "text", "text": part.get("text", "")}
@@ -140,7 +140,7 @@ def _block(part: Mapping[str, Any]) -> JsonObject | None:
         return block | {"file_id": part["file_id"]}
     if part.get("url"):
         return block | {"url": part["url"]}
-    text = _decoded(part.get("data")) if media_type.startswith(_TEXTS) else None
+    text = _decode_base64_text(part.get("data")) if media_type.startswith(_TEXTS) else None
     name = str(part.get("name") or "file")
     if text is not None:
         # Few providers take texts as files.
@@ -151,7 +151,7 @@ def _block(part: Mapping[str, Any]) -> JsonObject | None:
     return block if block["type"] == "image" else block | {"filename": name}
 
 
-def _decoded(data: object) -> str | None:
+def _decode_base64_text(data: object) -> str | None:
     try:
         return base64.b64decode(str(data), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -181,16 +181,16 @@ def finish_by(message: AIMessage) -> Finish:
 def response_of(message: AIMessage, calls: Sequence[ToolCall], adapter: str) -> ModelResponse:
     """The answer in our form; ``calls`` are its calls as they are to be stored."""
     response = ModelResponse(
-        content=_parts(message),
+        content=_content_of_answer(message),
         tool_calls=tuple(calls),
-        usage=_usage(message),
+        usage=_usage_of_message(message),
         stop_reason=why_stopped(message),
         finish=finish_of(finish_by(message), calls),
     )
-    return remembering(adapter, response, _raw(message, calls), lambda _: None)
+    return attach_provider_raw(adapter, response, _provider_raw(message, calls), lambda _: None)
 
 
-def _raw(message: AIMessage, calls: Sequence[ToolCall]) -> Any:
+def _provider_raw(message: AIMessage, calls: Sequence[ToolCall]) -> Any:
     """All of the message that another request may need; what could not be read goes back as an object."""
     raw = message.model_dump(mode="json", exclude_defaults=True, exclude={"usage_metadata", "type"})
     raw.pop("invalid_tool_calls", None)
@@ -203,30 +203,30 @@ def _raw(message: AIMessage, calls: Sequence[ToolCall]) -> Any:
     return raw
 
 
-def _parts(message: AIMessage) -> str | list[JsonObject]:
-    found = list(_standard(message))
+def _content_of_answer(message: AIMessage) -> str | list[JsonObject]:
+    found = list(_standard_parts(message))
     if all(part["type"] == "text" for part in found):
-        return "".join(str(part["text"]) for part in found) or _refusal(message)
+        return "".join(str(part["text"]) for part in found) or _refusal_text(message)
     return found
 
 
-def _refusal(message: AIMessage) -> str:
-    return clean(str(message.additional_kwargs.get("refusal") or ""))
+def _refusal_text(message: AIMessage) -> str:
+    return storable_text(str(message.additional_kwargs.get("refusal") or ""))
 
 
-def _standard(message: AIMessage) -> Iterator[JsonObject]:
+def _standard_parts(message: AIMessage) -> Iterator[JsonObject]:
     for block in message.content_blocks:
         if block["type"] == "text" and block.get("text"):
-            yield messages.text(clean(block["text"]))
+            yield messages.text_part(storable_text(block["text"]))
         elif block["type"] == "reasoning" and (thought := block.get("reasoning")):
-            yield messages.thinking(clean(thought))
+            yield messages.thinking_part(storable_text(thought))
         elif block["type"] == "image":
-            yield messages.image(
+            yield messages.image_part(
                 media_type=block.get("mime_type") or "", data=block.get("base64"), url=block.get("url")
             )
 
 
-def _usage(message: AIMessage) -> Usage | None:
+def _usage_of_message(message: AIMessage) -> Usage | None:
     used: Mapping[str, Any] | None = message.usage_metadata
     if used is None:
         return None
@@ -288,13 +288,13 @@ class LangChainModel:
         calls = _StreamedCalls()
         pieces: list[Any] = []
         try:
-            async with aclosing(self._chunks(request)) as chunks:
+            async with aclosing(self._stream_chunks(request)) as chunks:
                 async for chunk in chunks:
                     pieces.append(chunk)
-                    for event in _events(chunk, calls):
+                    for event in _events_of_chunk(chunk, calls):
                         yield event
         except Exception as error:  # noqa: BLE001 (each provider has its own)
-            raise self._ours(error, begun=bool(pieces)) from None
+            raise self._convert_error(error, begun=bool(pieces)) from None
         if not pieces:
             raise cut_off(self._kind, "nothing came")
         # All at once: adding one by one copies the answer as often as it has pieces.
@@ -305,11 +305,13 @@ class LangChainModel:
         cut = finish_by(message) is Finish.LENGTH
         yield response_of(message, calls.all(whole, cut=cut), self.adapter)
 
-    def _chunks(self, request: ModelRequest) -> Any:
+    def _stream_chunks(self, request: ModelRequest) -> Any:
         messages = messages_of(request, self.adapter, marks="anthropic" in self._kind)
         if not request.tools:
             return self._model.astream(messages, **self._options)
-        bound: Any = self._model.bind_tools([_tool(spec) for spec in request.tools], **self._options)
+        bound: Any = self._model.bind_tools(
+            [_tool_definition(spec) for spec in request.tools], **self._options
+        )
         return bound.astream(messages)
 
     def _check_whole(self, message: AIMessage) -> None:
@@ -322,12 +324,12 @@ class LangChainModel:
         if told and message.response_metadata.get("model_provider") and why_stopped(message) is None:
             raise cut_off(self._kind, "no reason why it stopped")
 
-    def _ours(self, error: Exception, *, begun: bool) -> HelixError:
+    def _convert_error(self, error: Exception, *, begun: bool) -> HelixError:
         if isinstance(error, HelixError):
             return error
-        status, headers = _status(error)
+        status, headers = _status_and_headers(error)
         if status is not None:
-            return failed(self._kind, status, _word(error), headers)
+            return error_for_status(self._kind, status, _error_kind(error), headers)
         names = {each.__name__ for each in type(error).__mro__}
         library = type(error).__module__.split(".")[0]
         if begun:
@@ -337,7 +339,7 @@ class LangChainModel:
         if not known:
             # Its text may quote what was said, and histories are read by others than this log.
             _log.warning("%s failed", self._kind, exc_info=error)
-        return unreachable(self._kind, error)
+        return error_for_connection_failure(self._kind, error)
 
 
 class _StreamedCalls:
@@ -350,9 +352,9 @@ class _StreamedCalls:
         place, name = piece.get("index"), piece.get("name")
         if place not in self._ids or (place is None and name):
             self._ids[place] = tool_call(piece.get("id"), name, {}).id
-            yield ToolCallStarted(self._ids[place], clean(name or ""))
+            yield ToolCallStarted(self._ids[place], storable_text(name or ""))
         if piece.get("args"):
-            yield ToolArgumentsDelta(self._ids[place], clean(piece["args"]))
+            yield ToolArgumentsDelta(self._ids[place], storable_text(piece["args"]))
 
     def all(self, whole: AIMessage, *, cut: bool) -> list[ToolCall]:
         """All calls of the answer, in order, those among them that LangChain could not read."""
@@ -372,22 +374,22 @@ class _StreamedCalls:
         ]
 
 
-def _events(chunk: AIMessage, calls: _StreamedCalls) -> Iterator[ModelEvent]:
+def _events_of_chunk(chunk: AIMessage, calls: _StreamedCalls) -> Iterator[ModelEvent]:
     if isinstance(chunk.content, str):
         if chunk.content:
-            yield TextDelta(clean(chunk.content))
+            yield TextDelta(storable_text(chunk.content))
     else:
         for block in chunk.content_blocks:
             if block["type"] == "text" and block.get("text"):
-                yield TextDelta(clean(block["text"]))
+                yield TextDelta(storable_text(block["text"]))
             elif block["type"] == "reasoning" and (thought := block.get("reasoning")):
-                yield ReasoningDelta(clean(thought))
+                yield ReasoningDelta(storable_text(thought))
     if isinstance(chunk, AIMessageChunk):
         for piece in chunk.tool_call_chunks:
             yield from calls.take(piece)
 
 
-def _tool(spec: ToolSpec) -> dict[str, Any]:
+def _tool_definition(spec: ToolSpec) -> dict[str, Any]:
     parameters = {"type": "object", "properties": {}} | spec.parameters
     function = {"name": spec.name, "description": spec.description, "parameters": parameters}
     return {"type": "function", "function": function}
@@ -407,7 +409,7 @@ def _without_retries(chat_model: BaseChatModel) -> BaseChatModel:
     return copy
 
 
-def _status(error: Exception) -> tuple[int | None, Any]:
+def _status_and_headers(error: Exception) -> tuple[int | None, Any]:
     """The HTTP status that a library's error has, and the response's headers."""
     response = getattr(error, "response", None)
     for holder, name in ((error, "status_code"), (response, "status_code"), (error, "code")):
@@ -417,7 +419,7 @@ def _status(error: Exception) -> tuple[int | None, Any]:
     return None, None
 
 
-def _word(error: Exception) -> str:
+def _error_kind(error: Exception) -> str:
     """The provider's own word for it, or the class of the library's error."""
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None

@@ -8,26 +8,26 @@ from typing import Any, Final
 import openai
 
 from helix_temporal.adapters._answers import (
+    attach_provider_raw,
     finish_of,
     made_id,
-    remembering,
     sent_arguments_text,
     sent_name,
     tool_call,
 )
 from helix_temporal.adapters._http import cut_off
-from helix_temporal.adapters._messages import Outgoing, outgoing
+from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
 from helix_temporal.adapters._openai import (
     PROVIDER,
     CacheBy,
     OpenAIModel,
     breakpoint_of,
-    count,
     data_url,
     file_id,
     is_image,
     not_shown,
     schema_of,
+    token_count,
     told_error,
 )
 from helix_temporal.models import messages
@@ -41,7 +41,7 @@ from helix_temporal.models.agents import (
     ToolCallStarted,
     ToolSpec,
 )
-from helix_temporal.models.base import JsonObject, clean
+from helix_temporal.models.base import JsonObject, storable_text
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 
 NAME: Final = "openai_chat"
@@ -55,7 +55,7 @@ def wire_messages(request: ModelRequest, *, breakpoints: bool = False) -> list[J
     if request.instructions:
         sent.append({"role": "system", "content": request.instructions})
     attached: list[JsonObject] = []
-    for each in outgoing(request.messages, NAME, _raw_ids):
+    for each in prepare_outgoing(request.messages, NAME, _raw_ids):
         if each.message.role != "tool" and attached:
             sent.append({"role": "user", "content": [*attached]})
             attached = []
@@ -221,8 +221,8 @@ class ChatAnswer:
     def _add_field(self, name: str, value: Any) -> list[ModelEvent]:
         if name in {"content", "refusal"} and isinstance(value, str):
             (self._text if name == "content" else self._refusal).append(value)
-            return [TextDelta(clean(value))] if value else []
-        _merge(self._extra, name, value)
+            return [TextDelta(storable_text(value))] if value else []
+        _merge_field(self._extra, name, value)
         return []
 
     def _add_reasoning(self, delta: JsonObject) -> list[ModelEvent]:
@@ -230,28 +230,28 @@ class ChatAnswer:
         told = [value for name in _REASONING if isinstance(value := delta.get(name), str) and value]
         for name in _REASONING:
             if delta.get(name):
-                _merge(self._extra, name, delta[name])
+                _merge_field(self._extra, name, delta[name])
         if not told:
             return []
         self._reasoning.append(told[0])
-        return [ReasoningDelta(clean(told[0]))]
+        return [ReasoningDelta(storable_text(told[0]))]
 
     def _add_call(self, piece: dict[str, Any]) -> list[ModelEvent]:
-        call = self._slot(piece)
+        call = self._find_or_add_call(piece)
         function = piece.get("function") or {}
         new: list[ModelEvent] = []
         for name, value in piece.items():
             if name not in {"index", "id", "type", "function"}:
-                _merge(call.extra, name, value)
+                _merge_field(call.extra, name, value)
         if function.get("name") and not call.name:
             call.name = function["name"]
-            new.append(ToolCallStarted(clean(call.id)[:256], clean(call.name)[:128]))
+            new.append(ToolCallStarted(storable_text(call.id)[:256], storable_text(call.name)[:128]))
         if function.get("arguments"):
             call.arguments += function["arguments"]
-            new.append(ToolArgumentsDelta(clean(call.id)[:256], clean(function["arguments"])))
+            new.append(ToolArgumentsDelta(storable_text(call.id)[:256], storable_text(function["arguments"])))
         return new
 
-    def _slot(self, piece: dict[str, Any]) -> _ChatCall:
+    def _find_or_add_call(self, piece: dict[str, Any]) -> _ChatCall:
         index, given = piece.get("index"), piece.get("id")
         for call in reversed(self._calls):
             # Some servers number all calls 0, and tell them apart by their ids alone.
@@ -275,20 +275,20 @@ class ChatAnswer:
         refusal, text = "".join(self._refusal), "".join(self._text)
         finish = _FINISH.get(self._finish_reason, Finish.STOP)
         response = ModelResponse(
-            content=_content(clean(text or refusal), clean("".join(self._reasoning))),
+            content=_answer_content(storable_text(text or refusal), storable_text("".join(self._reasoning))),
             tool_calls=calls,
             usage=usage_of(self._usage),
             stop_reason=self._finish_reason,
             finish=Finish.REFUSAL if refusal else finish_of(finish, calls),
         )
-        return remembering(NAME, response, self._raw(), wire_answer)
+        return attach_provider_raw(NAME, response, self._provider_raw(), wire_answer)
 
     def _tool_calls(self) -> Iterator[ToolCall]:
         for call in self._calls:
             cut = self._finish_reason == "length" and call is self._calls[-1]
             yield tool_call(call.id, call.name, call.arguments, cut=cut)
 
-    def _raw(self) -> JsonObject:
+    def _provider_raw(self) -> JsonObject:
         """The answer as the provider would have given it in one piece."""
         text = "".join(self._text)
         message: JsonObject = {"role": "assistant", "content": text}
@@ -306,7 +306,7 @@ def _raw_call(call: _ChatCall) -> JsonObject:
     return {"id": call.id, "type": "function", "function": function, **call.extra}
 
 
-def _merge(into: JsonObject, name: str, value: Any) -> None:
+def _merge_field(into: JsonObject, name: str, value: Any) -> None:
     """Fields that come in pieces: texts and lists grow, all else is replaced."""
     old = into.get(name)
     if isinstance(old, str) and isinstance(value, str) and name in _REASONING:
@@ -319,11 +319,11 @@ def _merge(into: JsonObject, name: str, value: Any) -> None:
         into[name] = value
 
 
-def _content(text: str, reasoning: str) -> str | list[JsonObject]:
+def _answer_content(text: str, reasoning: str) -> str | list[JsonObject]:
     if not reasoning:
         return text
-    shown = [messages.thinking(reasoning)]
-    return [*shown, messages.text(text)] if text else shown
+    shown = [messages.thinking_part(reasoning)]
+    return [*shown, messages.text_part(text)] if text else shown
 
 
 def usage_of(usage: object) -> Usage | None:
@@ -331,11 +331,11 @@ def usage_of(usage: object) -> Usage | None:
     if not isinstance(usage, dict):
         return None
     return Usage(
-        input_tokens=count(usage, "prompt_tokens"),
-        output_tokens=count(usage, "completion_tokens"),
-        cached_read_tokens=count(usage, "prompt_tokens_details", "cached_tokens"),
-        cached_write_tokens=count(usage, "prompt_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=count(usage, "completion_tokens_details", "reasoning_tokens"),
+        input_tokens=token_count(usage, "prompt_tokens"),
+        output_tokens=token_count(usage, "completion_tokens"),
+        cached_read_tokens=token_count(usage, "prompt_tokens_details", "cached_tokens"),
+        cached_write_tokens=token_count(usage, "prompt_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=token_count(usage, "completion_tokens_details", "reasoning_tokens"),
     )
 
 
@@ -377,14 +377,16 @@ class OpenAIChatModel(OpenAIModel):
         super().__init__(client, options, _OURS, fields, cache_by)
         self._breakpoints = cache_breakpoints
 
-    def _create(self, client: openai.AsyncOpenAI) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    def _streaming_method(
+        self, client: openai.AsyncOpenAI
+    ) -> Callable[..., AbstractAsyncContextManager[Any]]:
         return client.chat.completions.with_streaming_response.create
 
-    def _reading(self, request: ModelRequest) -> ChatAnswer:
+    def _create_answer(self, request: ModelRequest) -> ChatAnswer:
         return ChatAnswer(lambda place: made_id(request, place))
 
-    def _said(self, request: ModelRequest) -> dict[str, Any]:
+    def _message_fields(self, request: ModelRequest) -> dict[str, Any]:
         return {"messages": wire_messages(request, breakpoints=self._breakpoints)}
 
-    def _tools(self, request: ModelRequest) -> list[JsonObject]:
+    def _tool_definitions(self, request: ModelRequest) -> list[JsonObject]:
         return wire_tools(request.tools)

@@ -6,20 +6,26 @@ from typing import Any, Final
 
 import openai
 
-from helix_temporal.adapters._answers import finish_of, remembering, sent_arguments_text, sent_name, tool_call
+from helix_temporal.adapters._answers import (
+    attach_provider_raw,
+    finish_of,
+    sent_arguments_text,
+    sent_name,
+    tool_call,
+)
 from helix_temporal.adapters._http import cut_off
-from helix_temporal.adapters._messages import Outgoing, outgoing
+from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
 from helix_temporal.adapters._openai import (
     PROVIDER,
     CacheBy,
     OpenAIModel,
     breakpoint_of,
-    count,
     data_url,
     file_id,
     is_image,
     not_shown,
     schema_of,
+    token_count,
     told_error,
 )
 from helix_temporal.models.agents import (
@@ -32,9 +38,8 @@ from helix_temporal.models.agents import (
     ToolCallStarted,
     ToolSpec,
 )
-from helix_temporal.models.base import JsonObject, clean
-from helix_temporal.models.messages import Finish, Message, ToolCall, Usage, thinking
-from helix_temporal.models.messages import text as text_part
+from helix_temporal.models.base import JsonObject, storable_text
+from helix_temporal.models.messages import Finish, Message, ToolCall, Usage, text_part, thinking_part
 
 NAME: Final = "openai_responses"
 
@@ -51,7 +56,7 @@ _INCOMPLETE: Final = {
 def wire_input(request: ModelRequest, *, breakpoints: bool = False) -> list[JsonObject]:
     """The messages as items of the provider's."""
     items: list[JsonObject] = []
-    for each in outgoing(request.messages, NAME, _raw_ids):
+    for each in prepare_outgoing(request.messages, NAME, _raw_ids):
         items += _wire_message(each, breakpoints)
     return items
 
@@ -64,7 +69,7 @@ def _wire_message(each: Outgoing, breakpoints: bool) -> list[JsonObject]:
     message = each.message
     match message.role:
         case "assistant":
-            return wire_answer(message) if each.raw is None else _usable(each.raw)
+            return wire_answer(message) if each.raw is None else _sendable_items(each.raw)
         case "user":
             return [{"role": "user", "content": _wire_content(message, breakpoints)}]
         case "system":
@@ -81,7 +86,7 @@ def _wire_message(each: Outgoing, breakpoints: bool) -> list[JsonObject]:
             return []
 
 
-def _usable(items: Sequence[JsonObject]) -> list[JsonObject]:
+def _sendable_items(items: Sequence[JsonObject]) -> list[JsonObject]:
     """The provider's items without reasoning that it would refuse.
 
     Nothing is stored there, so that it knows reasoning only by its encrypted content; and reasoning that
@@ -168,14 +173,14 @@ def read_response(response: JsonObject, items: Sequence[JsonObject]) -> ModelRes
     """The answer in our form; ``items`` are those of it that came one by one."""
     output = response.get("output")
     raw: Any = output if isinstance(output, list) and output else list(items)
-    status, reason = _ended(response)
-    calls = tuple(_calls(raw, cut=reason == "max_output_tokens"))
-    refused = any(part.get("type") == "refusal" for part in _said(raw))
+    status, reason = _status_and_reason(response)
+    calls = tuple(_tool_calls_of(raw, cut=reason == "max_output_tokens"))
+    refused = any(part.get("type") == "refusal" for part in _message_parts(raw))
     finish = _INCOMPLETE.get(reason, Finish.STOP)
-    return remembering(
+    return attach_provider_raw(
         NAME,
         ModelResponse(
-            content=_content(raw),
+            content=_content_of_items(raw),
             tool_calls=calls,
             usage=usage_of(response.get("usage")),
             stop_reason=reason or status or None,
@@ -186,36 +191,36 @@ def read_response(response: JsonObject, items: Sequence[JsonObject]) -> ModelRes
     )
 
 
-def _ended(response: JsonObject) -> tuple[str, str]:
+def _status_and_reason(response: JsonObject) -> tuple[str, str]:
     details = response.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     return str(response.get("status") or ""), str(reason or "")
 
 
-def _calls(items: Sequence[JsonObject], *, cut: bool) -> Iterator[ToolCall]:
+def _tool_calls_of(items: Sequence[JsonObject], *, cut: bool) -> Iterator[ToolCall]:
     for at, item in enumerate(items):
         if item.get("type") == "function_call":
             last = cut and at == len(items) - 1
             yield tool_call(str(item["call_id"]), str(item["name"]), item.get("arguments", ""), cut=last)
 
 
-def _said(items: Sequence[JsonObject]) -> Iterator[dict[str, Any]]:
+def _message_parts(items: Sequence[JsonObject]) -> Iterator[dict[str, Any]]:
     for item in items:
         content = item.get("content")
         if item.get("type") == "message" and isinstance(content, list):
             yield from (part for part in content if isinstance(part, dict))
 
 
-def _content(items: Sequence[JsonObject]) -> str | list[JsonObject]:
-    text = "".join(str(part.get("text") or part.get("refusal") or "") for part in _said(items))
-    reasoning = "\n\n".join(each for item in items for each in _reasoning(item))
+def _content_of_items(items: Sequence[JsonObject]) -> str | list[JsonObject]:
+    text = "".join(str(part.get("text") or part.get("refusal") or "") for part in _message_parts(items))
+    reasoning = "\n\n".join(each for item in items for each in _reasoning_texts(item))
     if not reasoning:
-        return clean(text)
-    shown = [thinking(clean(reasoning))]
-    return [*shown, text_part(clean(text))] if text else shown
+        return storable_text(text)
+    shown = [thinking_part(storable_text(reasoning))]
+    return [*shown, text_part(storable_text(text))] if text else shown
 
 
-def _reasoning(item: JsonObject) -> Iterator[str]:
+def _reasoning_texts(item: JsonObject) -> Iterator[str]:
     if item.get("type") != "reasoning":
         return
     for name in ("summary", "content"):
@@ -230,11 +235,11 @@ def usage_of(usage: object) -> Usage | None:
     if not isinstance(usage, dict):
         return None
     return Usage(
-        input_tokens=count(usage, "input_tokens"),
-        output_tokens=count(usage, "output_tokens"),
-        cached_read_tokens=count(usage, "input_tokens_details", "cached_tokens"),
-        cached_write_tokens=count(usage, "input_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=count(usage, "output_tokens_details", "reasoning_tokens"),
+        input_tokens=token_count(usage, "input_tokens"),
+        output_tokens=token_count(usage, "output_tokens"),
+        cached_read_tokens=token_count(usage, "input_tokens_details", "cached_tokens"),
+        cached_write_tokens=token_count(usage, "input_tokens_details", "cache_write_tokens"),
+        reasoning_tokens=token_count(usage, "output_tokens_details", "reasoning_tokens"),
     )
 
 
@@ -284,17 +289,19 @@ class OpenAIResponsesModel(OpenAIModel):
         super().__init__(client, options, _OURS, fields, cache_by)
         self._breakpoints = cache_breakpoints
 
-    def _create(self, client: openai.AsyncOpenAI) -> Callable[..., AbstractAsyncContextManager[Any]]:
+    def _streaming_method(
+        self, client: openai.AsyncOpenAI
+    ) -> Callable[..., AbstractAsyncContextManager[Any]]:
         return client.responses.with_streaming_response.create
 
-    def _reading(self, request: ModelRequest) -> "_Answer":  # noqa: ARG002 (all answers are read alike)
+    def _create_answer(self, request: ModelRequest) -> "_Answer":  # noqa: ARG002 (all answers are read alike)
         return _Answer()
 
-    def _said(self, request: ModelRequest) -> dict[str, Any]:
+    def _message_fields(self, request: ModelRequest) -> dict[str, Any]:
         said: dict[str, Any] = {"input": wire_input(request, breakpoints=self._breakpoints)}
         return said | ({"instructions": request.instructions} if request.instructions else {})
 
-    def _tools(self, request: ModelRequest) -> list[JsonObject]:
+    def _tool_definitions(self, request: ModelRequest) -> list[JsonObject]:
         return wire_tools(request.tools)
 
 
@@ -332,26 +339,26 @@ class _Answer:
         elif kind == "response.output_item.done":
             self._items[event.get("output_index", len(self._items))] = event["item"]
         elif kind == "response.output_item.added":
-            yield from self._begun(event)
+            yield from self._start_call(event)
         else:
-            yield from self._piece(event)
+            yield from self._read_delta(event)
 
-    def _piece(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _read_delta(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         kind = event.get("type")
         if kind in _TEXT:
-            yield TextDelta(clean(event["delta"]))
+            yield TextDelta(storable_text(event["delta"]))
         elif kind in _REASONING:
-            yield ReasoningDelta(clean(event["delta"]))
+            yield ReasoningDelta(storable_text(event["delta"]))
         elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
             yield ReasoningDelta("\n\n")
         elif kind == "response.function_call_arguments.delta":
             call = self._calls.get(event.get("output_index"))
             if call is not None:
-                yield ToolArgumentsDelta(call, clean(event["delta"]))
+                yield ToolArgumentsDelta(call, storable_text(event["delta"]))
 
-    def _begun(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _start_call(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         item = event["item"]
         if item.get("type") == "function_call":
-            call = clean(str(item["call_id"]))[:256]
+            call = storable_text(str(item["call_id"]))[:256]
             self._calls[event.get("output_index")] = call
-            yield ToolCallStarted(call, clean(str(item["name"]))[:128])
+            yield ToolCallStarted(call, storable_text(str(item["name"]))[:128])

@@ -1,14 +1,5 @@
 """Agents: what answers in a session, and the tools it may use."""
 
-from helix_temporal.agents._conversation import (
-    ExpectedMessage,
-    RecordedConversation,
-    RecordedStep,
-    RecordedTurn,
-    parse_conversation,
-    read_conversation,
-)
-from helix_temporal.agents._replay import replay_agent
 from helix_temporal.agents.agent import Agent, AgentRegistry, Hooks, Instructions, InstructionsContext
 from helix_temporal.agents.context import (
     Compaction,
@@ -54,7 +45,6 @@ __all__ = [
     "Compaction",
     "ContextPolicy",
     "CountTokens",
-    "ExpectedMessage",
     "Finish",
     "HookEvent",
     "HookFacts",
@@ -67,9 +57,6 @@ __all__ = [
     "ModelRequest",
     "ModelResponse",
     "ReasoningDelta",
-    "RecordedConversation",
-    "RecordedStep",
-    "RecordedTurn",
     "ScriptedModel",
     "SessionEnded",
     "SessionStarted",
@@ -90,9 +77,6 @@ __all__ = [
     "client_tool",
     "complete",
     "estimate_tokens",
-    "parse_conversation",
-    "read_conversation",
     "repair",
-    "replay_agent",
     "tool",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
-from helix_temporal.agents.checks import call, check_count, check_list, check_name, check_type
+from helix_temporal.agents.checks import call_function, check_count, check_list, check_name, check_type
 from helix_temporal.agents.context import Compaction, ContextPolicy
 from helix_temporal.agents.model import Model, StreamingModel, check_model
 from helix_temporal.agents.tools import Tool
@@ -87,11 +87,11 @@ class Hooks:
             raise InvalidRequestError(
                 f"hook {name!r} is not there; known: {', '.join(self.names()) or 'none'}"
             )
-        result = await call(getattr(self, name), event)
-        return _decision(result) if name == "before_user_message" else None
+        result = await call_function(getattr(self, name), event)
+        return _read_decision(result) if name == "before_user_message" else None
 
 
-def _decision(result: object) -> UserMessageDecision:
+def _read_decision(result: object) -> UserMessageDecision:
     if result is None:
         return UserMessageDecision()
     if isinstance(result, UserMessageDecision):
@@ -169,7 +169,7 @@ class Agent:
         """
         if isinstance(self.instructions, str):
             return self.instructions
-        text = await call(self.instructions, context)
+        text = await call_function(self.instructions, context)
         if not isinstance(text, str):
             raise InvalidMessageError(
                 f"agent {self.name!r}: instructions gave {type(text).__name__}, text expected"

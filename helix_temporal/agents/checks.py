@@ -68,7 +68,7 @@ def check_seconds(value: object, what: str) -> None:
         raise InvalidConfigError(f"{what} must be a positive number of seconds, got {value!r}")
 
 
-async def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call an async function here and a plain one in a thread, so that it cannot stall heartbeats."""
     if is_async(function):
         return await function(*args, **kwargs)

@@ -8,7 +8,7 @@ from typing import Final
 from helix_temporal.agents.checks import check_count
 from helix_temporal.agents.model import Model, StreamingModel, check_model
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.base import JsonObject, dumps
+from helix_temporal.models.base import JsonObject, dump_json
 from helix_temporal.models.messages import Message, ToolCall, from_record
 from helix_temporal.models.records import Kind, Record, size_of
 from helix_temporal.models.rows import starts_in
@@ -68,12 +68,12 @@ class Compaction:
             raise InvalidConfigError(f"compaction: timeout {self.timeout!r}: more than 0 seconds expected")
 
 
-def chunks(messages: Sequence[Message]) -> Iterator[str]:
+def transcript_chunks(messages: Sequence[Message]) -> Iterator[str]:
     """What was said, as text in pieces that one call can take."""
     lines: list[str] = []
     size = 0
     for message in messages:
-        line = told(message)
+        line = transcript_line(message)
         if lines and size + len(line) > CHUNK_BYTES:
             yield "\n\n".join(lines)
             lines, size = [], 0
@@ -83,25 +83,25 @@ def chunks(messages: Sequence[Message]) -> Iterator[str]:
         yield "\n\n".join(lines)
 
 
-def told(message: Message) -> str:
+def transcript_line(message: Message) -> str:
     """One message as a line of a script: calls and results by their names, images by their kind alone."""
     who = f"tool {message.name}" if message.role == "tool" and message.name else message.role
-    said = [_shortened(_said(message))] if message.content else []
-    calls = [f"[calls {call.name} {_arguments(call)}]" for call in message.tool_calls]
+    said = [_shorten_text(_content_text(message))] if message.content else []
+    calls = [f"[calls {call.name} {_shorten_arguments(call)}]" for call in message.tool_calls]
     return f"{who}: {' '.join([*said, *calls])}"
 
 
-def _arguments(call: ToolCall) -> str:
-    return _shortened(dumps(call.arguments).decode())
+def _shorten_arguments(call: ToolCall) -> str:
+    return _shorten_text(dump_json(call.arguments).decode())
 
 
-def _said(message: Message) -> str:
+def _content_text(message: Message) -> str:
     if isinstance(message.content, str):
         return message.content
-    return " ".join(filter(None, map(_part, message.content)))
+    return " ".join(filter(None, map(_part_text, message.content)))
 
 
-def _part(part: JsonObject) -> str:
+def _part_text(part: JsonObject) -> str:
     match part.get("type"):
         case "text":
             return str(part.get("text", ""))
@@ -112,20 +112,20 @@ def _part(part: JsonObject) -> str:
     return ""
 
 
-def _shortened(text: str) -> str:
+def _shorten_text(text: str) -> str:
     data = text.encode(errors="replace")
     if len(data) <= SHOWN_BYTES:
         return data.decode()
     half = SHOWN_BYTES // 2
-    return f"{cut(text, half)} […] {data[-half:].decode(errors='ignore')}"
+    return f"{cut_text(text, half)} […] {data[-half:].decode(errors='ignore')}"
 
 
-def cut(text: str, limit: int) -> str:
+def cut_text(text: str, limit: int) -> str:
     """As much of a text as so many bytes hold."""
     return text.encode(errors="replace")[:limit].decode(errors="ignore")
 
 
-def question(so_far: str | None, said: str, *, left_out: int = 0) -> str:
+def summary_question(so_far: str | None, said: str, *, left_out: int = 0) -> str:
     """What the model that sums up is asked."""
     parts = [] if so_far is None else [f"Summary so far:\n\n{so_far}"]
     if left_out:
@@ -160,28 +160,28 @@ def estimate_tokens(message: Message) -> int:
     come out within some 20 %, other languages further off: give ``count_tokens`` where that matters.
     """
     content = message.content
-    count = _text(content) if isinstance(content, str) else sum(_part_tokens(part) for part in content)
-    calls = sum(len(dumps(call.arguments)) + len(call.name) for call in message.tool_calls)
+    count = _text_tokens(content) if isinstance(content, str) else sum(_part_tokens(part) for part in content)
+    calls = sum(len(dump_json(call.arguments)) + len(call.name) for call in message.tool_calls)
     return MESSAGE_TOKENS + count + -(-calls // _JSON_BYTES)
 
 
-def _text(text: str) -> int:
+def _text_tokens(text: str) -> int:
     return -(-len(text.encode(errors="surrogatepass")) // _TEXT_BYTES)
 
 
 def _part_tokens(part: JsonObject) -> int:
     match part.get("type"):
         case "text" | "thinking":
-            return _text(str(part.get("text", "")))
+            return _text_tokens(str(part.get("text", "")))
         case "image":
             return IMAGE_TOKENS
         case "file":
-            return _file(str(part.get("media_type", "")), part.get("data"))
+            return _file_tokens(str(part.get("media_type", "")), part.get("data"))
     # Adapters leave out what they do not know.
     return 0
 
 
-def _file(media_type: str, data: object) -> int:
+def _file_tokens(media_type: str, data: object) -> int:
     if not isinstance(data, str):
         return FILE_TOKENS
     size = len(data) * 3 // 4
@@ -345,34 +345,34 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], int]:
 
 
 def _next_calls(messages: Sequence[Message], start: int) -> int:
-    return next((at for at in range(start, len(messages)) if _calls(messages[at])), len(messages))
+    return next((at for at in range(start, len(messages)) if _tool_calls_of(messages[at])), len(messages))
 
 
-def _calls(message: Message) -> tuple[ToolCall, ...]:
+def _tool_calls_of(message: Message) -> tuple[ToolCall, ...]:
     return message.tool_calls if message.role == "assistant" else ()
 
 
 def _mend_block(block: Sequence[Message]) -> tuple[list[Message], int]:
     """One answer with calls and all that follows it before the next such answer."""
-    calls = _calls(block[0])
+    calls = _tool_calls_of(block[0])
     results = [at for at in range(len(block)) if block[at].role == "tool"]
     taken: list[int] = []
     chosen: list[Message] = []
     for place, wanted in enumerate(calls):
         found = next((at for at in results if block[at].tool_call_id == wanted.id and at not in taken), None)
         if found is None:
-            chosen.append(_missing(block[0], place, wanted))
+            chosen.append(_missing_result(block[0], place, wanted))
         else:
             taken.append(found)
             chosen.append(block[found])
     others = [message for message in block[1:] if message.role != "tool"]
     # The part before the first answer with calls begins with any message, even a stray result.
     first = [block[0]] if block[0].role != "tool" else []
-    repairs = len(calls) - len(taken) + len(results) - len(taken) + _moved(taken, block)
+    repairs = len(calls) - len(taken) + len(results) - len(taken) + _count_moved_results(taken, block)
     return [*first, *chosen, *others], repairs
 
 
-def _moved(taken: Sequence[int], block: Sequence[Message]) -> int:
+def _count_moved_results(taken: Sequence[int], block: Sequence[Message]) -> int:
     """How many results stand after a result of a later call, or after a message that is no result."""
     directly = next((at for at in range(1, len(block)) if block[at].role != "tool"), len(block))
     return sum(
@@ -380,7 +380,7 @@ def _moved(taken: Sequence[int], block: Sequence[Message]) -> int:
     )
 
 
-def _missing(answer: Message, place: int, call: ToolCall) -> Message:
+def _missing_result(answer: Message, place: int, call: ToolCall) -> Message:
     digest = hashlib.sha256(f"{answer.id}\0{place}".encode()).hexdigest()[:32]
     return Message(
         id=f"missing-{digest}",

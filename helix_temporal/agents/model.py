@@ -54,7 +54,7 @@ async def complete(
         InvalidMessageError: The model gave something that is no response, or no event of a stream.
     """
     if isinstance(model, StreamingModel):
-        return await _drain(_events(model, request), on_event, type(model).__name__)
+        return await _drain_stream(_open_stream(model, request), on_event, type(model).__name__)
     answer: Any = model.generate(request)
     response = await answer if inspect.isawaitable(answer) else answer
     if answer is response or not isinstance(response, ModelResponse):
@@ -65,7 +65,7 @@ async def complete(
     return response
 
 
-def _events(model: StreamingModel, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+def _open_stream(model: StreamingModel, request: ModelRequest) -> AsyncIterator[ModelEvent]:
     """The model's stream.
 
     Raises:
@@ -104,7 +104,7 @@ def check_model(model: object, where: str) -> None:
             "async def generate(self, request: ModelRequest) -> ModelResponse, or "
             "async def stream(self, request: ModelRequest) that yields events"
         )
-    if callable(generate) and _yields(generate):
+    if callable(generate) and _is_generator(generate):
         raise InvalidConfigError(
             f"{where}: {kind}.generate yields; return one ModelResponse, or name it stream"
         )
@@ -116,7 +116,7 @@ def check_model(model: object, where: str) -> None:
         )
 
 
-def _yields(function: Callable[..., object]) -> bool:
+def _is_generator(function: Callable[..., object]) -> bool:
     bare = inspect.unwrap(function)
     return inspect.isasyncgenfunction(bare) or inspect.isgeneratorfunction(bare)
 
@@ -134,7 +134,9 @@ def _is_plain(function: Callable[..., object]) -> bool:
     return not any(kind in said for kind in ("Awaitable", "Coroutine", "Future", "Task"))
 
 
-async def _drain(stream: AsyncIterator[ModelEvent], on_event: OnEvent | None, model: str) -> ModelResponse:
+async def _drain_stream(
+    stream: AsyncIterator[ModelEvent], on_event: OnEvent | None, model: str
+) -> ModelResponse:
     response: ModelResponse | None = None
     async with AsyncExitStack() as stack:
         close = getattr(stream, "aclose", None)
@@ -204,16 +206,16 @@ class ScriptedModel:
             await asyncio.sleep(self._delay)
         if callable(self._script):
             answer = self._script(request)
-            return _response(await answer if is_async(self._script) else answer)
-        return self._scripted(self._script, request)
+            return _to_response(await answer if is_async(self._script) else answer)
+        return self._next_response(self._script, request)
 
-    def _scripted(self, script: Sequence[ModelResponse | str], request: ModelRequest) -> ModelResponse:
+    def _next_response(self, script: Sequence[ModelResponse | str], request: ModelRequest) -> ModelResponse:
         number = _next_number(request.messages)
         if number >= len(script):
             raise InvalidRequestError(
                 f"the script has {len(script)} answers, number {number + 1} was asked for"
             )
-        response = _response(script[number])
+        response = _to_response(script[number])
         return ModelResponse(
             content=response.content,
             tool_calls=response.tool_calls,
@@ -242,7 +244,7 @@ def _next_number(messages: Sequence[Message]) -> int:
     return number + 1 if isinstance(number, int) else len(answers)
 
 
-def _response(answer: object) -> ModelResponse:
+def _to_response(answer: object) -> ModelResponse:
     if isinstance(answer, ModelResponse):
         return answer
     if isinstance(answer, str):

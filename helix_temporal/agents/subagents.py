@@ -109,12 +109,12 @@ def agent_tool(
     Raises:
         InvalidConfigError: A name or an option is outside what is allowed.
     """
-    seconds, begins = _times(name, timeout, start_within)
+    seconds, begins = _check_times(name, timeout, start_within)
     return AgentTool(
         name=name,
         handler=_not_here,
         description=description,
-        parameters=_PARAMETERS if parameters is None else _schema(parameters),
+        parameters=_PARAMETERS if parameters is None else _parameters_schema(parameters),
         timeout=seconds,
         approval=approval,
         answer_within=in_seconds(answer_within),
@@ -153,7 +153,7 @@ def check_served(agents: Sequence[Agent], task_queue: str | None = None) -> None
                 )
 
 
-def _times(
+def _check_times(
     name: str, timeout: float | timedelta, start_within: float | timedelta | None
 ) -> tuple[float | None, float | None]:
     """Both in seconds, once they are known to be in their range."""
@@ -164,7 +164,7 @@ def _times(
     return seconds, begins
 
 
-def _schema(parameters: Mapping[str, JsonValue] | type[BaseModel]) -> dict[str, JsonValue]:
+def _parameters_schema(parameters: Mapping[str, JsonValue] | type[BaseModel]) -> dict[str, JsonValue]:
     return dict(parameters) if isinstance(parameters, Mapping) else parameters.model_json_schema()
 
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError,
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from helix_temporal.agents.checks import call, check_count, check_name, check_seconds, in_seconds
+from helix_temporal.agents.checks import call_function, check_count, check_name, check_seconds, in_seconds
 from helix_temporal.errors import InvalidConfigError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.agents import ToolFacts, ToolSpec
-from helix_temporal.models.base import JsonObject, check_json, dumps, only_set
+from helix_temporal.models.base import JsonObject, check_json, dump_json, only_set
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import TracingContext
 
@@ -47,13 +47,13 @@ class Signature:
         """The keyword arguments of the call, converted to the annotated types; defaults stay out.
 
         Raises:
-            ValidationError: They don't fit; see `explain`.
+            ValidationError: They don't fit; see `explain_invalid_arguments`.
         """
         parsed = self._arguments.model_validate(dict(arguments))
         return {self._names[field]: getattr(parsed, field) for field in parsed.model_fields_set}
 
 
-def explain(error: ValidationError) -> str:
+def explain_invalid_arguments(error: ValidationError) -> str:
     """Which arguments are wrong and why, without their values; for the model to read and mend."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [f"{'.'.join(str(part) for part in item['loc']) or '(all)'}: {item['msg']}" for item in found]
@@ -70,12 +70,12 @@ def read_signature(function: Callable[..., Any], context_type: type) -> Signatur
             schema, or is variadic or positional-only; the message names it.
     """
     where = getattr(function, "__qualname__", repr(function))
-    description, told = _docstring(inspect.getdoc(function) or "")
+    description, told = _parse_docstring(inspect.getdoc(function) or "")
     context: str | None = None
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     for parameter in inspect.signature(function).parameters.values():
-        hint = _hint(function, parameter, where)
+        hint = _resolve_hint(function, parameter, where)
         if _is_context(hint, context_type):
             context = parameter.name
             continue
@@ -89,10 +89,10 @@ def read_signature(function: Callable[..., Any], context_type: type) -> Signatur
         fields[field] = (annotation, Field(default=default, alias=parameter.name))
         _check_type(annotation, fields[field][1], parameter.name, where)
     arguments = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
-    return Signature(description, _schema(arguments), context, arguments, names)
+    return Signature(description, _arguments_schema(arguments), context, arguments, names)
 
 
-def _hint(function: Callable[..., Any], parameter: inspect.Parameter, where: str) -> Any:
+def _resolve_hint(function: Callable[..., Any], parameter: inspect.Parameter, where: str) -> Any:
     name = parameter.name
     if parameter.kind not in _NAMED:
         raise InvalidConfigError(f"tool {where}: parameter {name!r} is {parameter.kind.description}; name it")
@@ -130,7 +130,7 @@ def _check_type(annotation: Any, field: Any, name: str, where: str) -> None:
         ) from error
 
 
-def _schema(arguments: type[BaseModel]) -> dict[str, JsonValue]:
+def _arguments_schema(arguments: type[BaseModel]) -> dict[str, JsonValue]:
     schema = arguments.model_json_schema()
     schema.pop("title", None)
     for part in schema.get("properties", {}).values():
@@ -138,7 +138,7 @@ def _schema(arguments: type[BaseModel]) -> dict[str, JsonValue]:
     return schema
 
 
-def _docstring(text: str) -> tuple[str, dict[str, str]]:
+def _parse_docstring(text: str) -> tuple[str, dict[str, str]]:
     """The text before the first section, and what an ``Args:`` section says of each parameter."""
     above: list[str] = []
     told: dict[str, str] = {}
@@ -310,7 +310,7 @@ class Tool:
         Raises:
             InvalidMessageError: The result is nothing that JSON can hold; the tool must be mended.
         """
-        return _outcome(await call(self.handler, arguments, context), self.name)
+        return _to_outcome(await call_function(self.handler, arguments, context), self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the decorated function itself, for its own tests."""
@@ -351,10 +351,10 @@ class _FunctionHandler:
         try:
             bound = self.signature.bind(arguments)
         except ValidationError as error:
-            return ToolOutcome(explain(error), is_error=True)
+            return ToolOutcome(explain_invalid_arguments(error), is_error=True)
         if self.signature.context is not None:
             bound[self.signature.context] = context
-        return await call(self.function, **bound)
+        return await call_function(self.function, **bound)
 
 
 @overload
@@ -417,7 +417,7 @@ def tool(
     return make if function is None else make(function)
 
 
-def _outcome(result: Any, name: str) -> ToolOutcome:
+def _to_outcome(result: Any, name: str) -> ToolOutcome:
     if isinstance(result, ToolOutcome):
         check_json(result.content, f"tool {name!r}: $")
         _check_state(result.state, f"tool {name!r}: state")
@@ -432,7 +432,7 @@ def _outcome(result: Any, name: str) -> ToolOutcome:
             f"tool {name!r} returned {type(result).__name__}, which JSON can't hold: {str(error)[:200]}"
         ) from error
     check_json(value, f"tool {name!r}: $")
-    return ToolOutcome(dumps(value).decode())
+    return ToolOutcome(dump_json(value).decode())
 
 
 def _check_state(state: object, where: str) -> None:
@@ -508,7 +508,7 @@ def client_tool(
         signature = read_signature(what, ToolContext)
         return ClientTool(
             name=getattr(what, "__name__", ""),
-            handler=_elsewhere,
+            handler=_refuse_to_run,
             description=signature.description,
             parameters=signature.schema,
         )
@@ -519,7 +519,9 @@ def client_tool(
         given["parameters"] = dict(parameters)
     if given and given["parameters"].get("type") != "object":
         raise InvalidConfigError(f"tool {what!r}: parameters must be the schema of an object")
-    return ClientTool(name=what, handler=_elsewhere, description=description, answer_within=within, **given)
+    return ClientTool(
+        name=what, handler=_refuse_to_run, description=description, answer_within=within, **given
+    )
 
 
 def ask_user(
@@ -538,5 +540,5 @@ def ask_user(
     return client_tool(name, description=description, parameters=_QUESTION, answer_within=answer_within)
 
 
-def _elsewhere(arguments: Mapping[str, Any], context: ToolContext, /) -> Any:  # noqa: ARG001
+def _refuse_to_run(arguments: Mapping[str, Any], context: ToolContext, /) -> Any:  # noqa: ARG001
     raise InvalidRequestError(f"call {context.call_id!r}: this tool runs where the client is, not here")

@@ -40,14 +40,14 @@ _DOT_KEPT = re.compile(rb"(?<=[a-z0-9])\.(?=[a-z0-9])")
 def path_of(key: str) -> PurePosixPath:
     """The relative path of the file that holds ``key``, which has passed ``check_key``."""
     *folders, name = key.split("/")
-    return folder_of(folders) / _long(_encoded(name), ending=SUFFIX)
+    return folder_of(folders) / _split_long_name(_encode_part(name), ending=SUFFIX)
 
 
 def folder_of(parts: list[str]) -> PurePosixPath:
     """The relative path of the folder that holds all keys whose first parts are ``parts``."""
     path = PurePosixPath()
     for part in parts:
-        path /= _long(_folder(_encoded(part)))
+        path /= _split_long_name(_escape_folder_suffix(_encode_part(part)))
     return path
 
 
@@ -60,7 +60,7 @@ def key_of(path: PurePosixPath) -> str | None:
     return key if key and path_of(key) == path else None
 
 
-def _encoded(part: str) -> str:
+def _encode_part(part: str) -> str:
     raw = part.encode()
     dots = {match.start() for match in _DOT_KEPT.finditer(raw)}
     return "".join(
@@ -68,11 +68,11 @@ def _encoded(part: str) -> str:
     )
 
 
-def _folder(name: str) -> str:
+def _escape_folder_suffix(name: str) -> str:
     return f"{name.removesuffix(SUFFIX)}%2eblob" if name.endswith(SUFFIX) else name
 
 
-def _long(name: str, *, ending: str = "") -> PurePosixPath:
+def _split_long_name(name: str, *, ending: str = "") -> PurePosixPath:
     chunks = [name[start : start + _MAX_NAME] for start in range(0, len(name), _MAX_NAME)]
     return PurePosixPath(*(f"{chunk}%" for chunk in chunks[:-1]), chunks[-1] + ending)
 
@@ -115,7 +115,7 @@ class DirectoryBlobs:
     async def get(self, key: str) -> Blob | None:
         """The object, or None if it is not there."""
         check_key(key)
-        return await asyncio.to_thread(self._get, key)
+        return await asyncio.to_thread(self._read_blob, key)
 
     async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
         """Write the object durably and return its etag.
@@ -125,7 +125,7 @@ class DirectoryBlobs:
         """
         check_key(key)
         check_conditions(create, if_match)
-        return await asyncio.to_thread(self._put, key, data, create, if_match)
+        return await asyncio.to_thread(self._write_blob, key, data, create, if_match)
 
     async def copy(self, source: str, target: str) -> None:
         """Copy, overwriting the target.
@@ -135,20 +135,20 @@ class DirectoryBlobs:
         """
         check_key(source)
         check_key(target)
-        await asyncio.to_thread(self._copy, source, target)
+        await asyncio.to_thread(self._copy_blob, source, target)
 
     async def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
         """The objects that begin with ``prefix``; each is read once, for its etag."""
         check_prefix(prefix)
-        for path in await asyncio.to_thread(self._paths, prefix):
-            info = await asyncio.to_thread(self._info, path)
+        for path in await asyncio.to_thread(self._list_paths, prefix):
+            info = await asyncio.to_thread(self._read_info, path)
             if info is not None:
                 yield info
 
     async def delete(self, key: str) -> None:
         """Remove the object if it is there; its folder stays."""
         check_key(key)
-        await asyncio.to_thread(self._delete, key)
+        await asyncio.to_thread(self._delete_blob, key)
 
     async def probe(self) -> None:
         """Prove that the directory takes writes and that conditions hold on its file system.
@@ -161,47 +161,47 @@ class DirectoryBlobs:
     async def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _get(self, key: str) -> Blob | None:
-        with self._reporting("get", key):
-            data = self._read(path_of(key))
+    def _read_blob(self, key: str) -> Blob | None:
+        with self._translate_errors("get", key):
+            data = self._read_file(path_of(key))
         return None if data is None else Blob(data, etag_of(data))
 
-    def _put(self, key: str, data: bytes, create: bool, if_match: str | None) -> str:
-        with self._reporting("put", key), self._locked(key):
+    def _write_blob(self, key: str, data: bytes, create: bool, if_match: str | None) -> str:
+        with self._translate_errors("put", key), self._lock_key(key):
             if create or if_match is not None:
-                self._check(key, create, if_match)
-            self._replace(path_of(key), data)
+                self._check_condition(key, create, if_match)
+            self._replace_file(path_of(key), data)
         return etag_of(data)
 
-    def _copy(self, source: str, target: str) -> None:
-        with self._reporting("copy", source), self._locked(target):
-            data = self._read(path_of(source))
+    def _copy_blob(self, source: str, target: str) -> None:
+        with self._translate_errors("copy", source), self._lock_key(target):
+            data = self._read_file(path_of(source))
             if data is None:
                 raise ConditionFailedError(f"{source!r} is not there to be copied")
-            self._replace(path_of(target), data)
+            self._replace_file(path_of(target), data)
 
-    def _delete(self, key: str) -> None:
-        with self._reporting("delete", key), self._locked(key):
+    def _delete_blob(self, key: str) -> None:
+        with self._translate_errors("delete", key), self._lock_key(key):
             path = self._root / path_of(key)
             if path.exists():
                 path.unlink()
                 _sync_folder(path.parent)
 
-    def _check(self, key: str, create: bool, if_match: str | None) -> None:
-        data = self._read(path_of(key))
+    def _check_condition(self, key: str, create: bool, if_match: str | None) -> None:
+        data = self._read_file(path_of(key))
         if create and data is not None:
             raise ConditionFailedError(f"{key!r} is there already")
         if if_match is not None and (data is None or etag_of(data) != if_match):
             raise ConditionFailedError(f"{key!r} is not at etag {if_match}")
 
-    def _read(self, path: PurePosixPath) -> bytes | None:
+    def _read_file(self, path: PurePosixPath) -> bytes | None:
         try:
             return (self._root / path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             self._check_root()
             return None
 
-    def _replace(self, path: PurePosixPath, data: bytes) -> None:
+    def _replace_file(self, path: PurePosixPath, data: bytes) -> None:
         target = self._root / path
         self._make_folder(target.parent)
         handle, name = tempfile.mkstemp(dir=self._root / _PRIVATE, suffix=".part")
@@ -223,17 +223,17 @@ class DirectoryBlobs:
             # Else a power cut could take the folder away with the object in it.
             _sync_folder(folder.parent)
 
-    def _paths(self, prefix: str) -> Sequence[PurePosixPath]:
-        with self._reporting("list", prefix):
+    def _list_paths(self, prefix: str) -> Sequence[PurePosixPath]:
+        with self._translate_errors("list", prefix):
             self._check_root()
             start = self._root / folder_of(prefix.split("/")[:-1])
             files = (Path(folder, name) for folder, _, names in os.walk(start) for name in names)
             paths = (PurePosixPath(file.relative_to(self._root)) for file in files)
             return [path for path in paths if (key_of(path) or "").startswith(prefix) and key_of(path)]
 
-    def _info(self, path: PurePosixPath) -> BlobInfo | None:
+    def _read_info(self, path: PurePosixPath) -> BlobInfo | None:
         key = key_of(path) or ""
-        with self._reporting("list", key):
+        with self._translate_errors("list", key):
             try:
                 with (self._root / path).open("rb") as file:
                     etag = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
@@ -249,7 +249,7 @@ class DirectoryBlobs:
             )
 
     @contextlib.contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
+    def _lock_key(self, key: str) -> Iterator[None]:
         self._check_root()
         private = self._root / _PRIVATE
         private.mkdir(exist_ok=True)
@@ -259,13 +259,13 @@ class DirectoryBlobs:
             yield
 
     @contextlib.contextmanager
-    def _reporting(self, operation: str, key: str) -> Iterator[None]:
+    def _translate_errors(self, operation: str, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._failure(operation, key, error) from error
+            raise self._build_error(operation, key, error) from error
 
-    def _failure(self, operation: str, key: str, error: OSError) -> HelixError:
+    def _build_error(self, operation: str, key: str, error: OSError) -> HelixError:
         kind: type[HelixError] = ArchiveAccessError if error.errno in _REFUSED else StoreUnavailableError
         what = errno.errorcode.get(error.errno or 0, "unknown error")
         return kind(

@@ -59,7 +59,7 @@ async def prove_conditional_writes(store: BlobStore, prefix: str) -> None:
         await asyncio.gather(*map(probe.remove, (name, *created, *replaced)))
 
 
-async def ask(store: BlobStore, prefix: str) -> None:
+async def check_access(store: BlobStore, prefix: str) -> None:
     """Read once, to see that a store answers and gives access; what is passing is repeated as above.
 
     Raises:
@@ -83,19 +83,19 @@ class _Probe:
 
     async def race_to_create(self, key: str) -> None:
         """Several writers create an object at once."""
-        await self._race(key, "If-None-Match: * of several writers", None)
+        await self._race_writers(key, "If-None-Match: * of several writers", None)
 
     async def race_to_replace(self, key: str) -> None:
         """Several writers replace the same object at once."""
         etag = await self._must_pass(key, b"first", "If-None-Match: * on a missing object", create=True)
-        await self._race(key, "If-Match of several writers", etag)
+        await self._race_writers(key, "If-Match of several writers", etag)
 
     async def remove(self, key: str) -> None:
         """Remove an object, if the store answers."""
         with contextlib.suppress(StoreUnavailableError, ArchiveAccessError):
             await self.repeat(lambda: self._store.delete(key))
 
-    async def _race(self, key: str, what: str, etag: str | None) -> None:
+    async def _race_writers(self, key: str, what: str, etag: str | None) -> None:
         """Let several writers go at once, of which one may win, and only what it wrote is there.
 
         A server that looks first and writes then lets several win.
@@ -116,9 +116,9 @@ class _Probe:
         won = [each for each in results if each is not None]
         found = await self.repeat(lambda: self._store.get(key))
         if len(won) > 1:
-            raise _unsupported(what, f"at once was accepted {len(won)} times", "accepted once")
+            raise _unsupported_error(what, f"at once was accepted {len(won)} times", "accepted once")
         if won and (found is None or found.data != won[0]):
-            raise _unsupported(what, "at once was answered as refused but written", "refused")
+            raise _unsupported_error(what, "at once was answered as refused but written", "refused")
 
     async def repeat(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call again while its failure is passing; a repeated write may be refused for its success."""
@@ -138,11 +138,11 @@ class _Probe:
     ) -> None:
         with contextlib.suppress(ConditionFailedError):
             await self.repeat(lambda: self._store.put(key, data, create=create, if_match=if_match))
-            raise _unsupported(what, "was accepted", "refused")
+            raise _unsupported_error(what, "was accepted", "refused")
         # A refusal that wrote all the same is as bad as none.
         found = await self.repeat(lambda: self._store.get(key))
         if found is not None and found.data == data:
-            raise _unsupported(what, "was answered as refused but written", "refused")
+            raise _unsupported_error(what, "was answered as refused but written", "refused")
 
     async def _must_pass(
         self, key: str, data: bytes, what: str, *, create: bool = False, if_match: str | None = None
@@ -152,11 +152,11 @@ class _Probe:
         # Read back in any case: a PUT that was sent again is refused although it won.
         found = await self.repeat(lambda: self._store.get(key))
         if found is None or found.data != data:
-            raise _unsupported(what, "was refused", "accepted")
+            raise _unsupported_error(what, "was refused", "accepted")
         return found.etag
 
 
-def _unsupported(what: str, found: str, expected: str) -> ConditionalWritesUnsupportedError:
+def _unsupported_error(what: str, found: str, expected: str) -> ConditionalWritesUnsupportedError:
     return ConditionalWritesUnsupportedError(
         f"the object store cannot be used: {what} {found}, it must be {expected}; without working write "
         "conditions two writers overwrite each other; use a server that supports conditional PUT",
@@ -194,7 +194,7 @@ async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
     """
     until = None if place is None else _proved.get(place)
     if until is not None and time.monotonic() < until:
-        await ask(store, "helix-probe")
+        await check_access(store, "helix-probe")
         return
     await store.probe()
     if place is not None:

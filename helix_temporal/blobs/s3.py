@@ -143,7 +143,7 @@ class S3Connection:
             NoCredentialsError: None are configured.
         """
         core = AioSession()
-        core.register_component("data_loader", _loader())
+        core.register_component("data_loader", _get_data_loader())
         session = aioboto3.Session(
             botocore_session=core,
             aws_access_key_id=config.access_key,
@@ -179,13 +179,13 @@ class S3Connection:
         url = self._base + quoted_key(key)
         # Hashing large bodies would stall the event loop.
         if len(data) > _LARGE_BYTES:
-            request = await asyncio.to_thread(self._signed, method, url, headers, data, credentials)
+            request = await asyncio.to_thread(self._sign_request, method, url, headers, data, credentials)
         else:
-            request = self._signed(method, url, headers, data, credentials)
+            request = self._sign_request(method, url, headers, data, credentials)
         response = await self._http.send(request)
         return Response(response.status_code, response.headers, await response.content)
 
-    def _signed(
+    def _sign_request(
         self, method: str, url: str, headers: dict[str, str], data: bytes, credentials: ReadOnlyCredentials
     ) -> AWSPreparedRequest:
         # aiohttp wants large bytes as a stream, to send them piece by piece.
@@ -204,7 +204,7 @@ class S3Connection:
 
 
 @functools.cache
-def _loader() -> Any:
+def _get_data_loader() -> Any:
     # Reading the description of S3 takes 80 ms; each session would do it again.
     return create_loader()
 
@@ -279,7 +279,7 @@ def is_absent(status: int, code: str) -> bool:
     return status == 404 and code == "NoSuchKey"
 
 
-def failure(
+def response_error(
     place: BucketPlace, status: int, code: str, *, create: bool = False, if_match: bool = False
 ) -> HelixError | ConditionFailedError:
     """The error for an answer that is not a success."""
@@ -290,26 +290,26 @@ def failure(
     if conditional and status == 501:
         return ConditionalWritesUnsupportedError(
             f"S3 does not know the condition of {place}: {found}; use a server with conditional PUT",
-            **_facts(place, status, code),
+            **_error_facts(place, status, code),
         )
-    kind, advice = _kind(status, code)
-    return kind(f"S3 refused {place}: {found}; {advice}", **_facts(place, status, code))
+    kind, advice = _classify_error(status, code)
+    return kind(f"S3 refused {place}: {found}; {advice}", **_error_facts(place, status, code))
 
 
 def no_answer(place: BucketPlace, reason: str) -> StoreUnavailableError:
     """The error for a request whose answer never came, or came in part."""
     return StoreUnavailableError(
         f"S3 gave no whole answer to {place}: {reason}; the request may have taken effect; repeat it later",
-        **_facts(place, None, reason),
+        **_error_facts(place, None, reason),
     )
 
 
 def no_access(place: BucketPlace, reason: str) -> ArchiveAccessError:
     """The error for a request that could not even be made."""
-    return ArchiveAccessError(f"cannot ask S3 for {place}: {reason}", **_facts(place, None, reason))
+    return ArchiveAccessError(f"cannot ask S3 for {place}: {reason}", **_error_facts(place, None, reason))
 
 
-def _kind(status: int, code: str) -> tuple[type[HelixError], str]:
+def _classify_error(status: int, code: str) -> tuple[type[HelixError], str]:
     if code in _PASSING or status in (409, 429) or (status >= 500 and status != 501):
         return StoreUnavailableError, "repeat it later"
     if code == "KeyTooLongError":
@@ -319,7 +319,7 @@ def _kind(status: int, code: str) -> tuple[type[HelixError], str]:
     return ArchiveAccessError, "check endpoint, bucket, region, and what the credentials may do"
 
 
-def _facts(place: BucketPlace, status: int | None, code: str) -> dict[str, str | int | None]:
+def _error_facts(place: BucketPlace, status: int | None, code: str) -> dict[str, str | int | None]:
     return {**place._asdict(), "status": status, "code": code}
 
 
@@ -391,15 +391,15 @@ class S3Blobs:
     async def get(self, key: str) -> Blob | None:
         """The whole object; None if and only if S3 says that this key is not there."""
         check_key(key)
-        place = self._place("get", key)
-        async with self._request(place) as connection:
+        place = self._bucket_place("get", key)
+        async with self._use_connection(place) as connection:
             response = await connection.send("GET", key, {})
         if response.status == 200:
             _check_length(place, response)
-            return Blob(response.body, _etag(response.headers.get("etag", "")))
+            return Blob(response.body, _parse_etag(response.headers.get("etag", "")))
         if is_absent(response.status, code := code_of(response.body)):
             return None
-        raise failure(place, response.status, code)
+        raise response_error(place, response.status, code)
 
     async def put(self, key: str, data: bytes, *, create: bool = False, if_match: str | None = None) -> str:
         """Write the object in one request and return its etag.
@@ -416,13 +416,13 @@ class S3Blobs:
         if if_match is not None:
             # Without quotes: Ceph takes no others, everybody else takes both.
             headers["If-Match"] = if_match
-        place = self._place("put", key)
-        async with self._request(place) as connection:
+        place = self._bucket_place("put", key)
+        async with self._use_connection(place) as connection:
             response = await connection.send("PUT", key, headers, data)
         if response.status == 200:
-            return _etag(response.headers.get("etag", ""))
+            return _parse_etag(response.headers.get("etag", ""))
         code = code_of(response.body)
-        raise failure(place, response.status, code, create=create, if_match=if_match is not None)
+        raise response_error(place, response.status, code, create=create, if_match=if_match is not None)
 
     async def copy(self, source: str, target: str) -> None:
         """Copy within the bucket, on the server's side; overwrites.
@@ -433,7 +433,7 @@ class S3Blobs:
         check_key(source)
         check_key(target)
         bucket = self._config.bucket
-        async with self._request(self._place("copy", source)) as connection:
+        async with self._use_connection(self._bucket_place("copy", source)) as connection:
             await connection.client.copy_object(
                 Bucket=bucket, Key=target, CopySource={"Bucket": bucket, "Key": source}
             )
@@ -441,17 +441,17 @@ class S3Blobs:
     async def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
         """All objects whose key starts with ``prefix``, page by page."""
         check_prefix(prefix)
-        place = self._place("list", prefix)
+        place = self._bucket_place("list", prefix)
         more: Any = {}
         while True:
-            async with self._request(place) as connection:
+            async with self._use_connection(place) as connection:
                 answer = await connection.client.list_objects_v2(
                     Bucket=self._config.bucket, Prefix=prefix, MaxKeys=self._list_page_size, **more
                 )
             page = cast("Mapping[str, Any]", answer)
             for entry in page.get("Contents", []):
                 modified = entry["LastModified"].timestamp() if "LastModified" in entry else None
-                yield BlobInfo(entry["Key"], entry["Size"], _etag(entry["ETag"]), modified)
+                yield BlobInfo(entry["Key"], entry["Size"], _parse_etag(entry["ETag"]), modified)
             if not page.get("IsTruncated"):
                 return
             if "NextContinuationToken" not in page:
@@ -463,7 +463,7 @@ class S3Blobs:
         check_key(key)
         # Some servers answer 404 for a key that is not there; AWS answers 204.
         with contextlib.suppress(ConditionFailedError):
-            async with self._request(self._place("delete", key)) as connection:
+            async with self._use_connection(self._bucket_place("delete", key)) as connection:
                 await connection.client.delete_object(Bucket=self._config.bucket, Key=key)
 
     async def probe(self) -> None:
@@ -482,13 +482,13 @@ class S3Blobs:
         await self._forget_closed_loops()
 
     @contextlib.asynccontextmanager
-    async def _request(self, place: BucketPlace) -> AsyncIterator[S3Connection]:
-        with _reporting(place):
-            connection = await self._connection()
+    async def _use_connection(self, place: BucketPlace) -> AsyncIterator[S3Connection]:
+        with _translate_errors(place):
+            connection = await self._get_connection()
             async with asyncio.timeout(self._config.total_timeout):
                 yield connection
 
-    async def _connection(self) -> S3Connection:
+    async def _get_connection(self) -> S3Connection:
         loop = asyncio.get_running_loop()
         opening = self._opening.get(loop)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
@@ -503,12 +503,12 @@ class S3Blobs:
             if opening.done() and not opening.cancelled() and not opening.exception():
                 await opening.result().close()
 
-    def _place(self, operation: str, key: str) -> BucketPlace:
+    def _bucket_place(self, operation: str, key: str) -> BucketPlace:
         return BucketPlace(operation, self._config.bucket, key, self._config.region, self._config.endpoint)
 
 
 @contextlib.contextmanager
-def _reporting(place: BucketPlace) -> Iterator[None]:
+def _translate_errors(place: BucketPlace) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
@@ -520,7 +520,7 @@ def _reporting(place: BucketPlace) -> Iterator[None]:
         status, code = answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"].get("Code", "")
         if is_absent(status, code):
             raise ConditionFailedError(f"nothing is there for {place}") from error
-        raise failure(place, status, code) from error
+        raise response_error(place, status, code) from error
     except NoCredentialsError as error:
         raise no_access(place, "no credentials; give access_key and secret_key") from error
     except BotoCoreError as error:
@@ -535,5 +535,5 @@ def _check_length(place: BucketPlace, response: Response) -> None:
         raise no_answer(place, f"{len(response.body)} bytes came of {declared}")
 
 
-def _etag(header: str) -> str:
+def _parse_etag(header: str) -> str:
     return header.strip('"')

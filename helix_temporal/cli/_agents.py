@@ -18,12 +18,12 @@ def load_agents(names: Sequence[str]) -> list[Agent]:
     """
     found: dict[int, Agent] = {}
     for name in names:
-        for agent in _agents(name):
+        for agent in _import_agents(name):
             found[id(agent)] = agent
     return list(found.values())
 
 
-def _agents(name: str) -> list[Agent]:
+def _import_agents(name: str) -> list[Agent]:
     module_name, colon, attribute = name.partition(":")
     if not module_name or (colon and not attribute):
         raise InvalidConfigError(f"agents: {name!r} is not MODULE or MODULE:NAME")

@@ -94,33 +94,35 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, 
                 "sessions are in no store that can be reached from here;"
                 " give HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
             )
-        executions = _executions(settings) if asks_temporal else None
+        executions = _temporal_executions(settings) if asks_temporal else None
         work = Cleanup(backends.sessions, backends.workspaces, executions)
         errors = 0
         if wanted.expired is not None:
             ended = await work.expired(wanted.expired, _expired_told())
-            errors += _show(_rows_expired(ended, dry_run=dry_run), ended.errors, ended.error_count)
+            errors += _print_rows(_rows_expired(ended, dry_run=dry_run), ended.errors, ended.error_count)
         if wanted.old is not None:
             old = await work.old(wanted.old, _say_old)
-            errors += _show(_rows_old(old, dry_run=dry_run), old.errors, old.error_count)
+            errors += _print_rows(_rows_old(old, dry_run=dry_run), old.errors, old.error_count)
         if wanted.operations is not None:
             if dry_run:
                 typer.echo("operations: not counted, a dry run changes nothing")
             else:
                 forgotten = await work.operations(wanted.operations.older_than_ms)
-                _show([("operations forgotten", forgotten)])
+                _print_rows([("operations forgotten", forgotten)])
         return errors
     finally:
         await backends.close()
 
 
-def _executions(settings: Settings) -> TemporalExecutions:
+def _temporal_executions(settings: Settings) -> TemporalExecutions:
     return TemporalExecutions(
-        lambda: _client(settings), deployment=settings.deployment, also_known_as=settings.also_known_as
+        lambda: _connect_client(settings),
+        deployment=settings.deployment,
+        also_known_as=settings.also_known_as,
     )
 
 
-async def _client(settings: Settings) -> Client:
+async def _connect_client(settings: Settings) -> Client:
     try:
         return (await connect(settings))[0]
     except StoreUnavailableError as error:
@@ -167,7 +169,7 @@ def _rows_old(summary: AgeCleanupSummary, *, dry_run: bool) -> list[Row]:
     ]
 
 
-def _show(rows: Sequence[Row], errors: Sequence[CleanupError] = (), error_count: int = 0) -> int:
+def _print_rows(rows: Sequence[Row], errors: Sequence[CleanupError] = (), error_count: int = 0) -> int:
     for name, number in rows:
         typer.echo(f"{name:<32}{number:>10,}")
     for each in errors:

@@ -23,7 +23,7 @@ _PREFERRED: Final = Ports(temporal=7233, ui=8233, redis=16379, postgres=15432, s
 _LOOK_EVERY_SECONDS: Final = 1.0
 
 
-def _port(what: str) -> object:
+def _port_option(what: str) -> object:
     return typer.Option(help=f"Port of {what}; by default a fixed one, or a free one if that is in use.")
 
 
@@ -35,11 +35,11 @@ def dev(
     data: Annotated[
         Path | None, typer.Option(help="Keep the data in this directory; by default they go at the end.")
     ] = None,
-    temporal_port: Annotated[int | None, _port("Temporal")] = None,
-    ui_port: Annotated[int | None, _port("Temporal's UI")] = None,
-    redis_port: Annotated[int | None, _port("Valkey")] = None,
-    postgres_port: Annotated[int | None, _port("PostgreSQL")] = None,
-    s3_port: Annotated[int | None, _port("S3")] = None,
+    temporal_port: Annotated[int | None, _port_option("Temporal")] = None,
+    ui_port: Annotated[int | None, _port_option("Temporal's UI")] = None,
+    redis_port: Annotated[int | None, _port_option("Valkey")] = None,
+    postgres_port: Annotated[int | None, _port_option("PostgreSQL")] = None,
+    s3_port: Annotated[int | None, _port_option("S3")] = None,
     run: Annotated[
         str | None,
         typer.Option(help="Run this command with the stack's environment, then stop and give its status."),
@@ -68,9 +68,9 @@ def dev(
             if "postgres" in wanted:
                 asyncio.run(_make_tables(stack))
             if run is not None:
-                raise typer.Exit(_run(stack, run))
+                raise typer.Exit(_run_command(stack, run))
             _say_where(stack, wanted, time.monotonic() - started)
-            _wait(stack)
+            _watch_servers(stack)
     except KeyboardInterrupt:
         typer.echo("\nStopped." if data is None else f"\nStopped; the data are in {data}.")
     except (DevStackError, HelixError) as error:
@@ -103,7 +103,7 @@ def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
     typer.echo("\nCtrl-C stops everything.")
 
 
-def _run(stack: Stack, command: str) -> int:
+def _run_command(stack: Stack, command: str) -> int:
     """Run a command beside the stack; its exit status, 128 + n if signal n ended it, as a shell says."""
     environment = {**os.environ, **stack.env(), "HELIX_ALLOW_PLAINTEXT": "true"}
     typer.echo("")
@@ -117,7 +117,7 @@ def _run(stack: Stack, command: str) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _wait(stack: Stack) -> NoReturn:
+def _watch_servers(stack: Stack) -> NoReturn:
     while True:
         time.sleep(_LOOK_EVERY_SECONDS)
         for server in stack.servers.values():

@@ -15,17 +15,19 @@ from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect, startup_line
 
 
-def _every(what: str) -> object:
+def _interval_option(what: str) -> object:
     return typer.Option(metavar="SECONDS", help=f"How often to {what}.")
 
 
 def maintenance(
     *,
-    sweep: Annotated[float, _every("archive what sessions left in the hot tier")] = 60,
-    evict: Annotated[float, _every("also drop it there")] = 3600,
-    keep: Annotated[float, _every("compact and clear the archive")] = 86400,
-    cleanup: Annotated[float, _every("end sessions past their time, and forget old operations")] = 3600,
-    wake: Annotated[float, _every("start sessions that nobody answered in time")] = 60,
+    sweep: Annotated[float, _interval_option("archive what sessions left in the hot tier")] = 60,
+    evict: Annotated[float, _interval_option("also drop it there")] = 3600,
+    keep: Annotated[float, _interval_option("compact and clear the archive")] = 86400,
+    cleanup: Annotated[
+        float, _interval_option("end sessions past their time, and forget old operations")
+    ] = 3600,
+    wake: Annotated[float, _interval_option("start sessions that nobody answered in time")] = 60,
     audit: Annotated[
         bool, typer.Option("--audit", help="Verify the whole archive each time it is kept.")
     ] = False,
@@ -38,7 +40,7 @@ def maintenance(
     One is enough; more do no harm.  Addresses come from HELIX_… variables, the same as the session workers'.
     """
     run_service(
-        _serve(
+        _serve_maintenance(
             lambda: JanitorPlan(
                 sweep=timedelta(seconds=sweep),
                 evict=timedelta(seconds=evict),
@@ -52,7 +54,7 @@ def maintenance(
     )
 
 
-async def _serve(make_plan: Callable[[], JanitorPlan]) -> None:
+async def _serve_maintenance(make_plan: Callable[[], JanitorPlan]) -> None:
     settings, plan = Settings.from_env(os.environ), make_plan()
     queue = maintenance_queue(settings.task_queue)
     client, helix = await connect(settings)

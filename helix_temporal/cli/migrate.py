@@ -24,13 +24,13 @@ def migrate(
     The database is HELIX_POSTGRES_DSN, the start of all tables' names HELIX_TABLE_PREFIX.
     """
     try:
-        asyncio.run(_migrate(Settings.from_env(os.environ), target, check=check, sql=sql))
+        asyncio.run(_migrate_tables(Settings.from_env(os.environ), target, check=check, sql=sql))
     except HelixError as error:
         typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
 
 
-async def _migrate(settings: Settings, target: int | None, *, check: bool, sql: bool) -> None:
+async def _migrate_tables(settings: Settings, target: int | None, *, check: bool, sql: bool) -> None:
     if settings.postgres_dsn is None:
         raise InvalidConfigError("postgres_dsn is not set; give HELIX_POSTGRES_DSN")
     backend = PostgresBackend(
@@ -45,27 +45,27 @@ async def _migrate(settings: Settings, target: int | None, *, check: bool, sql: 
             pending = await migrations.pending(target)
             typer.echo(migrations.script(pending) if pending else "-- nothing is pending")
         elif check:
-            await _check(migrations, settings.table_prefix, target)
+            await _check_pending(migrations, settings.table_prefix, target)
         else:
-            result = await migrations.run(target=target, on_start=_say)
-            typer.echo(_summary(settings.table_prefix, result.current, len(result.applied)))
+            result = await migrations.run(target=target, on_start=_print_migration)
+            typer.echo(_summary_line(settings.table_prefix, result.current, len(result.applied)))
     finally:
         await backend.close()
 
 
-async def _check(migrations: PostgresMigrations, prefix: str, target: int | None) -> None:
+async def _check_pending(migrations: PostgresMigrations, prefix: str, target: int | None) -> None:
     pending = await migrations.pending(target)
     for migration in pending:
-        _say(migration)
+        _print_migration(migration)
     current = await migrations.current_version()
     typer.echo(f"tables {prefix}*: version {current}, {len(pending)} pending")
     if pending:
         raise typer.Exit(1)
 
 
-def _say(migration: Migration) -> None:
+def _print_migration(migration: Migration) -> None:
     typer.echo(f"  V{migration.version} {migration.name.replace('_', ' ')}")
 
 
-def _summary(prefix: str, current: int, applied: int) -> str:
+def _summary_line(prefix: str, current: int, applied: int) -> str:
     return f"tables {prefix}*: version {current}, {applied or 'nothing'} applied"

@@ -41,13 +41,13 @@ app = typer.Typer(
 @app.command()
 def show(thread_id: ThreadId) -> None:
     """Print where a thread stands and which objects hold it; changes nothing."""
-    _run(lambda backends: _show(backends, thread_id))
+    _run_with_backends(lambda backends: _print_thread(backends, thread_id))
 
 
 @app.command()
 def verify(thread_id: ThreadId) -> None:
     """Read all of a thread's archive and verify it; exit status 1 if something is wrong."""
-    problems = _run(lambda backends: _verify(backends, thread_id))
+    problems = _run_with_backends(lambda backends: _verify_thread(backends, thread_id))
     if problems:
         raise typer.Exit(1)
 
@@ -73,16 +73,16 @@ def import_v1(
         raise typer.BadParameter("name threads, or give --all", param_hint="THREAD_ID")
 
     async def take_over(backends: Backends) -> bool:
-        tiered = _tiered(backends)
+        tiered = _require_archive(backends)
         named = thread_ids or [each async for each in tiered.v1_threads()]
 
         async def one(thread_id: str) -> str:
             facts = await tiered.import_v1(thread_id, adapter or "")
             return f"{facts.committed:,} messages, adapter {facts.adapter or 'unknown'}"
 
-        return await _each(named, one)
+        return await _process_threads(named, one)
 
-    if not _run(take_over, read_v1=True):
+    if not _run_with_backends(take_over, read_v1=True):
         raise typer.Exit(1)
 
 
@@ -103,7 +103,7 @@ def export_v1(
     """
 
     async def give_back(backends: Backends) -> bool:
-        tiered = _tiered(backends)
+        tiered = _require_archive(backends)
 
         async def one(thread_id: str) -> str:
             facts = await tiered.facts(thread_id)
@@ -114,13 +114,13 @@ def export_v1(
                 )
             return await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
 
-        return await _each(thread_ids, one)
+        return await _process_threads(thread_ids, one)
 
-    if not _run(give_back, read_v1=True):
+    if not _run_with_backends(give_back, read_v1=True):
         raise typer.Exit(1)
 
 
-async def _each(thread_ids: Sequence[str], work: Callable[[str], Awaitable[str]]) -> bool:
+async def _process_threads(thread_ids: Sequence[str], work: Callable[[str], Awaitable[str]]) -> bool:
     """Do it for one after the other, and say what became of each; whether all went well."""
     failed = 0
     for number, thread_id in enumerate(thread_ids, 1):
@@ -135,13 +135,13 @@ async def _each(thread_ids: Sequence[str], work: Callable[[str], Awaitable[str]]
     return not failed
 
 
-def _tiered(backends: Backends) -> TieredThreads:
+def _require_archive(backends: Backends) -> TieredThreads:
     if backends.tiered is None:
         raise InvalidConfigError("no archive is set: give HELIX_S3_BUCKET, or HELIX_COLD_DIRECTORY")
     return backends.tiered
 
 
-def _run(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> R:
+def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> R:
     async def run() -> R:
         settings = Settings.from_env(os.environ)
         backends = Backends(settings.model_copy(update={"read_v1": True}) if read_v1 else settings)
@@ -157,9 +157,9 @@ def _run(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> 
         raise typer.Exit(1) from None
 
 
-async def _show(backends: Backends, thread_id: str) -> None:
+async def _print_thread(backends: Backends, thread_id: str) -> None:
     facts = await backends.threads.facts(thread_id)
-    for name, value in _lines(facts, archives=backends.tiered is not None):
+    for name, value in _rows_of_facts(facts, archives=backends.tiered is not None):
         typer.echo(f"{name:<11}{value}")
     if backends.tiered is None or backends.blobs is None:
         return
@@ -171,7 +171,7 @@ async def _show(backends: Backends, thread_id: str) -> None:
         typer.echo(f"{size:>20,}  {key.removeprefix(prefix)}")
 
 
-def _lines(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str]]:
+def _rows_of_facts(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str]]:
     opened = datetime.fromtimestamp(facts.epoch / 1e6, UTC).isoformat(timespec="seconds")
     unfinished = facts.head.position - facts.committed
     return [
@@ -190,7 +190,7 @@ def _lines(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str]]:
     ]
 
 
-async def _verify(backends: Backends, thread_id: str) -> tuple[str, ...]:
+async def _verify_thread(backends: Backends, thread_id: str) -> tuple[str, ...]:
     facts = await backends.threads.facts(thread_id)
     if backends.tiered is None:
         typer.echo(f"{thread_id}: {facts.head.position:,} messages, no cold tier is set")

@@ -30,10 +30,10 @@ def worker(
     PYTHONPATH.  Addresses of Temporal and the stores come from HELIX_… variables.
     """
     names = agents or [name.strip() for name in os.environ.get("HELIX_AGENTS", "").split(",") if name.strip()]
-    run_service(_serve(names))
+    run_service(_serve_agents(names))
 
 
-async def _serve(names: list[str]) -> None:
+async def _serve_agents(names: list[str]) -> None:
     settings = Settings.from_env(os.environ)
     if not names:
         raise InvalidConfigError("no agents: give MODULE[:NAME], or HELIX_AGENTS")

@@ -4,7 +4,7 @@ With every type that their methods take and return.
 """
 
 from helix_temporal.client._client import SessionClient
-from helix_temporal.client._handle import SessionHandle
+from helix_temporal.client._handle import AskOptions, SendOptions, SessionHandle, StreamOptions
 from helix_temporal.client._reads import ReadableStores, SessionStores
 from helix_temporal.client._streams import After, LiveAsk, Until
 from helix_temporal.models.base import JsonObject
@@ -27,10 +27,10 @@ from helix_temporal.models.sessions import (
     ForkFrom,
     Mode,
     SessionInfo,
+    SessionOptions,
     SessionResult,
     SubmitReply,
 )
-from helix_temporal.models.slices import SessionOptions
 from helix_temporal.models.states import SessionProperties, SessionState
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
 from helix_temporal.models.streams import StoredChunk
@@ -48,6 +48,7 @@ from helix_temporal.stores.protocols.streams import StreamStore
 
 __all__ = [
     "After",
+    "AskOptions",
     "AskResult",
     "AskStatus",
     "CallPolicy",
@@ -68,6 +69,7 @@ __all__ = [
     "PendingCall",
     "ReadableStores",
     "Run",
+    "SendOptions",
     "SessionClient",
     "SessionHandle",
     "SessionInfo",
@@ -80,6 +82,7 @@ __all__ = [
     "SessionSummary",
     "SessionUsage",
     "StoredChunk",
+    "StreamOptions",
     "StreamStore",
     "SubAgentUsageEntry",
     "SubmitReply",

@@ -11,9 +11,9 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal._arguments import typed_arguments
 from helix_temporal.activities.deletion import is_ours
-from helix_temporal.client._answering import Answering
+from helix_temporal.client._connection import SessionConnection
+from helix_temporal.client._reads import required_part
 from helix_temporal.errors import (
     ForeignDeploymentError,
     InvalidRequestError,
@@ -35,7 +35,6 @@ from helix_temporal.models.ids import (
     is_session_workflow,
     session_of,
     short_workflow_prefix,
-    validate_id,
     workflow_id,
 )
 from helix_temporal.models.store_calls import MAX_LIMIT
@@ -60,72 +59,47 @@ class ExecutionRun(NamedTuple):
     run_id: str
 
 
-class SessionDeleter(Answering):
-    """Deletes sessions for good."""
+class SessionDeletion:
+    """Deletes one session for good, with those of its sub-agents.
 
-    @typed_arguments
-    async def delete(
-        self,
-        session_id: str,
-        *,
-        keep_usage: bool = False,
-        grace: float = 10.0,
-        settle: float = 0.0,
-        timeout: float = 300.0,
-    ) -> DeleteResult:
-        """Remove a session with its sub-agents' sessions from every store, and from the server's histories.
+    Args:
+        connection: By which the session is reached.
+        session_id: Which; or a thread that no session has used.
+        keep_usage: Leave what was recorded of its use.
+    """
 
-        What runs is cancelled, and terminated if it has not ended within ``grace`` seconds; those who
-        wait for it are told.  May be repeated, also for a session that was never there.  The next ask
-        begins anew.
+    def __init__(self, connection: SessionConnection, session_id: str, *, keep_usage: bool) -> None:
+        self._reader, self._updates = connection.reader, connection.updates
+        self._session_id, self._keep_usage = session_id, keep_usage
+        self._own = connection.deployment.name
+        self._executions = SessionExecutions(
+            connection.client, connection.deployment, connection.also_known_as
+        )
+
+    async def run(self, grace: float, settle: float) -> DeleteResult:
+        """Carry it out; may be repeated.
 
         Args:
-            session_id: Which; or a thread that no session has used.
-            keep_usage: Leave what was recorded of its use, for invoices.
-            grace: Seconds.
-            settle: Wait so many seconds until the server has deleted the executions: it accepts a deletion
-                at once, and carries it out some seconds to a minute later.
-            timeout: Seconds for all of it.
-
-        Returns:
-            What was removed, and what is left and why: the deletion is ``complete`` where nothing is.
-
-        Raises:
-            TimeoutError: It did not come to its end; repeat it.
+            grace: Seconds until what runs is terminated.
+            settle: Seconds to wait at most until the server has deleted the executions.
         """
-        validate_id(session_id, "session_id")
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._deleted(session_id, grace, settle, keep_usage=keep_usage)
-        except TimeoutError:
-            raise TimeoutError(
-                f"session {session_id!r}: not deleted within {timeout} s; is a worker running? Repeat it"
-            ) from None
-
-    async def _deleted(
-        self, session_id: str, grace: float, settle: float, *, keep_usage: bool
-    ) -> DeleteResult:
-        executions = SessionExecutions(self._client, self._deployment, self._updates.also_known_as)
-        thread_id = await self._thread_of(session_id)
-        names, left = await self._tree(session_id, executions)
+        executions = self._executions
+        thread_id = await self._find_thread()
+        names, left = await self._find_tree()
         left += await executions.end(names, grace)
         # What ended may have started others meanwhile.
-        names, unknown = await self._tree(session_id, executions)
+        names, unknown = await self._find_tree()
         left += [each for each in unknown if each not in left]
         # Before the stores, which know the sub-agents: a deletion that dies on its way is repeated.
         refused = await executions.delete(names, [thread_id])
         removed: Counter[str] = Counter()
         for name in reversed(names):
-            erased = await self._erase(name, thread_id if name == session_id else None, keep_usage=keep_usage)
+            erased = await self._erase_stores(name, thread_id if name == self._session_id else None)
             removed.update(erased.removed)
             left += [each for each in erased.left if each not in left]
         refused = refused or await executions.delete(names, [thread_id])
         # Reads of the session had short workflows of their own, and so has this deletion.
-        if own := [
-            each
-            for each in executions.deleted
-            if is_session_workflow(each.workflow_id, self._deployment.name)
-        ]:
+        if own := [each for each in executions.deleted if is_session_workflow(each.workflow_id, self._own)]:
             removed["execution"] = len(own)
         return DeleteResult(
             sessions=tuple(names),
@@ -134,50 +108,48 @@ class SessionDeleter(Answering):
             left=(*left, *([] if refused is None else [refused])),
         )
 
-    async def _erase(self, name: str, thread_id: str | None, *, keep_usage: bool) -> EraseSessionResult:
+    async def _erase_stores(self, name: str, thread_id: str | None) -> EraseSessionResult:
         named = only_set(thread_id=thread_id)
-        named |= {"keep_usage": True} if keep_usage else {}
+        named |= {"keep_usage": True} if self._keep_usage else {}
         erase = EraseSessionInput(session_id=name, **named)
-        reply = await self._thread(ThreadRequest(do="erase", erase=erase))
-        assert reply.erased is not None
-        return reply.erased
+        return required_part((await self._reader.ask_thread(ThreadRequest(do="erase", erase=erase))).erased)
 
-    async def _thread_of(self, session_id: str) -> str:
+    async def _find_thread(self) -> str:
         """By its state, or where that is none or damaged by its last execution, if it can still be asked."""
         try:
-            state = await self.state(session_id)
+            state = await self._reader.load_state(self._session_id)
         except StoreCorruptError:
             state = None
         if state is not None:
-            return state.thread_id or session_id
+            return state.thread_id or self._session_id
         try:
-            return (await self._updates.look(session_id, _ASKED_FOR)).thread_id
+            return (await self._updates.look(self._session_id, _ASKED_FOR)).thread_id
         except (RPCError, ForeignDeploymentError, NoWorkerError, SessionTerminatedError):
-            return session_id  # it never ran here, or no worker serves it
+            return self._session_id  # it never ran here, or no worker serves it
 
-    async def _tree(
-        self, session_id: str, executions: "SessionExecutions"
-    ) -> tuple[list[str], list[LeftBehind]]:
+    async def _find_tree(self) -> tuple[list[str], list[LeftBehind]]:
         """The session and its sub-agents', those above before those below."""
-        found, left = {session_id: None}, list[LeftBehind]()
-        async for each in executions.below(session_id):
+        found, left = {self._session_id: None}, list[LeftBehind]()
+        async for each in self._executions.below(self._session_id):
             found.setdefault(each)
         looked: set[str] = set()
         while len(looked) < len(found):
             name = next(each for each in found if each not in looked)
             looked.add(name)
             try:
-                found |= dict.fromkeys(each for each in await self._sub_agents(name) if each not in found)
+                found |= dict.fromkeys(
+                    each for each in await self._list_sub_agents(name) if each not in found
+                )
             except (InvalidRequestError, StoreCorruptError) as error:
                 left.append(LeftBehind(what="sub_agents", where=name, why=f"not known: {error}"))
         return list(found), left
 
-    async def _sub_agents(self, session_id: str) -> list[str]:
+    async def _list_sub_agents(self, session_id: str) -> list[str]:
         names: list[str] = []
         cursor: str | None = None
         while True:
             # It may never have opened: as an error that would be in the worker's log, with its traceback.
-            page = await self._children(
+            page = await self._reader.list_children(
                 ListChildrenInput(session_id=session_id, limit=MAX_LIMIT, cursor=cursor, if_any=True)
             )
             names += [
@@ -221,13 +193,13 @@ class SessionExecutions:
         """Cancel what runs; terminate what has not ended within ``grace`` seconds."""
         running = [each for each in session_ids if await self._is_running(each)]
         for each in running:
-            await self._unless_gone(self._handle(each).cancel())
+            await self._unless_gone(self._workflow_handle(each).cancel())
         deadline = time.monotonic() + grace
         while running and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_EVERY)
             running = [each for each in running if await self._is_running(each)]
         for each in running:
-            await self._unless_gone(self._handle(each).terminate(reason="the session is deleted"))
+            await self._unless_gone(self._workflow_handle(each).terminate(reason="the session is deleted"))
         why = (
             "it was terminated: what an activity of it puts aside late is collected after a week, by the "
             "janitor or by its time to live"
@@ -243,12 +215,12 @@ class SessionExecutions:
         found, quiet = set[ExecutionRun](), 0
         try:
             while quiet < _QUIET:
-                new = {each async for each in self._listed(session_ids, threads)} - self.deleted - found
+                new = {each async for each in self._list_runs(session_ids, threads)} - self.deleted - found
                 found |= new
                 quiet = 0 if new else quiet + 1
                 await asyncio.sleep(_LOOK_EVERY)
             for each in found:
-                await self._delete(each)
+                await self._delete_run(each)
                 self.deleted.add(each)
         except RPCError as error:
             if error.status not in _REFUSED:
@@ -261,12 +233,12 @@ class SessionExecutions:
         """Those that the server has not deleted yet, after at most ``settle`` seconds."""
         deadline = time.monotonic() + settle
         while True:
-            there = [each for each in self.deleted if await self._exists(each)]
+            there = [each for each in self.deleted if await self._run_exists(each)]
             if not there or time.monotonic() >= deadline:
                 return there
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _listed(
+    async def _list_runs(
         self, session_ids: Sequence[str], threads: Collection[str]
     ) -> AsyncIterator[ExecutionRun]:
         own = self._deployment.name
@@ -280,14 +252,14 @@ class SessionExecutions:
                 if await self._is_ours(found):
                     yield ExecutionRun(found.id, found.run_id)
 
-    async def _delete(self, run: ExecutionRun) -> None:
+    async def _delete_run(self, run: ExecutionRun) -> None:
         request = DeleteWorkflowExecutionRequest(
             namespace=self._client.namespace,
             workflow_execution=ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id),
         )
         await self._unless_gone(self._client.workflow_service.delete_workflow_execution(request))
 
-    async def _exists(self, run: ExecutionRun) -> bool:
+    async def _run_exists(self, run: ExecutionRun) -> bool:
         try:
             await self._client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
         except RPCError as error:
@@ -298,14 +270,14 @@ class SessionExecutions:
 
     async def _is_running(self, session_id: str) -> bool:
         try:
-            described = await self._handle(session_id).describe()
+            described = await self._workflow_handle(session_id).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False
             raise
         return described.close_time is None and await self._is_ours(described)
 
-    def _handle(self, session_id: str) -> WorkflowHandle[Any, Any]:
+    def _workflow_handle(self, session_id: str) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(workflow_id(session_id, self._deployment.name))
 
     async def _is_ours(self, found: WorkflowExecution) -> bool:

@@ -82,7 +82,7 @@ class Diagnosis:
 
     async def why(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
-        return "; ".join(await _looked_up(workflow_id, self._reasons(workflow_id), []))
+        return "; ".join(await _looked_up(workflow_id, self._find_reasons(workflow_id), []))
 
     async def no_worker(self, workflow_id: str, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
@@ -96,7 +96,7 @@ class Diagnosis:
     @contextlib.asynccontextmanager
     async def logged(self, workflow_id: str) -> AsyncIterator[None]:
         """While the block waits for an execution, warn in the log of what holds it up."""
-        watch = asyncio.create_task(self._watch(workflow_id))
+        watch = asyncio.create_task(self._watch_execution(workflow_id))
         try:
             yield
         finally:
@@ -118,15 +118,15 @@ class Diagnosis:
             if since is not None and time.monotonic() - since >= _UNSERVED:
                 return reason
 
-    async def _watch(self, workflow_id: str) -> None:
+    async def _watch_execution(self, workflow_id: str) -> None:
         said: list[Any] = []
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
             pause = _NEXT_LOOK
-            missing = await self.no_worker(workflow_id) or await self._untaken(workflow_id)
+            missing = await self.no_worker(workflow_id) or await self._describe_untaken_start(workflow_id)
             failing = await self.failing(workflow_id)
-            reason = "; ".join(filter(None, [missing, told(failing)]))
+            reason = "; ".join(filter(None, [missing, describe_calls(failing)]))
             # That time went by is no news.
             attempts = [(each.activity, each.attempt) for each in failing]
             news = [missing.partition(" for ")[0], *attempts]
@@ -134,9 +134,9 @@ class Diagnosis:
                 _log.warning("%s is waited for: %s", workflow_id, reason)
             said = news
 
-    async def _reasons(self, workflow_id: str) -> list[str]:
+    async def _find_reasons(self, workflow_id: str) -> list[str]:
         try:
-            described = await self._described(workflow_id)
+            described = await self._describe_execution(workflow_id)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -144,21 +144,23 @@ class Diagnosis:
             return ["it has no run", *filter(None, [missing])]
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return [f"its last run is {described.status.name.lower()}"] if described.status else []
-        failing = [_told(each) for each in await self._failing(described, None, _DEPTH)]
-        missing = await self._unpolled(described) or await self._unpolled_calls(described)
+        failing = [_describe_call(each) for each in await self._list_failing_calls(described, None, _DEPTH)]
+        missing = await self._describe_unpolled_queue(described) or await self._unpolled_calls(described)
         if missing:
             return [missing, *failing]
-        return failing or await self._busy(described)
+        return failing or await self._describe_running_calls(described)
 
-    async def _described(self, workflow_id: str) -> WorkflowExecutionDescription:
+    async def _describe_execution(self, workflow_id: str) -> WorkflowExecutionDescription:
         return await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC)
 
     # -- calls
 
     async def _failing_below(self, workflow_id: str) -> tuple[FailingCall, ...]:
-        return tuple(await self._failing(await self._described(workflow_id), None, _DEPTH))
+        return tuple(
+            await self._list_failing_calls(await self._describe_execution(workflow_id), None, _DEPTH)
+        )
 
-    async def _failing(
+    async def _list_failing_calls(
         self, described: WorkflowExecutionDescription, workflow_id: str | None, depth: int
     ) -> list[FailingCall]:
         raw = described.raw_description
@@ -169,8 +171,8 @@ class Diagnosis:
         if stuck:
             found.append(await self._failing_task(described, workflow_id, events))
         for child in raw.pending_children if depth else ():
-            below = await self._described(child.workflow_id)
-            found += await self._failing(below, child.workflow_id, depth - 1)
+            below = await self._describe_execution(child.workflow_id)
+            found += await self._list_failing_calls(below, child.workflow_id, depth - 1)
         return found
 
     async def _newest_events(self, described: WorkflowExecutionDescription) -> list[HistoryEvent]:
@@ -203,7 +205,7 @@ class Diagnosis:
         error = await read_failure(self._client.data_converter, pending.last_failure, context)
         # Its own scheduled_time is that of the newest attempt.
         made = (
-            _ms(event.event_time)
+            _to_millis(event.event_time)
             for event in events
             if event.activity_task_scheduled_event_attributes.activity_id == pending.activity_id
         )
@@ -234,32 +236,35 @@ class Diagnosis:
             attempt=pending.attempt,
             error=text,
             worker=worker,
-            since=_ms(pending.original_scheduled_time),
+            since=_to_millis(pending.original_scheduled_time),
             workflow_id=workflow_id,
         )
 
-    async def _busy(self, described: WorkflowExecutionDescription) -> list[str]:
+    async def _describe_running_calls(self, described: WorkflowExecutionDescription) -> list[str]:
         """What is under way, where nothing has failed."""
         said = []
         for each in described.raw_description.pending_activities:
             name, worker = each.activity_type.name, each.last_worker_identity
             if each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
-                said.append(f"{name} runs at worker {worker!r} since {_ago(_ms(each.last_started_time))}")
+                since = _format_ago(_to_millis(each.last_started_time))
+                said.append(f"{name} runs at worker {worker!r} since {since}")
             else:
-                said.append(f"{name} waits for a worker since {_ago(_ms(each.scheduled_time))}")
+                said.append(f"{name} waits for a worker since {_format_ago(_to_millis(each.scheduled_time))}")
         return said
 
     # -- workers
 
     async def _without_poller(self, workflow_id: str, waited: float) -> str:
-        return await self._unpolled(await self._described(workflow_id), waited)
+        return await self._describe_unpolled_queue(await self._describe_execution(workflow_id), waited)
 
-    async def _unpolled(self, described: WorkflowExecutionDescription, waited: float = 0.0) -> str:
+    async def _describe_unpolled_queue(
+        self, described: WorkflowExecutionDescription, waited: float = 0.0
+    ) -> str:
         """`_no_worker` of an execution's queue, by what waits there for a worker."""
         raw, now = described.raw_description, time.time()
         task = raw.pending_workflow_task
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
-            waited = max(waited, now - _ms(task.original_scheduled_time) / 1000)
+            waited = max(waited, now - _to_millis(task.original_scheduled_time) / 1000)
         silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
         pinned = _pinned_to(described)
         missing = await self._no_worker(described.task_queue, silent, pinned=pinned)
@@ -271,19 +276,19 @@ class Diagnosis:
             )
         return missing
 
-    async def _untaken(self, workflow_id: str) -> str:
+    async def _describe_untaken_start(self, workflow_id: str) -> str:
         async def untaken() -> str:
-            return await self._unpolled_calls(await self._described(workflow_id))
+            return await self._unpolled_calls(await self._describe_execution(workflow_id))
 
         return await _looked_up(workflow_id, untaken(), "")
 
     async def _unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
         """That no worker takes a call that waits for one.
 
-        It explains, and proves less than `_unpolled`: workers whose slots are all taken do not ask either.
+        It proves less than `_describe_unpolled_queue`: workers whose slots are all taken do not ask either.
         """
         for each in described.raw_description.pending_activities:
-            waited = time.time() - _ms(each.scheduled_time) / 1000
+            waited = time.time() - _to_millis(each.scheduled_time) / 1000
             scheduled = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
             if scheduled and waited >= _TAKEN_SECONDS:
                 queue = each.activity_options.task_queue.name or described.task_queue
@@ -307,12 +312,12 @@ class Diagnosis:
             pinned: Only workers of this version get it.
         """
         namespace = self._client.namespace
-        pollers = await self._pollers(queue, namespace, kind)
+        pollers = await self._list_pollers(queue, namespace, kind)
         if pinned is not None:
             pollers = [each for each in pollers if _is_of(pinned, each)]
         if pollers:
-            newest = max(pollers, key=lambda each: _ms(each.last_access_time))
-            ago = time.time() - _ms(newest.last_access_time) / 1000
+            newest = max(pollers, key=lambda each: _to_millis(each.last_access_time))
+            ago = time.time() - _to_millis(newest.last_access_time) / 1000
             if ago < silent:
                 return ""
             if pinned is not None:
@@ -324,15 +329,15 @@ class Diagnosis:
         if pinned is not None:
             return f"{_left_behind(pinned, queue)}; {_UNPIN}"
         said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
-        return "; ".join([said, *await self._elsewhere(queue)])
+        return "; ".join([said, *await self._find_other_workers(queue)])
 
-    async def _elsewhere(self, queue: str) -> list[str]:
+    async def _find_other_workers(self, queue: str) -> list[str]:
         """Where there are workers that could be meant: another queue, or another namespace."""
         others = sorted({self._task_queue, "helix"} - {queue})
         said = [
             f"workers poll task queue {each!r} there"
             for each in others
-            if await self._pollers(each, self._client.namespace)
+            if await self._list_pollers(each, self._client.namespace)
         ]
         try:
             request = ListNamespacesRequest(page_size=_NAMESPACES)
@@ -342,11 +347,13 @@ class Diagnosis:
         names = {each.namespace_info.name for each in found.namespaces}
         others = sorted(names - {self._client.namespace, "temporal-system"})
         served = [
-            f"workers poll it in namespace {each!r}" for each in others if await self._pollers(queue, each)
+            f"workers poll it in namespace {each!r}"
+            for each in others
+            if await self._list_pollers(queue, each)
         ]
         return [*said, *served]
 
-    async def _pollers(
+    async def _list_pollers(
         self,
         queue: str,
         namespace: str,
@@ -438,22 +445,22 @@ def _left_behind(version: WorkerDeploymentVersion, queue: str) -> str:
     )
 
 
-def _told(call: FailingCall) -> str:
+def _describe_call(call: FailingCall) -> str:
     where = f" of {call.workflow_id}" if call.workflow_id else ""
-    since = f", since {_ago(call.since)}" if call.since else ""
+    since = f", since {_format_ago(call.since)}" if call.since else ""
     by = f", last at worker {call.worker!r}" if call.worker else ""
     return f"{call.activity}{where} fails, attempt {call.attempt}{since}{by}: {call.error}"
 
 
-def told(calls: Iterable[FailingCall]) -> str:
+def describe_calls(calls: Iterable[FailingCall]) -> str:
     """Failing calls, as one sentence."""
-    return "; ".join(map(_told, calls))
+    return "; ".join(map(_describe_call, calls))
 
 
-def _ms(moment: Any) -> int:
+def _to_millis(moment: Any) -> int:
     """A time of the server, in ms."""
     return int(moment.ToMilliseconds())
 
 
-def _ago(ms: int) -> str:
+def _format_ago(ms: int) -> str:
     return f"{max(time.time() - ms / 1000, 0):.0f} s"

@@ -1,148 +1,909 @@
 """SessionHandle: all that can be asked of one session."""
 
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+import asyncio
+import hashlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final, TypedDict, Unpack
 
-from helix_temporal.client._streams import LiveAsk
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal._arguments import typed_arguments, typed_call
+from helix_temporal.client._answers import CallAnswers, error_fields, open_answers
+from helix_temporal.client._connection import SessionConnection
+from helix_temporal.client._deletion import SessionDeletion
+from helix_temporal.client._messages import (
+    ask_message,
+    check_session_id,
+    create_message,
+    create_start,
+    create_text,
+)
+from helix_temporal.client._reads import cursor_position, required_part
+from helix_temporal.client._streams import After, Follow, LiveAsk, Until
+from helix_temporal.client._updates import PASSING
+from helix_temporal.errors import (
+    CheckpointNotFoundError,
+    InvalidRequestError,
+    NoWorkerError,
+    SessionNotFoundError,
+    SessionTerminatedError,
+    ThreadExistsError,
+    error_of_text,
+)
+from helix_temporal.models.base import JsonObject, only_set
 from helix_temporal.models.checkpoints import CheckpointMeta, Run
-from helix_temporal.models.handles import ChildInfo, DeleteResult, HistoryPage, SessionUsage, TurnInfo
+from helix_temporal.models.handles import (
+    ChildInfo,
+    DeleteResult,
+    FindTurnInput,
+    FindTurnResult,
+    HistoryPage,
+    ListChildrenInput,
+    ListTurnsInput,
+    SessionUsage,
+    ShowSessionInput,
+    TakeBackRequest,
+    TakeBackResult,
+    TurnInfo,
+)
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AskResult, SessionInfo, SessionResult, SubmitReply
-from helix_temporal.models.states import SessionState
-from helix_temporal.models.store_calls import Page
+from helix_temporal.models.sessions import (
+    AskResult,
+    ForkFrom,
+    Mode,
+    SendResult,
+    SessionInfo,
+    SessionResult,
+    SetPropertiesInput,
+    StopRequest,
+    StopResult,
+    SubmitReply,
+    UserMessage,
+)
+from helix_temporal.models.states import SessionProperties, SessionState
+from helix_temporal.models.store_calls import DEFAULT_LIMIT, MAX_LIMIT, ListCheckpointsInput, Page
 from helix_temporal.models.streams import StoredChunk
-from helix_temporal.models.waiting import PendingCall, ToolApproval
+from helix_temporal.models.threads import DescribeThreadResult, ForkThreadInput
+from helix_temporal.models.waiting import RESUME, PendingCall, ToolApproval
+from helix_temporal.workflows import LookRequest, ThreadRequest
 
-if TYPE_CHECKING:
-    from helix_temporal.client import SessionClient
+MAX_NEWEST: Final = 500
+"""Turns that one page of the newest may have."""
+_TURNS_AT_ONCE: Final = 100
+_LEAST_VERSION: Final = 10**12
+"""Versions of a `SessionInfo` are times in µs; those of states count from 1."""
+_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+class SendOptions(TypedDict, total=False):
+    """What `SessionHandle.send` takes besides the text."""
+
+    message_id: str | None
+    timeout: float
+    metadata: Mapping[str, str] | None
+    properties: SessionProperties | None
+
+
+class AskOptions(SendOptions, total=False):
+    """What `SessionHandle.ask` takes besides the text."""
+
+    mode: Mode
+    thread_id: str | None
+    fork_from: ForkFrom | None
+
+
+class StreamOptions(TypedDict, total=False):
+    """What `SessionHandle.stream` takes."""
+
+    after: After | None
+    run_id: str | None
+    message_id: str | None
+    until: Until
 
 
 class SessionHandle:
-    """One session of a `SessionClient`."""
+    """One session: a `SessionClient` makes it, `SessionClient.session`; it is nothing that has to be closed.
 
-    def __init__(self, client: "SessionClient", session_id: str, agent: str | None) -> None:
-        self.client, self.session_id, self.agent = client, session_id, agent
+    Attributes:
+        session_id: Whose.
+        agent: With which the session is started where it does not run; None to talk only to one that runs,
+            and to start one that ended suspended with the agent that it had.
+    """
+
+    def __init__(self, connection: SessionConnection, session_id: str, agent: str | None) -> None:
+        self._connection = connection
+        self._updates, self._reader = connection.updates, connection.reader
+        self.session_id: Final = session_id
+        self.agent: Final = agent
 
     # -- talk
 
-    async def ask(self, text: str, **options: Any) -> AskResult:
-        """As `SessionClient.ask`."""
-        return await self.client.ask(self.session_id, text, agent=self.agent, **options)
+    @typed_arguments
+    async def ask(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        timeout: float = 600.0,
+        metadata: Mapping[str, str] | None = None,
+        mode: Mode = "auto",
+        thread_id: str | None = None,
+        fork_from: ForkFrom | None = None,
+        properties: SessionProperties | None = None,
+    ) -> AskResult:
+        """Send a message and wait for the answer.
 
-    def stream_ask(self, text: str, **options: Any) -> LiveAsk:
-        """As `SessionClient.stream_ask`."""
-        return self.client.stream_ask(self.session_id, text, agent=self.agent, **options)
+        The message counts once however often it is sent under one ``message_id``: another text under that
+        id is not compared, and gets the answer to the first.  The handle's ``agent`` is needed whenever the
+        session may have to be started.  The result is never ``moved``.
 
-    def stream(self, **options: Any) -> AsyncGenerator[StoredChunk]:
-        """As `SessionClient.stream`."""
-        return self.client.stream(self.session_id, **options)
+        ``properties`` (when the session expires, its user, tags, workspaces, trace) are set before the
+        message is taken; a session that has expired is renewed by naming ``expires_at``, a time or None.
 
-    async def send(self, text: str, **options: Any) -> str:
-        """As `SessionClient.send`."""
-        return await self.client.send(self.session_id, text, agent=self.agent, **options)
+        Raises:
+            SessionExpiredError: The session is past its ``expires_at``, and is not renewed.
+            TimeoutError: No answer within ``timeout`` seconds; the message may be answered later, ask
+                again with the same id to get it.
+            SessionTerminatedError: The session's run was terminated or timed out while we waited.
+            SessionNotFoundError: The session does not run, and no agent is named to start it with.
+            AgentMismatchError: The session runs with another agent.
+            InvalidRequestError: ``thread_id`` is not the session's thread: it has one, that of its first
+                message, and whoever names none means that.
+            InvalidRequestError, InvalidMessageError, TooLargeError: The message is refused as it is:
+                empty, with a lone surrogate or U+0000, over 1 MiB or what the workers allow.
+            IdempotencyConflictError: ``message_id`` is that of an answer, or of a tool's result.
+            InvalidIdError: An id is refused; also that of a sub-agent's session which is not there.
+        """
+        connection, session_id, agent = self._connection, self.session_id, self.agent
+        async with self._updates.within(session_id, "ask", timeout):
+            if agent is not None:
+                await check_session_id(connection, session_id, thread_id, begins=mode in {"new", "fork"})
+            message = await create_message(
+                connection,
+                session_id,
+                text,
+                message_id=message_id,
+                agent=agent,
+                thread_id=thread_id,
+                properties=properties,
+            )
+            start = create_start(
+                connection,
+                session_id,
+                agent,
+                metadata=metadata,
+                mode=mode,
+                thread_id=thread_id,
+                fork_from=fork_from,
+                properties=properties,
+            )
+            return await ask_message(connection, session_id, message, start, timeout)
 
-    async def interrupt(self, *, run_id: str | None = None) -> bool:
-        """Stop the turn after its present step; with ``run_id`` only if it is that one."""
-        return await self.client.stop(self.session_id, run_id=run_id, agent=self.agent)
+    @typed_arguments
+    async def send(
+        self,
+        text: str,
+        *,
+        message_id: str | None = None,
+        timeout: float = 60.0,
+        metadata: Mapping[str, str] | None = None,
+        properties: SessionProperties | None = None,
+    ) -> str:
+        """Leave a message without waiting for its answer; returns its id.
 
-    async def abort(self, *, run_id: str | None = None) -> bool:
-        """Stop the turn at once, without a trace of it; with ``run_id`` only if it is that one."""
-        return await self.client.stop(self.session_id, abort=True, run_id=run_id, agent=self.agent)
+        The message is in the session's history then, not yet in its thread.  Where the session has to be
+        started, this returns once it is open; what keeps it from opening is raised, as a
+        `SessionExpiredError`.  Otherwise raises as `ask`.
+        """
+        connection, session_id, agent = self._connection, self.session_id, self.agent
+        async with self._updates.within(session_id, "send_message", timeout):
+            if agent is not None:
+                await check_session_id(connection, session_id)
+            message = await create_message(
+                connection, session_id, text, message_id=message_id, agent=agent, properties=properties
+            )
+            start = create_start(connection, session_id, agent, metadata=metadata, properties=properties)
+            await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
+            return message.id
 
-    async def result(self) -> SessionResult:
-        """As `SessionClient.result`."""
-        return await self.client.result(self.session_id)
+    @typed_call
+    def stream(
+        self,
+        *,
+        after: After | None = None,
+        run_id: str | None = None,
+        message_id: str | None = None,
+        until: Until = "turn",
+    ) -> AsyncGenerator[StoredChunk]:
+        """What the session's stream shows: what is kept, then what comes; over lost connections.
 
+        A session that nobody has talked to yet is waited for, with a warning in the log after ten seconds.
+        Read on with ``after``, the sequence of the last chunk that was seen.  A stream shows; what counts is
+        in the thread: an answer that was seen in part only is read with `history`.
+
+        Args:
+            after: Only what comes after this sequence; ``"turn"``: from the beginning of the newest turn.
+            run_id: Only this turn, by the name of its run.
+            message_id: Only the turn that answers this message.
+            until: ``"turn"`` ends with the turn (of those that are not chosen by name: the first that ends);
+                ``"closed"`` with the stream, which no turn ends.
+
+        Raises (while iterating):
+            StreamTruncatedError: What comes next is not kept any more, or the stream was lost and has begun
+                anew; ``facts`` has ``first_available``.
+            StreamAbandonedError: A turn is under way, and nothing was heard of it for too long.
+            StreamFailedError, StreamNotFoundError: The stream was ended by a failure, or deleted, meanwhile.
+            StoreUnavailableError: The store does not answer for half a minute.
+            InvalidConfigError: No stream store is known.
+        """
+        workflow_id = self._updates.handle(self.session_id).id
+        follow = Follow(
+            self._connection.streams,
+            self.session_id,
+            after=after,
+            run_id=run_id,
+            message_id=message_id,
+            until=until,
+            begun=None if run_id is None else lambda: self._find_start(run_id),
+            missing=lambda: self._connection.diagnosis.told_once(workflow_id, "stream"),
+        )
+        return follow.chunks()
+
+    async def _find_start(self, run_id: str) -> int:
+        run = await self.run(run_id)
+        return 0 if run is None else run.start_sequence
+
+    @typed_call
+    def stream_ask(self, text: str, *, after: int | None = None, **options: Unpack[AskOptions]) -> LiveAsk:
+        """As `ask`, with the turn to be watched: iterate over its chunks, then take its ``result()``.
+
+        Args:
+            text: As for `ask`.
+            after: For a message that was sent before under this ``message_id``: where to look for its turn,
+                0 for all that is kept.
+            options: As for `ask`.
+        """
+        message_id = options["message_id"] = options.get("message_id") or uuid.uuid4().hex
+
+        async def ask() -> AskResult:
+            return await self.ask(text, **options)
+
+        return LiveAsk(self._connection.streams, self.session_id, message_id, ask, after=after)
+
+    @typed_arguments
+    async def stop(self, *, abort: bool = False, run_id: str | None = None) -> bool:
+        """Stop the turn under way, after its step or at once; false if none was.
+
+        A session that ended while its turn waits for people is started, and the turn ends as if it had
+        stayed; any other that has ended stays as it is.
+
+        Args:
+            abort: At once and without a trace of the turn, rather than after its present step.
+            run_id: Only if it is this run (`SessionInfo.run_id`); false if it is not under way any more.
+
+        Raises:
+            TimeoutError: No worker took it up within a minute.
+        """
+        fields = only_set(run_id=run_id)
+        request = StopRequest(mode="abort" if abort else "interrupt", **fields)
+        found = await self._updates.if_running(self.session_id, "stop", request, StopResult)
+        if found is None:
+            answers = CallAnswers(self._connection, self.session_id, self.agent)
+            found = await answers.stop_suspended(request)
+        return found is not None and found.stopping
+
+    @typed_arguments
     async def close(self) -> None:
-        """As `SessionClient.close`."""
-        await self.client.close(self.session_id)
+        """Let the session finish what waits, archive and end; nothing if it is not running.
 
+        Raises:
+            TimeoutError: No worker took it up within a minute; it is in the session's history all the
+                same, and takes effect once one does.
+        """
+        await self._updates.if_running(self.session_id, "close", None, None)
+
+    @typed_arguments
+    async def result(self) -> SessionResult:
+        """Wait until the present run ends, and how it ended.
+
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+            ForeignDeploymentError: It was started by another deployment.
+            temporalio.client.WorkflowFailureError: It was terminated.
+        """
+        try:
+            await self._updates.describe(self.session_id)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise SessionNotFoundError(f"session {self.session_id!r} has no run") from error
+            raise
+        return await self._updates.handle(self.session_id).result()
+
+    @typed_arguments
+    async def set_properties(self, properties: SessionProperties) -> None:
+        """Set properties of a session that exists, running or not: those that are named.
+
+        Naming ``expires_at`` renews a session that has expired; its turn that waits may be answered again.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+            InvalidRequestError: The workers have no session store.
+            TimeoutError: They are stored, and the session, which runs, did not take them within a minute.
+        """
+        request = SetPropertiesInput(session_id=self.session_id, properties=properties)
+        # The store first: an execution that begins meanwhile finds them there, one that runs is told.
+        await self._reader.ask_thread(ThreadRequest(do="set_properties", properties=request))
+        await self._updates.if_running(self.session_id, "set_properties", properties, bool)
+
+    # -- answer calls
+
+    @typed_arguments
     async def pending(self) -> tuple[PendingCall, ...]:
-        """As `SessionClient.pending`."""
-        return await self.client.pending(self.session_id)
+        """What the session waits for now, all of it and with all arguments; also after it ended suspended.
 
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+        """
+        info = await self._updates.status(self.session_id)
+        threads = [each.route[-1] if each.route else info.thread_id for each in info.pending]
+        calls = zip(threads, info.pending, strict=True)
+        return tuple([await self._reader.complete_call(thread, call) for thread, call in calls])
+
+    @typed_arguments
     async def submit_tool_result(
-        self, call: str | PendingCall, result: Any = None, **options: Any
+        self,
+        call: str | PendingCall,
+        result: Any = None,
+        *,
+        error: str | None = None,
+        parts: Sequence[JsonObject] | None = None,
+        wait: bool = False,
+        timeout: float = 600.0,
+        submission_id: str | None = None,
     ) -> SubmitReply:
-        """As `SessionClient.submit_tool_result`."""
-        options.setdefault("agent", self.agent)
-        return await self.client.submit_tool_result(self.session_id, call, result, **options)
+        """Answer a pending call; a session that ended suspended is started again by it.
 
-    async def submit_approval(self, approval: ToolApproval, **options: Any) -> SubmitReply:
-        """As `SessionClient.submit_approval`."""
-        options.setdefault("agent", self.agent)
-        return await self.client.submit_approval(self.session_id, approval, **options)
+        Args:
+            call: The pending call, or its id.
+            result: What the model is told: text, or anything that JSON can hold.
+            error: Instead of a result: what went wrong, at most 8 KiB.
+            parts: Instead of a result: parts of a message (`helix_temporal.models.messages`).
+            wait: If it counts, come back when the turn is over, or waits for something else; ``result`` says
+                which, with the whole answer.
+            timeout: Seconds.
+            submission_id: Under which this answer may be given again: it counts once, and is told so.
+
+        Returns:
+            ``status``: ``submitted``; ``already_completed``, with the time of the first answer;
+            ``expired``; or ``not_pending``.  A session remembers its newest 32 answered calls.
+
+        Raises:
+            InvalidRequestError: The call waits for an approval: `submit_approval` gives it.
+            TimeoutError: Not taken, or with ``wait`` no end of the turn, within ``timeout`` seconds.
+            TooLargeError: The result, or its parts, exceed 1 MiB as JSON, or the error 8 KiB.
+            SessionNotFoundError: The session never ran.
+            SessionTerminatedError: Its run was terminated meanwhile.
+        """
+        if sum(each is not None for each in (result, error, parts)) > 1:
+            raise InvalidRequestError("one of result, error and parts expected")
+        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+            answers = await open_answers(self._connection, self.session_id, self.agent)
+            by = submission_id or uuid.uuid4().hex
+            fields: dict[str, Any] = {}
+            if error is not None:
+                fields = error_fields(error)
+            elif parts is not None:
+                fields = await answers.part_fields(list(parts), by)
+            elif result is not None:
+                fields = await answers.result_fields(result, by)
+            return await answers.submit({"by": by, **fields, **_call_fields(call, wait=wait)}, timeout)
+
+    @typed_arguments
+    async def submit_approval(
+        self,
+        approval: ToolApproval,
+        *,
+        wait: bool = False,
+        timeout: float = 600.0,
+        submission_id: str | None = None,
+    ) -> SubmitReply:
+        """Let a tool run, or not; ``approval_id`` is the pending call's id.
+
+        Otherwise as `submit_tool_result`.
+
+        Raises:
+            InvalidRequestError: The call waits for a result: `submit_tool_result` gives it.
+        """
+        fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex, "outcome": "approved"}
+        if not approval.approved:
+            fields |= {"outcome": "denied", "text": approval.reason or ""}
+        fields |= _call_fields(approval.approval_id, wait=wait)
+        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+            answers = await open_answers(self._connection, self.session_id, self.agent)
+            return await answers.submit(fields, timeout)
+
+    @typed_arguments
+    async def resume(self, *, timeout: float = 60.0) -> None:
+        """Start a session that ended suspended: calls whose deadline has passed are given up, and answers
+        that were given to the session store are taken.  One that is about to end so is started once it has.
+        Nothing if it runs, and stays: such a session does not look into the session store.
+
+        Raises:
+            TimeoutError: No worker took it up in time, or its execution did not end.
+            SessionNotFoundError: The session never ran.
+        """
+        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+            answers = await open_answers(self._connection, self.session_id, self.agent)
+            await answers.submit({"call": RESUME}, timeout)
 
     # -- look
 
+    @typed_arguments
     async def status(self) -> SessionInfo:
-        """As `SessionClient.status`."""
-        return await self.client.status(self.session_id)
+        """What the session is doing, or did last.
 
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+            NoWorkerError: No worker answers; the message says of which task queue and namespace.
+            SessionTerminatedError: It was terminated with events that no worker has run.
+            TimeoutError: The server lost each query, or can't be reached.
+        """
+        info = await self._updates.status(self.session_id)
+        if info.exit_reason is not None:
+            return info
+        failing = await self._connection.diagnosis.failing(self._updates.handle(self.session_id).id)
+        return info.model_copy(update={"failing": (*info.failing, *failing)}) if failing else info
+
+    @typed_arguments
     async def wait_for_change(self, version: int = 0, *, timeout: float = 60.0) -> SessionInfo:
-        """As `SessionClient.wait_for_change`."""
-        return await self.client.wait_for_change(self.session_id, version, timeout=timeout)
+        """Wait until something happens in a session, in this execution or in a later one.
 
+        Asks again and again, which leaves nothing in the session's history, and wakes no session.
+
+        Args:
+            version: Of the `SessionInfo` that is known (`status`); 0 for whatever there is.
+            timeout: Seconds.
+
+        Raises:
+            TimeoutError: Nothing happened; also where it never ran, or no worker answers.
+            InvalidRequestError: ``version`` is that of a stored state, which counts something else.
+        """
+        if 0 < version < _LEAST_VERSION:
+            raise InvalidRequestError(f"version {version}: that of a SessionInfo expected, as status() gives")
+        deadline, pause = time.monotonic() + timeout, _PAUSE
+        while (left := deadline - time.monotonic()) > 0:
+            info = await self._wait_for_status(left)
+            if info is not None and info.version > version:
+                return info
+            await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        raise TimeoutError(f"session {self.session_id!r}: nothing happened within {timeout} s")
+
+    async def _wait_for_status(self, left: float) -> SessionInfo | None:
+        try:
+            return await self._updates.look(self.session_id, left)
+        except (NoWorkerError, SessionTerminatedError):
+            return None
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND or error.status in PASSING:
+                return None
+            raise
+
+    @typed_arguments
     async def state(self) -> SessionState | None:
-        """As `SessionClient.state`."""
-        return await self.client.state(self.session_id)
+        """The session's state, None if there is no such session.
 
+        Without a session store it is what the thread's slice says: the application's values, the agent,
+        how many steps; its ``version`` is then that of the slice.
+
+        Raises:
+            TooLargeError: It exceeds what may pass through a workflow; stores that are given have no limit.
+        """
+        return await self._reader.load_state(self.session_id)
+
+    @typed_arguments
     async def run(self, run_id: str) -> Run | None:
-        """As `SessionClient.run`."""
-        return await self.client.run(self.session_id, run_id)
+        """One turn's run, as the session store has it: how far it is, and where its stream begins.
 
+        None where there is no such run, or no session store.
+
+        Args:
+            run_id: As in `SessionInfo`, and in each chunk of the stream.
+        """
+        wanted = ShowSessionInput(session_id=self.session_id, run_id=run_id)
+        return required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
+
+    @typed_arguments
     async def usage(self) -> SessionUsage:
-        """As `SessionClient.usage`."""
-        return await self.client.usage(self.session_id)
+        """What the session used: by its thread, and what was recorded of it and all its descendants.
 
-    async def history(self, **options: Any) -> HistoryPage:
-        """As `SessionClient.history`."""
-        return await self.client.history(self.session_id, **options)
+        It reads every message of the thread, so it takes about as long as a whole read.
 
+        Raises:
+            SessionNotFoundError: It has neither a thread nor usage.
+        """
+        wanted = ShowSessionInput(session_id=self.session_id)
+        return required_part((await self._reader.look_up(LookRequest(usage=wanted))).usage)
+
+    @typed_arguments
+    async def describe(self) -> DescribeThreadResult:
+        """Where the thread stands.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+        """
+        return await self._reader.describe_thread(self.session_id)
+
+    @typed_arguments
+    async def history(
+        self,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        limit: int = 100,
+        backward: bool = False,
+        max_bytes: int = 200 * 1024,
+        cursor: str | None = None,
+    ) -> HistoryPage:
+        """One page of a thread's finished turns, oldest first, wherever they are; wakes no session.
+
+        Args:
+            start: From this position on.
+            stop: Up to before this position; None for the end.
+            limit: At most so many messages, fewer where they exceed ``max_bytes``.
+            backward: The newest of the range rather than the oldest; the next page is what is before it.
+            max_bytes: At most so much content.
+            cursor: ``next_cursor`` of the page before, asked for with the same ``backward``.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            InvalidRequestError: The range or limit is out of bounds.
+            InvalidCursorError: The cursor is none that `history` gave.
+        """
+        if cursor is not None and backward:
+            stop = cursor_position(cursor)
+        elif cursor is not None:
+            start = cursor_position(cursor)
+        read = await self._reader.read_page(
+            self.session_id, start=start, stop=stop, limit=limit, backward=backward, max_bytes=max_bytes
+        )
+        next_at = read.before if backward else read.after
+        return HistoryPage(
+            items=read.messages,
+            next_cursor=None if next_at is None else str(next_at),
+            has_more=next_at is not None,
+            total=read.committed,
+            first=read.first,
+            head=read.head,
+        )
+
+    @typed_arguments
     async def messages(self) -> list[Message]:
-        """As `SessionClient.messages`."""
-        return await self.client.messages(self.session_id)
+        """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
 
-    async def turns(self, **options: Any) -> Page[TurnInfo]:
-        """As `SessionClient.turns`."""
-        return await self.client.turns(self.session_id, **options)
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+        """
+        return await self._reader.read_messages(self.session_id)
 
-    async def checkpoints(self, **options: Any) -> Page[CheckpointMeta]:
-        """As `SessionClient.checkpoints`."""
-        return await self.client.checkpoints(self.session_id, **options)
+    @typed_arguments
+    async def turns(
+        self,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        newest: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[TurnInfo]:
+        """Finished turns, oldest first, with the heads between which they stand; ``total`` is None.
 
-    async def children(self, **options: Any) -> Page[ChildInfo]:
-        """As `SessionClient.children`."""
-        return await self.client.children(self.session_id, **options)
+        Args:
+            start: Position at which the first one begins; their numbers are counted from there.
+            limit: At most so many; None for all.
+            newest: Instead: so many of the newest, up to 500, numbered from -1 back.
+            cursor: ``next_cursor`` of the page before; numbers go on.
+
+        Raises:
+            ThreadNotFoundError: There is no such thread.
+            InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
+            InvalidCursorError: The cursor is none that `turns` gave.
+        """
+        if newest is not None and not 1 <= newest <= MAX_NEWEST:
+            raise InvalidRequestError(f"newest {newest}: 1 to {MAX_NEWEST} expected")
+        number = 1
+        if cursor is not None:
+            place, _, begins = cursor.partition("/")
+            start, number = cursor_position(place), cursor_position(begins)
+        found: list[TurnInfo] = []
+        after: int | None = start
+        while after is not None and (limit is None or len(found) < limit):
+            wanted = ListTurnsInput(
+                thread_id=self.session_id,
+                start=after,
+                number=number + len(found),
+                limit=_TURNS_AT_ONCE if limit is None else min(limit - len(found), _TURNS_AT_ONCE),
+                newest=newest,
+            )
+            page = required_part((await self._reader.look_up(LookRequest(turns=wanted))).turns)
+            found += page.turns
+            after = page.after
+        more = None if after is None else f"{after}/{number + len(found)}"
+        return Page(items=tuple(found), next_cursor=more, has_more=more is not None)
+
+    @typed_arguments
+    async def find_turn(self, message_id: str) -> FindTurnResult:
+        """The finished turn that a user's message is in.
+
+        Raises:
+            InvalidRequestError: There is none.
+        """
+        wanted = FindTurnInput(thread_id=self.session_id, message_id=message_id)
+        return required_part((await self._reader.look_up(LookRequest(find_turn=wanted))).find_turn)
+
+    @typed_arguments
+    async def checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
+        """Checkpoints of the session, newest first; workers without a session store know of none.
+
+        Raises:
+            InvalidCursorError: See there.
+        """
+        wanted = ListCheckpointsInput(session_id=self.session_id, limit=limit, cursor=cursor)
+        return required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
+
+    @typed_arguments
+    async def checkpoint(self, checkpoint_id: str) -> CheckpointMeta:
+        """One checkpoint of the session.
+
+        Raises:
+            CheckpointNotFoundError: It has none of that id.
+        """
+        cursor: str | None = None
+        while True:
+            page = await self.checkpoints(limit=MAX_LIMIT, cursor=cursor)
+            for each in page.items:
+                if each.id == checkpoint_id:
+                    return each
+            cursor = page.next_cursor
+            if cursor is None:
+                raise CheckpointNotFoundError(
+                    f"session {self.session_id!r} has no checkpoint {checkpoint_id!r}"
+                )
+
+    @typed_arguments
+    async def children(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[ChildInfo]:
+        """Sessions of the sub-agents that this session called, newest first; wakes none of them.
+
+        With a session store they are its references, whose number is the page's ``total``.  Without one, or
+        where it has lost the session, they are the calls that are in the thread, by the tools that the agent
+        has now: those of turns that were cut are not there, and ``total`` is None.
+
+        Args:
+            limit: At most so many of one page, 1 to 200; without a session store the calls of one answer
+                stay together, and a page may also have fewer, as it looks at 2,000 messages.
+            cursor: ``next_cursor`` of the page before.
+
+        Raises:
+            SessionNotFoundError: It has neither a state nor a thread.
+            InvalidCursorError: See there.
+            InvalidRequestError: ``limit`` is not 1 to 200; or the calls are looked for in the thread, and the
+                workers do not serve its agent.
+        """
+        if not 1 <= limit <= MAX_LIMIT:
+            raise InvalidRequestError(f"limit {limit}: 1 to {MAX_LIMIT} expected")
+        wanted = ListChildrenInput(session_id=self.session_id, limit=limit, cursor=cursor)
+        return await self._reader.list_children(wanted)
 
     # -- take back
 
-    async def rewind(self, to: Head, **options: Any) -> Head:
-        """As `SessionClient.rewind`."""
-        return await self.client.rewind(self.session_id, to, agent=self.agent, **options)
+    @typed_arguments
+    async def rewind(self, to: Head, *, timeout: float = 60.0, operation_id: str | None = None) -> Head:
+        """Cut the thread at an earlier head of a finished turn; its state goes back with it.
 
-    async def rewind_to_turn(self, turns: int, **options: Any) -> Head:
-        """As `SessionClient.rewind_to_turn`."""
-        return await self.client.rewind_to_turn(self.session_id, turns, agent=self.agent, **options)
+        Where a turn runs, it is waited for.
 
-    async def restore(self, checkpoint_id: str, **options: Any) -> Head:
-        """As `SessionClient.restore`."""
-        return await self.client.restore(self.session_id, checkpoint_id, agent=self.agent, **options)
+        Args:
+            to: As `turns` and `history` tell.
+            timeout: Seconds.
+            operation_id: The request counts once under it; a thread remembers its newest 8.
 
-    async def regenerate(self, **options: Any) -> AskResult:
-        """As `SessionClient.regenerate`."""
-        return await self.client.regenerate(self.session_id, agent=self.agent, **options)
+        Raises:
+            InvalidRequestError: ``to`` is not the end of a finished turn.
+            HeadMovedError: The thread does not hold ``to``; or turns of it were lost, as is found only now:
+                see what stands, and ask again.
+            SessionNotFoundError: The session does not run, and no agent is named to start it with.
+            TimeoutError: No answer within ``timeout`` seconds; repeat it with the same ``operation_id``.
+        """
+        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, to=to)
+        return (await self._take_back(request, timeout)).head
 
-    async def fork(self, target_id: str, **options: Any) -> Head:
-        """As `SessionClient.fork`."""
-        return await self.client.fork(self.session_id, target_id, **options)
+    @typed_arguments
+    async def rewind_to_turn(
+        self, turns: int, *, timeout: float = 60.0, operation_id: str | None = None
+    ) -> Head:
+        """Keep the first ``turns`` finished turns; below 0: take back so many of the newest.
 
-    async def delete(self, **options: Any) -> DeleteResult:
-        """As `SessionClient.delete`."""
-        return await self.client.delete(self.session_id, **options)
+        Otherwise as `rewind`.
 
-    async def edit(self, message_id: str, text: str, target_id: str, **options: Any) -> AskResult:
-        """As `SessionClient.edit`; ``agent`` is the handle's unless another is given."""
-        options.setdefault("agent", self.agent)
-        return await self.client.edit(self.session_id, message_id, text, target_id, **options)
+        Raises:
+            InvalidRequestError: There are not so many.
+            HeadMovedError, SessionNotFoundError, TimeoutError: As `rewind`.
+        """
+        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=turns)
+        return (await self._take_back(request, timeout)).head
+
+    @typed_arguments
+    async def restore(
+        self, checkpoint_id: str, *, timeout: float = 60.0, operation_id: str | None = None
+    ) -> Head:
+        """Go back to a checkpoint: the thread to its head, and the state to what it holds.
+
+        Otherwise as `rewind`.
+
+        Raises:
+            CheckpointNotFoundError: The session has none of that id.
+            HeadMovedError: The thread does not hold its head: a turn before it was taken back.
+            InvalidRequestError: The workers have no session store.
+            SessionNotFoundError, TimeoutError: As `rewind`.
+        """
+        request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, checkpoint=checkpoint_id)
+        return (await self._take_back(request, timeout)).head
+
+    @typed_arguments
+    async def regenerate(self, *, timeout: float = 600.0, operation_id: str | None = None) -> AskResult:
+        """Take the newest turn back and ask its messages anew, under new ids; the result is as `ask`'s.
+
+        Raises:
+            InvalidRequestError: There is no finished turn, or no user said anything in it; or it was carried
+                out under this id, and turns were taken back since.
+            SessionNotFoundError, TimeoutError: As `rewind`.
+        """
+        async with self._updates.within(self.session_id, "regenerate", timeout):
+            request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
+            taken = await self._take_back(request, timeout)
+            if not taken.messages:
+                raise InvalidRequestError(
+                    f"session {self.session_id!r}: regeneration {request.id!r} was carried out, and turns "
+                    "were taken back since; ask for another one"
+                )
+            start = create_start(self._connection, self.session_id, self.agent)
+            message = taken.messages[-1]
+            if self.agent is not None:
+                message = message.model_copy(update={"agent": self.agent})
+            return await ask_message(self._connection, self.session_id, message, start, timeout)
+
+    async def _take_back(self, request: TakeBackRequest, timeout: float) -> TakeBackResult:
+        start = create_start(self._connection, self.session_id, self.agent, mode="continue")
+        result: TakeBackResult = await self._updates.until(
+            self.session_id, "take_back", request, TakeBackResult, start, timeout
+        )
+        if result.error is not None:
+            raise error_of_text(result.error)
+        return result
+
+    # -- copy and delete
+
+    @typed_arguments
+    async def edit(self, message_id: str, text: str, target_id: str, *, timeout: float = 600.0) -> AskResult:
+        """Ask something else where a past message of the user's stands, in a new session.
+
+        ``target_id`` becomes a fork that ends before the message's turn, with the state of that time
+        where a checkpoint has it; the original stays as it is.  The same edit again gives the same answer.
+
+        Raises:
+            InvalidRequestError: No finished turn has such a message of the user's.
+            SessionNotFoundError: No agent is named to start the new session with.
+            ThreadExistsError: ``target_id`` is there, and is not what this edit makes.
+            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
+        """
+        connection = self._connection
+        async with self._updates.within(target_id, "ask", timeout):
+            turn = await self.find_turn(message_id)
+            edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
+            there = await self._reader.has_thread(target_id)
+            await check_session_id(connection, target_id, begins=not there)
+            if there and not await self._is_edit(target_id, turn, edited):
+                raise ThreadExistsError(
+                    f"thread {target_id!r} exists and is not this edit; choose another id"
+                )
+            fork_from = ForkFrom(thread_id=self.session_id, at=turn.start.position)
+            origin = {} if there else {"mode": "fork", "fork_from": fork_from}
+            start = create_start(connection, target_id, self.agent, **origin)
+            message = UserMessage(id=edited, **await create_text(connection, target_id, text, edited))
+            return await ask_message(connection, target_id, message, start, timeout)
+
+    async def _is_edit(self, target_id: str, turn: FindTurnResult, edited: str) -> bool:
+        """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""
+        at, last = turn.start.position, turn.start.last_id
+        page = await self._reader.read_page(target_id, start=max(at - 1, 0), limit=2)
+        found = {page.first + number: message.id for number, message in enumerate(page.messages)}
+        return (at == 0 or found.get(at - 1) == last) and found.get(at, edited) == edited
+
+    @typed_arguments
+    async def fork(
+        self,
+        target_id: str,
+        *,
+        at: int | None = None,
+        at_checkpoint: str | None = None,
+        transform: str | None = None,
+    ) -> Head:
+        """Copy finished turns into a new thread; talk to it under its own id.
+
+        Its session begins with the state of that place, where a checkpoint has it.
+
+        Args:
+            target_id: The new thread.
+            at: Up to this position; None for all.
+            at_checkpoint: Up to where the thread was at this checkpoint.
+            transform: What is done to the messages, by the name under which the workers know it.
+
+        Raises:
+            ThreadExistsError: The target is there.
+            InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
+            CheckpointNotFoundError: The session has none of that id.
+            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
+        """
+        await check_session_id(self._connection, target_id, begins=True)
+        if at_checkpoint is not None:
+            if at is not None:
+                raise InvalidRequestError("at and at_checkpoint are both given; a fork ends in one place")
+            at = (await self.checkpoint(at_checkpoint)).head.position
+        fork = ForkThreadInput(
+            source_id=self.session_id,
+            target_id=target_id,
+            at=at,
+            transform=transform,
+            owner=uuid.uuid4().hex,
+        )
+        reply = await self._reader.ask_thread(ThreadRequest(do="fork", fork=fork))
+        return required_part(reply.described).head
+
+    @typed_arguments
+    async def delete(
+        self,
+        *,
+        keep_usage: bool = False,
+        grace: float = 10.0,
+        settle: float = 0.0,
+        timeout: float = 300.0,
+    ) -> DeleteResult:
+        """Remove a session with its sub-agents' sessions from every store, and from the server's histories.
+
+        What runs is cancelled, and terminated if it has not ended within ``grace`` seconds; those who
+        wait for it are told.  May be repeated, also for a session that was never there, or for a thread that
+        no session has used.  The next ask begins anew.
+
+        Args:
+            keep_usage: Leave what was recorded of its use, for invoices.
+            grace: Seconds.
+            settle: Wait so many seconds until the server has deleted the executions: it accepts a deletion
+                at once, and carries it out some seconds to a minute later.
+            timeout: Seconds for all of it.
+
+        Returns:
+            What was removed, and what is left and why: the deletion is ``complete`` where nothing is.
+
+        Raises:
+            TimeoutError: It did not come to its end; repeat it.
+        """
+        validate_id(self.session_id, "session_id")
+        deletion = SessionDeletion(self._connection, self.session_id, keep_usage=keep_usage)
+        try:
+            async with asyncio.timeout(timeout):
+                return await deletion.run(grace, settle)
+        except TimeoutError:
+            raise TimeoutError(
+                f"session {self.session_id!r}: not deleted within {timeout} s; is a worker running? Repeat it"
+            ) from None
+
+
+def _call_fields(call: str | PendingCall, *, wait: bool) -> dict[str, Any]:
+    """The fields of a submission that say which call it answers, and whether its sender waits."""
+    waits = {"wait": True} if wait else {}
+    if isinstance(call, PendingCall):
+        return {"call": call.id, **({"route": call.route} if call.route else {}), **waits}
+    return {"call": call, **waits}

@@ -90,14 +90,14 @@ class Follow:
             StreamNotFoundError: The stream was deleted while a turn was under way.
             StoreUnavailableError: The store does not answer.
         """
-        self._place = await self._start()
+        self._place = await self._find_start()
         pauses, began = _Pauses(), time.monotonic()
         try:
             while not self._over:
-                reader = await self._reader(pauses)
+                reader = await self._open_reader(pauses)
                 if reader is not None:
                     self._missing = None
-                    async with contextlib.aclosing(self._read(reader, pauses)) as read:
+                    async with contextlib.aclosing(self._read_connection(reader, pauses)) as read:
                         async for stored in read:
                             yield stored
                 elif self._missing is not None and time.monotonic() - began >= _MISSING:
@@ -110,7 +110,9 @@ class Follow:
             if self._told is not None:
                 self._told.cancel()
 
-    async def _read(self, reader: ResumableReader, pauses: "_Pauses") -> AsyncGenerator[StoredChunk]:
+    async def _read_connection(
+        self, reader: ResumableReader, pauses: "_Pauses"
+    ) -> AsyncGenerator[StoredChunk]:
         """What one connection gives."""
         turn = self._turn
         try:
@@ -123,12 +125,12 @@ class Follow:
                     if turn.over:
                         break
         except (StreamDroppedError, StreamAbandonedError, StreamNotFoundError) as error:
-            self._lost(error)
+            self._may_go_on(error)
         else:
             # One that is paused goes on some time, and with it the turn.
             self._over = turn.over or reader.status == "ended" or turn.until == "closed"
 
-    def _lost(self, error: HelixError) -> None:
+    def _may_go_on(self, error: HelixError) -> None:
         """Whether there is something to read on for."""
         if isinstance(error, StreamDroppedError):
             return
@@ -139,21 +141,21 @@ class Follow:
         if not waits:
             raise error
 
-    async def _start(self) -> int | None:
+    async def _find_start(self) -> int | None:
         place = self._place
         if isinstance(place, str):
             return await newest_turn(self._store, self._session_id)
         if place is None:
-            return await self._first()
+            return await self._find_first_sequence()
         if place and self._turn.unknown:
             # Which run answers the message was told before this place, if that lies within its turn.
-            async with contextlib.aclosing(kept(self._store, self._session_id, place)) as earlier:
+            async with contextlib.aclosing(read_kept_chunks(self._store, self._session_id, place)) as earlier:
                 async for stored in earlier:
                     self._turn.takes(stored)
             self._over = self._turn.over
         return place
 
-    async def _first(self) -> int | None:
+    async def _find_first_sequence(self) -> int | None:
         """Where all that is kept begins, and of one turn, where that began: it may be gone."""
         info = await self._store.get_info(self._session_id)
         if info is None or info.first_sequence == 1:
@@ -162,7 +164,7 @@ class Follow:
             return info.first_sequence - 1
         return None if self._begun is None else await self._begun()
 
-    async def _reader(self, pauses: "_Pauses") -> ResumableReader | None:
+    async def _open_reader(self, pauses: "_Pauses") -> ResumableReader | None:
         assert not isinstance(self._place, str)
         try:
             reader = await self._store.create_resumable_reader(self._session_id, after_sequence=self._place)
@@ -222,7 +224,7 @@ class _Turn:
             return not self.chosen or self._is_ours(stored.run_id)
         chunk = stored.chunk
         if isinstance(chunk, RunStarted):
-            return self._begins(stored.run_id, chunk)
+            return self._begins_turn(stored.run_id, chunk)
         ours = not self.chosen or self._is_ours(stored.run_id)
         if isinstance(chunk, RunEnded) and ours:
             self.open, self.over = False, self.until == "turn"
@@ -232,7 +234,7 @@ class _Turn:
             self.open = True
         return ours or isinstance(chunk, StreamResync)
 
-    def _begins(self, run_id: str, chunk: RunStarted) -> bool:
+    def _begins_turn(self, run_id: str, chunk: RunStarted) -> bool:
         if self._message_id is not None and self._message_id in chunk.message_ids:
             self._run_id = run_id
         ours = self._is_ours(run_id)
@@ -257,14 +259,14 @@ async def newest_turn(store: StreamStore, session_id: str) -> int | None:
     if info is None:
         return None
     found = info.first_sequence - 1
-    async with contextlib.aclosing(kept(store, session_id, info.last_sequence)) as chunks:
+    async with contextlib.aclosing(read_kept_chunks(store, session_id, info.last_sequence)) as chunks:
         async for stored in chunks:
             if b'"run_started"' in stored.body and isinstance(stored.chunk, RunStarted):
                 found = stored.sequence - 1
     return found
 
 
-async def kept(store: StreamStore, session_id: str, last: int) -> AsyncGenerator[StoredChunk]:
+async def read_kept_chunks(store: StreamStore, session_id: str, last: int) -> AsyncGenerator[StoredChunk]:
     """What is kept of a stream up to a sequence; nothing if there is none."""
     info = await store.get_info(session_id)
     if info is None or info.last_sequence < last or info.first_sequence > last:
@@ -344,18 +346,18 @@ class LiveAsk:
             await asyncio.wait(tasks)
 
     async def result(self) -> AskResult:
-        """What became of the ask; raises what `SessionClient.ask` raises."""
-        return await asyncio.shield(self._asked())
+        """What became of the ask; raises what `SessionHandle.ask` raises."""
+        return await asyncio.shield(self._start_ask())
 
     async def __aiter__(self) -> AsyncGenerator[StoredChunk]:
         """The turn's chunks, each once, to its end.
 
-        Raises what `SessionClient.ask` and `SessionClient.stream` raise.
+        Raises what `SessionHandle.ask` and `SessionHandle.stream` raise.
         """
         queue: asyncio.Queue[StoredChunk | None] = asyncio.Queue()
         # Before the message is sent: nothing of its turn may be missed.
-        after = await self._end() if self._after is None else self._after
-        asked = self._asked()
+        after = await self._find_end() if self._after is None else self._after
+        asked = self._start_ask()
         follow = Follow(
             self._store,
             self._session_id,
@@ -363,7 +365,7 @@ class LiveAsk:
             message_id=self.message_id,
             expected=lambda: not asked.done(),
         )
-        self._pump = pump = asyncio.create_task(_pump(follow.chunks(), asked, queue))
+        self._pump = pump = asyncio.create_task(_pass_chunks_on(follow.chunks(), asked, queue))
         try:
             while (stored := await queue.get()) is not None:
                 yield stored
@@ -377,11 +379,11 @@ class LiveAsk:
         finally:
             pump.cancel()
 
-    async def _end(self) -> int | None:
+    async def _find_end(self) -> int | None:
         info = await self._store.get_info(self._session_id)
         return None if info is None else info.last_sequence
 
-    def _asked(self) -> "asyncio.Task[AskResult]":
+    def _start_ask(self) -> "asyncio.Task[AskResult]":
         if self._task is None:
             self._task = asyncio.create_task(self._ask())
             # Whoever leaves early does not want to know.
@@ -389,7 +391,7 @@ class LiveAsk:
         return self._task
 
 
-async def _pump(
+async def _pass_chunks_on(
     source: AsyncGenerator[StoredChunk],
     asked: "asyncio.Task[Any]",
     queue: "asyncio.Queue[StoredChunk | None]",

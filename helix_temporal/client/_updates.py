@@ -38,7 +38,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal import errors
 from helix_temporal._converter import UnreadableFailureError, read_failure
 from helix_temporal.activities.deletion import refuse_execution
-from helix_temporal.client._diagnosis import Diagnosis, check_namespace, told, without_worker
+from helix_temporal.client._diagnosis import Diagnosis, check_namespace, describe_calls, without_worker
 from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import child_workflow_prefix, workflow_id
@@ -110,6 +110,7 @@ class Updates:
         deployment: Whose the sessions are.
         also_known_as: Identities that are the same deployment.
         search_attributes: By the key of the metadata that they are taken from.
+        diagnosis: Says why there is no answer.
     """
 
     def __init__(
@@ -117,14 +118,15 @@ class Updates:
         client: Client,
         task_queue: str,
         search_attributes: Mapping[str, SearchAttributeKey[str]],
-        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
-        also_known_as: Sequence[str] = (),
+        deployment: Deployment,
+        also_known_as: Sequence[str],
+        diagnosis: Diagnosis,
     ) -> None:
         self._client, self._task_queue = client, task_queue
-        self._deployment, self.also_known_as = deployment, also_known_as
+        self._deployment, self._also_known_as = deployment, also_known_as
         self._search_attributes = search_attributes
         self._slots: dict[str, _Slots] = {}
-        self.diagnosis = Diagnosis(client, task_queue)
+        self._diagnosis = diagnosis
 
     def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
         """The session's workflow."""
@@ -140,7 +142,7 @@ class Updates:
             ForeignDeploymentError: It is another deployment's.
         """
         found = await self.handle(session_id).describe()
-        await refuse_execution(found, self._deployment, self.also_known_as)
+        await refuse_execution(found, self._deployment, self._also_known_as)
         return found
 
     async def status(self, session_id: str) -> SessionInfo:
@@ -172,7 +174,7 @@ class Updates:
                     await asyncio.sleep(_QUERY_AGAIN)
                     continue
                 waited = time.monotonic() - began
-                why = await self.diagnosis.no_worker(self.handle(session_id).id, waited)
+                why = await self._diagnosis.no_worker(self.handle(session_id).id, waited)
                 if why or without_worker(error):
                     raise NoWorkerError(f"session {session_id!r}: {why or error}") from error
                 if not left:
@@ -291,14 +293,14 @@ class Updates:
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
-        async with self._place(session_id, argument), self.diagnosis.logged(self.handle(session_id).id):
+        async with self._take_place(session_id, argument), self._diagnosis.logged(self.handle(session_id).id):
             for attempt in range(1_000_000):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError(await self._timed_out(session_id, update, timeout))
                 try:
                     wait = min(left, _LONGEST_CALL)
-                    result = await self._once(
+                    result = await self._update_once(
                         session_id, update, argument, result_type, start, wait, update_id
                     )
                 except _Again as again:
@@ -309,7 +311,7 @@ class Updates:
                             f"session {session_id!r} is not running; name the agent to start it with"
                         ) from again
                 else:
-                    if not _moved(result):
+                    if not _is_moved(result):
                         return result
                     update_id = _update_id(update, argument)
                 await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
@@ -336,7 +338,7 @@ class Updates:
                 "tool, so it can't be waited for from it; use send, or ask another session"
             )
 
-    def _place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
+    def _take_place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
         """A place among this client's messages; an answer to a call does not wait for one."""
         if not isinstance(argument, UserMessage):
             return nullcontext()
@@ -345,21 +347,21 @@ class Updates:
     async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
         """That there was no result in time, and why, as far as the session or the server can tell."""
         said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
-        seen = await self._seen(session_id)
-        reasons = [] if seen is None else [_waits_for(seen.pending), told(seen.failing)]
-        reasons = [*filter(None, [*reasons, await self.diagnosis.why(self.handle(session_id).id)])]
+        seen = await self._read_status(session_id)
+        reasons = [] if seen is None else [_waits_for(seen.pending), describe_calls(seen.failing)]
+        reasons = [*filter(None, [*reasons, await self._diagnosis.why(self.handle(session_id).id)])]
         if seen is None and not reasons:
             reasons = ["the session did not answer a query either"]
         return "; ".join([said, *reasons])
 
-    async def _seen(self, session_id: str) -> SessionInfo | None:
+    async def _read_status(self, session_id: str) -> SessionInfo | None:
         """What the session tells, None if it does not.  It explains an error, and is none."""
         try:
             return await self.look(session_id, 1.0)
         except (RPCError, HelixError):
             return None
 
-    async def _once(
+    async def _update_once(
         self,
         session_id: str,
         update: str,
@@ -388,7 +390,7 @@ class Updates:
                 raise asyncio.CancelledError from error
             raise _Again("no answer in time") from error
         except WorkflowUpdateFailedError as error:
-            raise _failed(error) from error
+            raise _error_of_failure(error) from error
         except RPCError as error:
             check_namespace(self._client, error)
             if error.status is RPCStatusCode.NOT_FOUND:
@@ -458,7 +460,7 @@ class Updates:
             left = deadline - time.monotonic()
             try:
                 result = await self._if_running(session_id, update, argument, result_type, update_id, left)
-                if not _moved(result):
+                if not _is_moved(result):
                     return result
                 update_id = uuid.uuid4().hex
                 raise _Again("its run goes on as new")
@@ -499,7 +501,7 @@ class Updates:
         except WorkflowUpdateFailedError as error:
             if _type_of(error) == _ENDED_UNDER_US:
                 return None
-            raise _failed(error) from error
+            raise _error_of_failure(error) from error
 
 
 class _Slots:
@@ -514,14 +516,14 @@ class _Slots:
         try:
             await self._semaphore.acquire()
         except BaseException:
-            self._leave()
+            self._leave_slot()
             raise
 
     async def __aexit__(self, *_: object) -> None:
         self._semaphore.release()
-        self._leave()
+        self._leave_slot()
 
-    def _leave(self) -> None:
+    def _leave_slot(self) -> None:
         self._users -= 1
         if self._users == 0:
             self._every.pop(self._session_id, None)
@@ -559,7 +561,7 @@ def _update_id(update: str, argument: Any) -> str | None:
     return f"{update}/{argument.id}/{uuid.uuid4().hex[:8]}" if isinstance(argument, UserMessage) else None
 
 
-def _moved(result: object) -> bool:
+def _is_moved(result: object) -> bool:
     if isinstance(result, bool):
         return not result  # of `set_properties`
     if isinstance(result, AskResult):
@@ -577,7 +579,7 @@ def _type_of(error: WorkflowUpdateFailedError) -> str | None:
     return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
 
-def _failed(error: WorkflowUpdateFailedError) -> Exception:
+def _error_of_failure(error: WorkflowUpdateFailedError) -> Exception:
     if _type_of(error) == _ENDED_UNDER_US:
         return _Again("its run ended", ended=True)
     if _type_of(error) == _NOT_TAKEN_UP:

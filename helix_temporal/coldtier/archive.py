@@ -14,18 +14,25 @@ from helix_temporal.coldtier.format import (
     Layout,
     Manifest,
     SegmentRef,
+    compress_frame,
     decode_index,
     decode_manifest,
     decode_segment,
-    deflate,
+    decompress_frame,
     encode_manifest,
-    inflate,
     split_segment,
 )
-from helix_temporal.coldtier.plan import SLICE_INLINE_MAX, CommitPlan, Log, cut_log, straddled, whole_log
+from helix_temporal.coldtier.plan import (
+    SLICE_INLINE_MAX,
+    CommitPlan,
+    Log,
+    cut_log,
+    find_straddled_segment,
+    whole_log,
+)
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.records import Packed, Record, pack, unpack
+from helix_temporal.models.records import Packed, Record, pack_each, unpack_records
 from helix_temporal.stores.protocols.threads import Progress, no_progress
 
 T = TypeVar("T")
@@ -81,7 +88,7 @@ class Archive:
         if blob is None:
             self.forget(thread_id)
             return Stored(None, Manifest(thread_id))
-        return self._remember(Stored(blob.etag, decode_manifest(thread_id, blob.data, self.key)))
+        return self._remember_manifest(Stored(blob.etag, decode_manifest(thread_id, blob.data, self.key)))
 
     async def with_manifest(self, thread_id: str, use: Callable[[Manifest], Awaitable[T]]) -> T:
         """What ``use`` makes of the manifest; of a newer one if its objects were collected meanwhile.
@@ -96,7 +103,7 @@ class Archive:
                 return await use(manifest)
             except SegmentGoneError as gone:
                 if incomplete == manifest.nonce:
-                    raise missing(thread_id, gone) from gone
+                    raise missing_object_error(thread_id, gone) from gone
                 incomplete = manifest.nonce
 
     def remembered(self, thread_id: str) -> Stored | None:
@@ -109,7 +116,7 @@ class Archive:
         if stored is not None:
             self._remembered_bytes -= _size_in_memory(stored.manifest)
 
-    def _remember(self, stored: Stored) -> Stored:
+    def _remember_manifest(self, stored: Stored) -> Stored:
         thread_id = stored.manifest.thread_id
         self.forget(thread_id)
         self._remembered[thread_id] = stored
@@ -142,7 +149,7 @@ class Archive:
             key = (self.layout.index if draft.area == "idx" else self.layout.segment)(thread_id, draft.ref)
             # Named by content and generation: what an earlier attempt wrote is what we would write.
             if key not in progress.finished:
-                await self._create(key, draft.data)
+                await self._create_object(key, draft.data)
                 traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(draft.data)
             progress("put", number, len(draft.data), key)
         self.forget(thread_id)
@@ -153,7 +160,7 @@ class Archive:
         except ConditionFailedError:
             traffic.refused += 1
             raise
-        self._remember(Stored(etag, plan.manifest))
+        self._remember_manifest(Stored(etag, plan.manifest))
 
     async def named(self, stored: Stored, traffic: Traffic) -> Stored:
         """``stored``, or the manifest that this writes to say whose the objects are that follow it.
@@ -179,7 +186,7 @@ class Archive:
         try:
             await self.commit(plan, over, traffic or Traffic(), progress)
         except Exception as error:
-            if not unclear(error):
+            if not is_outcome_unclear(error):
                 raise
             return False
         return True
@@ -188,7 +195,7 @@ class Archive:
         """A plan that writes no other object."""
         return CommitPlan((), manifest, encode_manifest(manifest, self.key))
 
-    async def _create(self, key: str, data: bytes) -> None:
+    async def _create_object(self, key: str, data: bytes) -> None:
         try:
             await self.blobs.put(key, data, create=True)
         except ConditionFailedError:
@@ -206,7 +213,7 @@ class Archive:
             SegmentGoneError: One is not there.
             ArchiveCorruptError: One is damaged.
         """
-        parts = await self._segments(thread_id, refs, decode_segment, progress)
+        parts = await self._read_segments(thread_id, refs, decode_segment, progress)
         return [record for part in parts for record in part]
 
     async def packed(self, manifest: Manifest, start: int, progress: Progress = no_progress) -> Packed:
@@ -216,12 +223,12 @@ class Archive:
             SegmentGoneError, ArchiveCorruptError: As `records`.
         """
         refs = await self.refs(manifest, start)
-        parts = await self._segments(manifest.thread_id, refs, split_segment, progress)
+        parts = await self._read_segments(manifest.thread_id, refs, split_segment, progress)
         first = refs[0].first if refs else manifest.inline_first
         pieces = [piece for part in parts for piece in part]
-        return Packed([*pieces, *(pack((record,)) for record in manifest.inline)][start - first :])
+        return Packed([*pieces, *pack_each(manifest.inline, manifest.inline_first)][start - first :])
 
-    async def _segments(
+    async def _read_segments(
         self,
         thread_id: str,
         refs: Sequence[SegmentRef],
@@ -232,7 +239,7 @@ class Archive:
 
         async def one(number: int, ref: SegmentRef) -> Sequence[T]:
             async with limit:
-                data = await self._object(self.layout.segment(thread_id, ref))
+                data = await self._read_object(self.layout.segment(thread_id, ref))
                 offload = ref.raw_size > OFFLOAD_BYTES
                 part = await asyncio.to_thread(decode, ref, data) if offload else decode(ref, data)
             progress("get", number, ref.size)
@@ -240,7 +247,7 @@ class Archive:
 
         return await asyncio.gather(*(one(number, ref) for number, ref in enumerate(refs)))
 
-    async def _object(self, key: str) -> bytes:
+    async def _read_object(self, key: str) -> bytes:
         blob = await self.blobs.get(key)
         if blob is None:
             raise SegmentGoneError(key)
@@ -250,7 +257,7 @@ class Archive:
         """The segments that the index lists."""
         if manifest.index is None:
             return ()
-        data = await self._object(self.layout.index(manifest.thread_id, manifest.index))
+        data = await self._read_object(self.layout.index(manifest.thread_id, manifest.index))
         return decode_index(manifest.index, data)
 
     async def refs(self, manifest: Manifest, from_position: int = 0) -> tuple[SegmentRef, ...]:
@@ -265,11 +272,11 @@ class Archive:
     ) -> list[Record]:
         """Messages ``start <= position < stop`` of the archive."""
         refs = [ref for ref in await self.refs(manifest, start) if ref.first < stop]
-        parts = await self._segments(manifest.thread_id, refs, split_segment, progress)
+        parts = await self._read_segments(manifest.thread_id, refs, split_segment, progress)
         pieces = [piece for part in parts for piece in part]
         first = refs[0].first if refs else manifest.inline_first
         # Of a segment with thousands of messages a page may want a few: only those are decoded.
-        found = unpack(b"".join(pieces[start - first : stop - first]))
+        found = unpack_records(b"".join(pieces[start - first : stop - first]))
         inline = manifest.inline[max(start - manifest.inline_first, 0) :]
         return [*found, *inline][: stop - start]
 
@@ -289,7 +296,7 @@ class Archive:
         log = whole_log(manifest)
         if manifest.index is not None and position < manifest.index.stop:
             log = Log(None, (*await self.indexed(manifest), *manifest.segments), manifest.inline)
-        ref = straddled(log.segments, position)
+        ref = find_straddled_segment(log.segments, position)
         split = await self.records(manifest.thread_id, [ref]) if ref else ()
         return cut_log(log, position, split)
 
@@ -300,8 +307,8 @@ class Archive:
         if len(data) <= SLICE_INLINE_MAX:
             return data, ""
         name = f"g{gen}.{hashlib.sha256(data).hexdigest()}.{len(data)}"
-        packed = deflate(data)
-        await self._create(self.layout.state(thread_id, name), packed)
+        packed = compress_frame(data)
+        await self._create_object(self.layout.state(thread_id, name), packed)
         traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(packed)
         return b"", name
 
@@ -314,8 +321,8 @@ class Archive:
         if not manifest.slice_object:
             return manifest.slice
         _, digest, size = manifest.slice_object.split(".")
-        packed = await self._object(self.layout.state(manifest.thread_id, manifest.slice_object))
-        data = inflate(packed, int(size), "state slice")
+        packed = await self._read_object(self.layout.state(manifest.thread_id, manifest.slice_object))
+        data = decompress_frame(packed, int(size), "state slice")
         if hashlib.sha256(data).hexdigest() != digest:
             raise ArchiveCorruptError(
                 f"thread {manifest.thread_id!r}: the state slice's checksum does not match"
@@ -338,11 +345,11 @@ def check_slice(data: bytes) -> None:
     check_size(len(data), MAX_SEGMENT_RAW, "state slice")
 
 
-def unclear(error: Exception) -> bool:
+def is_outcome_unclear(error: Exception) -> bool:
     """Whether a failed commit may have happened after all, so that reading back decides."""
     return isinstance(error, ConditionFailedError | StoreUnavailableError)
 
 
-def missing(thread_id: str, gone: SegmentGoneError) -> ArchiveCorruptError:
+def missing_object_error(thread_id: str, gone: SegmentGoneError) -> ArchiveCorruptError:
     """The error for an object that the manifest names, read twice, and that is not there."""
     return ArchiveCorruptError(f"thread {thread_id!r}: object {gone} is named by the manifest and missing")

@@ -8,7 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier.archive import (
+    Archive,
+    SegmentGoneError,
+    Stored,
+    Traffic,
+    is_outcome_unclear,
+    missing_object_error,
+)
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.plan import CommitPlan, Log, plan_commit, whole_log
 from helix_temporal.errors import (
@@ -75,7 +82,7 @@ def hot_id_before(hot: HotSnapshot, position: int) -> str | None:
     return hot.records[at].id if 0 <= at < len(hot.records) else None
 
 
-def continues(hot: HotSnapshot | None, archive: Manifest) -> bool:
+def continues_archive(hot: HotSnapshot | None, archive: Manifest) -> bool:
     """Whether hot may go on from the archive: same message at its last position, epoch not lower."""
     # Over a tombstone nothing goes on: a hot copy is what a late hydrate left there.
     if hot is None or hot.header.deleted or archive.deleted or hot.header.epoch < archive.epoch:
@@ -88,7 +95,7 @@ def continues(hot: HotSnapshot | None, archive: Manifest) -> bool:
     return hot.header.head.position >= end and hot_id_before(hot, end) == archive.head.last_id
 
 
-def beyond(hot: HotSnapshot, position: int) -> tuple[Record, ...]:
+def hot_records_from(hot: HotSnapshot, position: int) -> tuple[Record, ...]:
     """The hot records from ``position`` on."""
     return hot.records[max(0, position - hot.first) :]
 
@@ -122,7 +129,7 @@ def decide_flush(
         archive_holds_mine
         and request.mine is not None
         and closed
-        and (not request.commits or archive.committed >= _position(request.mine))
+        and (not request.commits or archive.committed >= _position_of(request.mine))
     ):
         return FlushDecision(done=True)
     if hot is None or (archive.deleted and archive.epoch == request.epoch):
@@ -130,7 +137,7 @@ def decide_flush(
     header = hot.header
     check_hot_epoch(header, request.epoch, closing=request.closes)
     _check_state(request, max(header.slice_version, archive.slice_version))
-    if not continues(hot, archive) or header.slice_version < archive.slice_version:
+    if not continues_archive(hot, archive) or header.slice_version < archive.slice_version:
         raise HeadMovedError(
             f"thread {request.thread_id!r}: the hot record at {header.head.position} (state "
             f"{header.slice_version}) does not continue the archive at {archive.head.position} (state "
@@ -139,10 +146,10 @@ def decide_flush(
     _check_mine(request, hot, archive_holds_mine=archive_holds_mine)
     same = (header.head, header.slice_version) == (archive.head, archive.slice_version)
     nothing_new = same and header.committed <= archive.committed
-    return FlushDecision(nothing_new and closed, beyond(hot, archive.head.position), header)
+    return FlushDecision(nothing_new and closed, hot_records_from(hot, archive.head.position), header)
 
 
-def _position(head: Head | None) -> int:
+def _position_of(head: Head | None) -> int:
     return head.position if head else 0
 
 
@@ -328,24 +335,24 @@ class Flushing:
             stored = stored or await self._archive.manifest(request.thread_id, traffic)
             manifest = None
             try:
-                manifest = await self._try(request, hot, stored, traffic, progress)
+                manifest = await self._try_flush(request, hot, stored, traffic, progress)
             except SegmentGoneError as gone:
                 if incomplete == stored.manifest.nonce:
-                    raise missing(request.thread_id, gone) from gone
+                    raise missing_object_error(request.thread_id, gone) from gone
                 incomplete = stored.manifest.nonce
             except HelixError:
                 # Judged on a remembered manifest or on a part of the hot record: look again.
                 if fresh:
                     raise
             if manifest is not None:
-                return _receipt(manifest, hot, traffic)
+                return _build_receipt(manifest, hot, traffic)
             self._archive.forget(request.thread_id)
             stored = hot = None
             if fresh:
                 await back_off(attempt)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not archived in {TRIES} tries")
 
-    async def _try(
+    async def _try_flush(
         self,
         request: FlushThread,
         hot: HotSnapshot | None,
@@ -354,26 +361,26 @@ class Flushing:
         progress: Progress,
     ) -> Manifest | None:
         """The manifest that holds what was asked for; None if it is unclear whether one does."""
-        decision = await self._decide(request, hot, stored.manifest)
+        decision = await self._decide_flush(request, hot, stored.manifest)
         if decision.done:
             return stored.manifest
         try:
-            plan = await self._plan(request, decision, stored.manifest, traffic)
+            plan = await self._plan_flush(request, decision, stored.manifest, traffic)
             await self._archive.commit(plan, stored, traffic, progress)
         except Exception as error:
-            if not unclear(error):
+            if not is_outcome_unclear(error):
                 raise
             return None
         return plan.manifest
 
-    async def _decide(
+    async def _decide_flush(
         self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
     ) -> FlushDecision:
         mine = request.mine or request.known
         holds = mine is not None and await self._archive.id_before(archive, mine.position) == mine.last_id
         return decide_flush(request, hot, archive, archive_holds_mine=holds)
 
-    async def _plan(
+    async def _plan_flush(
         self, request: FlushThread, decision: FlushDecision, archive: Manifest, traffic: Traffic
     ) -> CommitPlan:
         log = Log(None, (), ()) if archive.is_absent else whole_log(archive)
@@ -467,18 +474,18 @@ class Flushing:
         request, hot = _of_step(step, appended)
         if hot is not None:
             try:
-                await self._look(request, hot)
+                await self._check_against_archive(request, hot)
             except HelixError as error:
                 if error.retryable:
                     raise
                 # Judged on a part of the record.
             else:
                 return
-        await self._look(request, await self._hot.snapshot(step.thread_id, SINCE_ARCHIVED))
+        await self._check_against_archive(request, await self._hot.snapshot(step.thread_id, SINCE_ARCHIVED))
 
-    async def _look(self, request: FlushThread, hot: HotSnapshot | None) -> None:
+    async def _check_against_archive(self, request: FlushThread, hot: HotSnapshot | None) -> None:
         async def decide(archive: Manifest) -> FlushDecision:
-            return await self._decide(request, hot, archive)
+            return await self._decide_flush(request, hot, archive)
 
         await self._archive.with_manifest(request.thread_id, decide)
 
@@ -505,7 +512,7 @@ class Flushing:
                 and the archive does not take them.
             FencedError, HeadMovedError: As flush.
         """
-        if not self._behind(header):
+        if not self._is_backlog_exceeded(header):
             return
         # The hint in the header lags by a step, so this mostly finds nothing left to do; with
         # ``flush="exit"`` it is what keeps a long session from running away from its archive.
@@ -522,7 +529,7 @@ class Flushing:
             f"{self._backlog.max_seconds:.0f} s are allowed: the archive must come back first"
         )
 
-    def _behind(self, header: HotHeader) -> bool:
+    def _is_backlog_exceeded(self, header: HotHeader) -> bool:
         if header.archived == NEVER_ARCHIVED:
             return False
         waiting = self._clock() - header.unarchived_since / 1000 if header.unarchived_since else 0.0
@@ -543,9 +550,11 @@ def _of_step(step: StepAppend, appended: Appended) -> tuple[FlushThread, HotSnap
     return request, HotSnapshot(own, step.head.position, appended.records)
 
 
-def _receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> FlushReceipt:
+def _build_receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> FlushReceipt:
     pending = (
-        size_of(hot.records[manifest.head.position - hot.first :]) if hot and _ahead(hot, manifest) else 0
+        size_of(hot.records[manifest.head.position - hot.first :])
+        if hot and _is_hot_ahead(hot, manifest)
+        else 0
     )
     return FlushReceipt(
         FlushStatus.ARCHIVED,
@@ -560,7 +569,7 @@ def _receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> F
     )
 
 
-def _ahead(hot: HotSnapshot, manifest: Manifest) -> bool:
+def _is_hot_ahead(hot: HotSnapshot, manifest: Manifest) -> bool:
     return hot.header.head.position > manifest.head.position >= hot.first
 
 

@@ -4,7 +4,14 @@ from dataclasses import replace
 from typing import Final
 
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier.archive import (
+    Archive,
+    SegmentGoneError,
+    Stored,
+    Traffic,
+    is_outcome_unclear,
+    missing_object_error,
+)
 from helix_temporal.coldtier.flush import Flushing, back_off
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
 from helix_temporal.coldtier.plan import CommitPlan, Draft, Log, plan_commit
@@ -37,17 +44,17 @@ class Forking:
             await self._flushing.settle(request.source_id)
             source = (await self._archive.manifest(request.source_id, traffic)).manifest
             try:
-                cut = await self._cut(request, source)
+                cut = await self._find_fork_head(request, source)
                 target = await self._archive.named(target, traffic)
-                plan = await self._plan(request, source, target, cut, transform, traffic, progress)
+                plan = await self._plan_fork(request, source, target, cut, transform, traffic, progress)
                 await self._archive.commit(plan, target, traffic, progress)
             except SegmentGoneError as gone:
                 if incomplete == source.nonce:
-                    raise missing(request.source_id, gone) from gone
+                    raise missing_object_error(request.source_id, gone) from gone
                 incomplete = source.nonce
                 continue
             except Exception as error:
-                if not unclear(error):
+                if not is_outcome_unclear(error):
                     raise
                 await back_off(attempt)
                 continue
@@ -63,7 +70,7 @@ class Forking:
         target = (await self._archive.manifest(request.target_id)).manifest
         return None if target.is_absent else first_answer(request, target.origin)
 
-    async def _plan(
+    async def _plan_fork(
         self,
         request: ForkThread,
         source: Manifest,
@@ -81,7 +88,7 @@ class Forking:
             log, new, cut = Log(None, (), ()), tuple(await transform(before)), EMPTY
         else:
             log = await self._archive.cut(source, cut.position)
-            log, drafts = await self._copy(source, request.target_id, log, gen, progress)
+            log, drafts = await self._copy_segments(source, request.target_id, log, gen, progress)
         head = head_after(cut, new)
         slice_bytes = await self._archive.slice(source) if request.slice is None else request.slice
         data, name = await self._archive.store_slice(request.target_id, gen, slice_bytes, traffic)
@@ -100,7 +107,7 @@ class Forking:
         )  # fmt: skip
         return replace(plan, objects=(*drafts, *plan.objects))
 
-    async def _cut(self, request: ForkThread, source: Manifest) -> Head:
+    async def _find_fork_head(self, request: ForkThread, source: Manifest) -> Head:
         if source.is_absent:
             raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
         position = fork_position(request, source.committed)
@@ -110,7 +117,7 @@ class Forking:
         check_split(f"thread {request.source_id!r}", position, before and before.kind, after)
         return Head(position=position, last_id=before.id if before else "")
 
-    async def _copy(
+    async def _copy_segments(
         self, source: Manifest, target_id: str, log: Log, gen: int, progress: Progress
     ) -> tuple[Log, tuple[Draft, ...]]:
         """The log as the target's own, named by the target's generation as everything that is written.

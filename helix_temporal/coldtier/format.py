@@ -11,12 +11,21 @@ import orjson
 import zstandard
 
 from helix_temporal.errors import ArchiveCorruptError, InvalidConfigError, UnsupportedFormatError
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import decode_id, encode_id
-from helix_temporal.models.records import EMPTY, Head, Record, pack, size_of, split, unpack
+from helix_temporal.models.records import (
+    EMPTY,
+    SUMS,
+    Head,
+    Record,
+    pack_records,
+    size_of,
+    split_records,
+    unpack_records,
+)
 from helix_temporal.stores.protocols.hot import Archived
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,11 @@ class SegmentRef:
     def stop(self) -> int:
         """One past the last position."""
         return self.last + 1
+
+    @property
+    def message_bytes(self) -> int:
+        """`size_of` its records."""
+        return self.raw_size - SUMS * (self.stop - self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +137,8 @@ class Manifest:
 
 def size_before(manifest: Manifest, kept: tuple[SegmentRef, ...], inline: tuple[Record, ...]) -> int:
     """Packed bytes of a log made of these parts of ``manifest``."""
-    indexed = manifest.index.raw_size if manifest.index is not None else 0
-    return indexed + sum(segment.raw_size for segment in kept) + size_of(inline)
+    indexed = manifest.index.message_bytes if manifest.index is not None else 0
+    return indexed + sum(segment.message_bytes for segment in kept) + size_of(inline)
 
 
 T = TypeVar("T")
@@ -146,12 +160,12 @@ _FLAGS: Final = ("closed", "deleted")
 _CHECKSUM_TAIL: Final = len(',"checksum":""}') + 64
 
 
-def deflate(raw: bytes) -> bytes:
+def compress_frame(raw: bytes) -> bytes:
     """One zstd frame that states its content size."""
     return zstandard.ZstdCompressor(level=LEVEL).compress(raw)
 
 
-def inflate(data: bytes, raw_size: int, what: str) -> bytes:
+def decompress_frame(data: bytes, raw_size: int, what: str) -> bytes:
     """The content of one frame, bounded by what was announced.
 
     Raises:
@@ -169,8 +183,8 @@ def inflate(data: bytes, raw_size: int, what: str) -> bytes:
 
 def encode_segment(records: Sequence[Record], first: int, gen: int) -> tuple[SegmentRef, bytes]:
     """An object of these records, and the reference that will name and check it."""
-    raw = pack(records)
-    return segment_of(deflate(raw), len(raw), first, first + len(records) - 1, gen)
+    raw = pack_records(records, first)
+    return segment_of(compress_frame(raw), len(raw), first, first + len(records) - 1, gen)
 
 
 def segment_of(data: bytes, raw_size: int, first: int, last: int, gen: int) -> tuple[SegmentRef, bytes]:
@@ -184,7 +198,7 @@ def decode_segment(ref: SegmentRef, data: bytes) -> tuple[Record, ...]:
     Raises:
         ArchiveCorruptError: Size, checksum, frame or number of records are not the announced ones.
     """
-    return tuple(_counted(ref, unpack(_inflated(ref, data))))
+    return tuple(_check_record_count(ref, unpack_records(_decompress_segment(ref, data))))
 
 
 def split_segment(ref: SegmentRef, data: bytes) -> list[bytes]:
@@ -193,16 +207,16 @@ def split_segment(ref: SegmentRef, data: bytes) -> list[bytes]:
     Raises:
         ArchiveCorruptError: As there.
     """
-    return _counted(ref, split(_inflated(ref, data)))
+    return _check_record_count(ref, split_records(_decompress_segment(ref, data)))
 
 
-def _inflated(ref: SegmentRef, data: bytes) -> bytes:
+def _decompress_segment(ref: SegmentRef, data: bytes) -> bytes:
     what = f"segment {ref.first}-{ref.last}"
     _check_object(ref, data, what)
-    return inflate(data, ref.raw_size, what)
+    return decompress_frame(data, ref.raw_size, what)
 
 
-def _counted(ref: SegmentRef, records: list[T]) -> list[T]:
+def _check_record_count(ref: SegmentRef, records: list[T]) -> list[T]:
     if len(records) != ref.stop - ref.first:
         raise ArchiveCorruptError(f"segment {ref.first}-{ref.last} holds {len(records)} messages")
     return records
@@ -210,8 +224,8 @@ def _counted(ref: SegmentRef, records: list[T]) -> list[T]:
 
 def encode_index(refs: Sequence[SegmentRef], gen: int) -> tuple[SegmentRef, bytes]:
     """An object that lists segments; its reference counts their raw bytes as its own."""
-    raw = dumps([asdict(ref) for ref in refs])
-    data = len(raw).to_bytes(8, "big") + deflate(raw)
+    raw = dump_json([asdict(ref) for ref in refs])
+    data = len(raw).to_bytes(8, "big") + compress_frame(raw)
     raw_size = sum(ref.raw_size for ref in refs)
     return segment_of(data, raw_size, refs[0].first, refs[-1].last, gen)
 
@@ -224,8 +238,8 @@ def decode_index(ref: SegmentRef, data: bytes) -> tuple[SegmentRef, ...]:
     """
     what = f"index {ref.first}-{ref.last}"
     _check_object(ref, data, what)
-    rows = _parse(inflate(data[8:], int.from_bytes(data[:8], "big"), what), what)
-    refs = _segments(rows, ref.first, what, MAX_INDEXED)
+    rows = _parse_json(decompress_frame(data[8:], int.from_bytes(data[:8], "big"), what), what)
+    refs = _parse_segments(rows, ref.first, what, MAX_INDEXED)
     if not refs or refs[-1].last != ref.last:
         raise ArchiveCorruptError(f"{what} does not list its range")
     return refs
@@ -233,8 +247,8 @@ def decode_index(ref: SegmentRef, data: bytes) -> tuple[SegmentRef, ...]:
 
 def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes | None = None) -> bytes:
     """The manifest as an object; ``frame`` is the inline frame if it was made already."""
-    inline = deflate(pack(manifest.inline)) if frame is None else frame
-    state = deflate(manifest.slice) if manifest.slice else b""
+    inline = compress_frame(pack_records(manifest.inline, manifest.inline_first)) if frame is None else frame
+    state = compress_frame(manifest.slice) if manifest.slice else b""
     fields: dict[str, Any] = {
         "format": FORMAT,
         "thread_id": manifest.thread_id,
@@ -249,7 +263,11 @@ def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes |
         "committed": manifest.committed,
         "index": asdict(manifest.index) if manifest.index else None,
         "segments": [asdict(ref) for ref in manifest.segments],
-        "inline": {"count": len(manifest.inline), "size": len(inline), "raw_size": size_of(manifest.inline)},
+        "inline": {
+            "count": len(manifest.inline),
+            "size": len(inline),
+            "raw_size": size_of(manifest.inline) + SUMS * len(manifest.inline),
+        },
         "gen": manifest.gen,
         "size": manifest.size,
         "slice": {"size": len(state), "raw_size": len(manifest.slice), "object": manifest.slice_object},
@@ -263,8 +281,8 @@ def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes |
     }
     if manifest.ended:
         fields["ended"] = True
-    line, frames = dumps(fields), inline + state
-    return b"".join((line[:-1], b',"checksum":"', _checksum(line + frames, key), b'"}\n', frames))
+    line, frames = dump_json(fields), inline + state
+    return b"".join((line[:-1], b',"checksum":"', _compute_checksum(line + frames, key), b'"}\n', frames))
 
 
 def thread_id_of(data: bytes) -> str | None:
@@ -282,21 +300,25 @@ def decode_manifest(thread_id: str, data: bytes, key: bytes | None = None) -> Ma
 
     Raises:
         ArchiveCorruptError: Not a manifest, damaged, of another thread, or its parts do not fit.
-        UnsupportedFormatError: Written by a newer version.
+        UnsupportedFormatError: Written by a newer version, or before the first release.
     """
     what = f"manifest of thread {thread_id!r}"
     end = data.find(b"\n")
     line, frames = data[: max(end, 0)], data[end + 1 :]
-    fields = _parse(line, what)
+    fields = _parse_json(line, what)
     if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
         raise ArchiveCorruptError(f"{what}: not a helix manifest (no format field)")
     if fields["format"] > FORMAT:
         raise UnsupportedFormatError(f"{what}: format {fields['format']} > {FORMAT}, upgrade the library")
+    if fields["format"] < FORMAT:
+        raise UnsupportedFormatError(
+            f"{what}: format {fields['format']}, {FORMAT} expected; it was written before the first release"
+        )
     signed = line[:-_CHECKSUM_TAIL] + b"}"
-    if not hmac.compare_digest(_checksum(signed + frames, key), str(fields.get("checksum")).encode()):
+    if not hmac.compare_digest(_compute_checksum(signed + frames, key), str(fields.get("checksum")).encode()):
         raise ArchiveCorruptError(f"{what}: checksum does not match{' (keyed)' if key else ''}")
     try:
-        manifest = _manifest(fields, frames, what)
+        manifest = _parse_manifest(fields, frames, what)
     except (KeyError, TypeError, ValueError) as error:
         raise ArchiveCorruptError(f"{what}: {type(error).__name__} in its fields") from error
     if manifest.thread_id != thread_id:
@@ -321,7 +343,7 @@ def _is_number(value: object) -> bool:
     return type(value) is int and 0 <= value < _LIMIT
 
 
-def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
+def _parse_manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
     _check_fields(fields, what)
     inline, state = fields["inline"], fields["slice"]
     if len(frames) != inline["size"] + state["size"]:
@@ -339,12 +361,12 @@ def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
         born=fields["born"],
         head=Head(position=fields["position"], last_id=fields["last_id"]),
         committed=fields["committed"],
-        index=_ref(index, what) if index else None,
-        segments=_segments(fields["segments"], index["last"] + 1 if index else 0, what),
-        inline=tuple(unpack(inflate(frames[: inline["size"]], inline["raw_size"], what))),
+        index=_parse_ref(index, what) if index else None,
+        segments=_parse_segments(fields["segments"], index["last"] + 1 if index else 0, what),
+        inline=tuple(unpack_records(decompress_frame(frames[: inline["size"]], inline["raw_size"], what))),
         gen=fields["gen"],
         size=fields["size"],
-        slice=inflate(frames[inline["size"] :], state["raw_size"], what) if state["size"] else b"",
+        slice=decompress_frame(frames[inline["size"] :], state["raw_size"], what) if state["size"] else b"",
         slice_object=state["object"],
         slice_version=fields["slice_version"],
         adapter=fields["adapter"],
@@ -355,7 +377,7 @@ def _manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifest:
     )
 
 
-def _ref(row: Any, what: str) -> SegmentRef:
+def _parse_ref(row: Any, what: str) -> SegmentRef:
     try:
         ref = SegmentRef(**{name: row[name] for name in SegmentRef.__slots__})
     except (KeyError, TypeError) as error:
@@ -367,10 +389,12 @@ def _ref(row: Any, what: str) -> SegmentRef:
     return ref
 
 
-def _segments(rows: Any, start: int, what: str, limit: int = MAX_SEGMENTS_READ) -> tuple[SegmentRef, ...]:
+def _parse_segments(
+    rows: Any, start: int, what: str, limit: int = MAX_SEGMENTS_READ
+) -> tuple[SegmentRef, ...]:
     if not isinstance(rows, list) or len(rows) > limit:
         raise ArchiveCorruptError(f"{what}: segments are no list of at most {limit}")
-    refs = tuple(_ref(row, what) for row in rows)
+    refs = tuple(_parse_ref(row, what) for row in rows)
     for ref in refs:
         if ref.first != start or ref.last < ref.first or ref.raw_size > MAX_SEGMENT_RAW + 1024:
             raise ArchiveCorruptError(
@@ -399,14 +423,14 @@ def _check_object(ref: SegmentRef, data: bytes, what: str) -> None:
         raise ArchiveCorruptError(f"{what}: checksum does not match")
 
 
-def _parse(data: bytes, what: str) -> Any:
+def _parse_json(data: bytes, what: str) -> Any:
     try:
         return orjson.loads(data)
     except ValueError as error:
         raise ArchiveCorruptError(f"{what}: not JSON, so nothing of ours") from error
 
 
-def _checksum(data: bytes, key: bytes | None) -> bytes:
+def _compute_checksum(data: bytes, key: bytes | None) -> bytes:
     if key is None:
         return hashlib.sha256(data).hexdigest().encode()
     return hmac.new(key, data, hashlib.sha256).hexdigest().encode()
@@ -452,11 +476,11 @@ class Layout:
 
     def segment(self, thread_id: str, ref: SegmentRef) -> str:
         """An immutable run of messages."""
-        return f"{self.thread(thread_id)}seg/{_name(ref)}"
+        return f"{self.thread(thread_id)}seg/{_object_name(ref)}"
 
     def index(self, thread_id: str, ref: SegmentRef) -> str:
         """An immutable list of the oldest segments."""
-        return f"{self.thread(thread_id)}idx/{_name(ref)}"
+        return f"{self.thread(thread_id)}idx/{_object_name(ref)}"
 
     def state(self, thread_id: str, name: str) -> str:
         """A state slice too large for the manifest; ``name`` is its generation and SHA-256."""
@@ -477,5 +501,5 @@ def payload_position(key: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _name(ref: SegmentRef) -> str:
+def _object_name(ref: SegmentRef) -> str:
     return f"{ref.first:0{_POSITION_DIGITS}}-{ref.last:0{_POSITION_DIGITS}}.g{ref.gen}.{ref.sha256[:32]}"

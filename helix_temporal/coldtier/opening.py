@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing_object_error
 from helix_temporal.coldtier.flush import (
     Backlog,
     Flushing,
     back_off,
-    beyond,
     check_open,
     check_regressed,
-    continues,
+    continues_archive,
+    hot_records_from,
     is_alive,
 )
 from helix_temporal.coldtier.format import Legacy, Manifest
@@ -92,27 +92,27 @@ class Opening:
             stored = await self._archive.manifest(request.thread_id, traffic)
             header = hot.header if hot else None
             try:
-                old = await self._old(request, header, stored.manifest)
+                old = await self._load_v1_snapshot(request, header, stored.manifest)
                 if check_open(request, header, stored.manifest, legacy=old is not None):
-                    return await self._ready(request, hot, stored.manifest, progress)
+                    return await self._ensure_hot_record(request, hot, stored.manifest, progress)
                 check_regressed(hot, stored.manifest)
-                base = await self._base(request, hot, stored.manifest, old)
-                cut = (await self._place(request, base)).cut
-                base = await self._rewritten(request, base, cut)
-                plan = await self._plan(request, base, cut, traffic)
-                if not await self._fence(header):
+                base = await self._build_base(request, hot, stored.manifest, old)
+                cut = (await self._find_place(request, base)).cut
+                base = await self._rewrite_slice(request, base, cut)
+                plan = await self._plan_open(request, base, cut, traffic)
+                if not await self._fence_old_epoch(header):
                     continue
                 if not await self._archive.committed(plan, stored, traffic, progress):
                     await back_off(attempt)
                     continue
-                return await self._adopt(request, base, plan.manifest, progress)
+                return await self._rebase_or_install(request, base, plan.manifest, progress)
             except SegmentGoneError as gone:
                 if incomplete == stored.manifest.nonce:
-                    raise missing(request.thread_id, gone) from gone
+                    raise missing_object_error(request.thread_id, gone) from gone
                 incomplete = stored.manifest.nonce
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
 
-    async def _fence(self, seen: HotHeader | None) -> bool:
+    async def _fence_old_epoch(self, seen: HotHeader | None) -> bool:
         """Shut the old epoch in the hot tier, and tell whether the record is still what was looked at.
 
         An append between our look and our swap would be acknowledged and then cut, where steps are not
@@ -126,7 +126,7 @@ class Opening:
 
     # -- what the open goes on from
 
-    async def _old(
+    async def _load_v1_snapshot(
         self, request: OpenThread, hot: HotHeader | None, archive: Manifest
     ) -> LegacySnapshot | None:
         """The version 1 snapshot that becomes this thread's beginning, if there is one."""
@@ -138,19 +138,19 @@ class Opening:
             return None
         return await self._legacy.load(request.thread_id, request.adapter)
 
-    async def _base(
+    async def _build_base(
         self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, old: LegacySnapshot | None
     ) -> OpenBase:
-        if hot is not None and continues(hot, archive):
-            return await self._both(hot, archive)
+        if hot is not None and continues_archive(hot, archive):
+            return await self._combine_tiers(hot, archive)
         if archive.is_absent:
-            return self._new(request, archive, old)
+            return self._build_first_base(request, archive, old)
         return OpenBase(
             archive, (), archive.committed, archive.head, None, archive.legacy,
             archive.slice, archive.slice_version, archive.adapter,
         )  # fmt: skip
 
-    async def _both(self, hot: HotSnapshot, archive: Manifest) -> OpenBase:
+    async def _combine_tiers(self, hot: HotSnapshot, archive: Manifest) -> OpenBase:
         """The archive and what hot has beyond; after a roll-back either may have the newer state."""
         header = hot.header
         data, version = header.slice, header.slice_version
@@ -158,11 +158,13 @@ class Opening:
             data, version = await self._archive.slice(archive), archive.slice_version
         committed = max(header.committed, archive.committed)
         return OpenBase(
-            archive, beyond(hot, archive.head.position), committed, header.head, header, archive.legacy,
-            data, version, header.adapter or archive.adapter,
+            archive, hot_records_from(hot, archive.head.position), committed, header.head, header,
+            archive.legacy, data, version, header.adapter or archive.adapter,
         )  # fmt: skip
 
-    def _new(self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None) -> OpenBase:
+    def _build_first_base(
+        self, request: OpenThread, archive: Manifest, old: LegacySnapshot | None
+    ) -> OpenBase:
         if old is None:
             version = 1 if request.slice else 0
             adapter = request.adapter or request.begun_with
@@ -184,57 +186,57 @@ class Opening:
             return "" if position == 0 else None
         return await self._archive.id_before(base.archive, position)
 
-    async def _holds(self, base: OpenBase, head: Head) -> bool:
+    async def _has_head(self, base: OpenBase, head: Head) -> bool:
         return (
             head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
         )
 
-    async def _place(self, request: OpenThread, base: OpenBase) -> OpenPlace:
+    async def _find_place(self, request: OpenThread, base: OpenBase) -> OpenPlace:
         if request.rewind_to is not None:
-            cut = await self._rewind(request.rewind_to, request, base)
+            cut = await self._check_rewind_head(request.rewind_to, request, base)
         elif request.reopen is not None:
-            return await self._reopened(request.reopen, base)
+            return await self._find_reopen_place(request.reopen, base)
         else:
-            cut = await self._kept(request, base) or await self._finished(base)
+            cut = await self._find_kept_head(request, base) or await self._find_committed_head(base)
         return OpenPlace(cut, cut)
 
-    async def _reopened(self, reopen: Reopen, base: OpenBase) -> OpenPlace:
+    async def _find_reopen_place(self, reopen: Reopen, base: OpenBase) -> OpenPlace:
         """What is committed stays: only a rewind cuts it."""
         if reopen.known is None:
-            return OpenPlace(base.head, await self._finished(base))
-        if await self._holds(base, reopen.known):
+            return OpenPlace(base.head, await self._find_committed_head(base))
+        if await self._has_head(base, reopen.known):
             end = await self._after_known(reopen, reopen.known, base)
             if base.committed <= end.position:
                 return OpenPlace(base.head if reopen.reset else end, reopen.known)
-        elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
+        elif base.committed <= reopen.turn_start.position and await self._has_head(base, reopen.turn_start):
             return OpenPlace(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
-        return OpenPlace(base.head, await self._finished(base))
+        return OpenPlace(base.head, await self._find_committed_head(base))
 
-    async def _finished(self, base: OpenBase) -> Head:
+    async def _find_committed_head(self, base: OpenBase) -> Head:
         return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
 
-    async def _kept(self, request: OpenThread, base: OpenBase) -> Head | None:
+    async def _find_kept_head(self, request: OpenThread, base: OpenBase) -> Head | None:
         """The end of a turn that waits for somebody."""
         if request.keeps is None or request.reopen is not None or base.head.position <= base.committed:
             return None
         if base.archive.ended:
             return None  # its execution was cancelled, or failed: nobody was told that it waits
-        kept = request.keeps(await self._slice(base))
-        if kept is None or kept.position <= base.committed or not await self._holds(base, kept):
+        kept = request.keeps(await self._load_slice(base))
+        if kept is None or kept.position <= base.committed or not await self._has_head(base, kept):
             return None
         return kept
 
-    async def _slice(self, base: OpenBase) -> bytes:
+    async def _load_slice(self, base: OpenBase) -> bytes:
         """The slice that the open goes on from, wherever it is."""
         if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
             return await self._archive.slice(base.archive)
         return base.slice
 
-    async def _rewritten(self, request: OpenThread, base: OpenBase, cut: Head) -> OpenBase:
+    async def _rewrite_slice(self, request: OpenThread, base: OpenBase, cut: Head) -> OpenBase:
         if request.rewrites is None or (base.archive.is_absent and base.hot is None):
             return base
-        data = await self._slice(base)
-        born = _born(request, base) if base.archive.is_absent else base.archive.born
+        data = await self._load_slice(base)
+        born = _creation_epoch(request, base) if base.archive.is_absent else base.archive.born
         changed = request.rewrites(data, cut, born)
         if changed == data:
             return base
@@ -249,13 +251,15 @@ class Opening:
         kept = kept_after_known(reopen, after, base.committed)
         return base.head if kept is None else head_after(known, after[:kept])
 
-    async def _rewind(self, to: Head, request: OpenThread, base: OpenBase) -> Head:
+    async def _check_rewind_head(self, to: Head, request: OpenThread, base: OpenBase) -> Head:
         check_rewind(request, to.position, base.committed)
-        if not await self._holds(base, to):
+        if not await self._has_head(base, to):
             raise other_message_error(request, to.position)
         return to
 
-    async def _plan(self, request: OpenThread, base: OpenBase, cut: Head, traffic: Traffic) -> CommitPlan:
+    async def _plan_open(
+        self, request: OpenThread, base: OpenBase, cut: Head, traffic: Traffic
+    ) -> CommitPlan:
         start = 0 if base.archive.is_absent else base.archive.head.position
         log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
         if cut.position < start:
@@ -276,7 +280,7 @@ class Opening:
         }
         if base.archive.is_absent:
             origin = base.hot.origin if base.hot is not None else ""
-            changes |= {"born": _born(request, base), "origin": origin}
+            changes |= {"born": _creation_epoch(request, base), "origin": origin}
         if base.archive.is_absent or base.slice_version != base.archive.slice_version:
             data, name = await self._archive.store_slice(
                 request.thread_id, base.archive.gen, base.slice, traffic
@@ -289,41 +293,48 @@ class Opening:
 
     # -- the hot copy
 
-    async def _adopt(
+    async def _rebase_or_install(
         self, request: OpenThread, base: OpenBase, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         """Hot was what the archive was made of: change its header rather than send it all again."""
-        keep, at = archive.head.position - len(request.records), await self._at(request, _cold(archive))
+        keep, at = (
+            archive.head.position - len(request.records),
+            await self._find_resume_head(request, _base_of_archive(archive)),
+        )
         if base.hot is not None and base.hot.base.position <= min(keep, at.position):
             header = await self._hot.rebase(
                 Rebase(
                     expected=(base.hot.epoch, base.hot.head),
-                    header=self._header(archive, base.hot.base, base.hot.base_size, base.slice),
+                    header=self._build_header(archive, base.hot.base, base.hot.base_size, base.slice),
                     keep=keep,
                     records=request.records,
                 )
             )
             if header is not None:
-                return _opened(header, archive, at)
-        return await self._ready(request, None, archive, progress)
+                return _build_opened_thread(header, archive, at)
+        return await self._ensure_hot_record(request, None, archive, progress)
 
-    async def _ready(
+    async def _ensure_hot_record(
         self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, progress: Progress
     ) -> OpenedThread:
-        if hot is not None and hot.header.epoch == archive.epoch and continues(hot, archive):
-            return _opened(hot.header, archive, await self._at(request, await self._both(hot, archive)))
-        at = await self._at(request, _cold(archive))
+        if hot is not None and hot.header.epoch == archive.epoch and continues_archive(hot, archive):
+            return _build_opened_thread(
+                hot.header,
+                archive,
+                await self._find_resume_head(request, await self._combine_tiers(hot, archive)),
+            )
+        at = await self._find_resume_head(request, _base_of_archive(archive))
         # The step that is under way there may stand already.
-        header = await self._install(archive, progress, replace=True, back_to=at.position)
-        return _opened(header, archive, at)
+        header = await self._install_hot_record(archive, progress, replace=True, back_to=at.position)
+        return _build_opened_thread(header, archive, at)
 
-    async def _at(self, request: OpenThread, base: OpenBase) -> Head:
+    async def _find_resume_head(self, request: OpenThread, base: OpenBase) -> Head:
         if request.reopen is not None and request.rewind_to is None:
-            return (await self._reopened(request.reopen, base)).at
+            return (await self._find_reopen_place(request.reopen, base)).at
         # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
-        return await self._kept(request, base) or await self._finished(base)
+        return await self._find_kept_head(request, base) or await self._find_committed_head(base)
 
-    async def _install(
+    async def _install_hot_record(
         self, archive: Manifest, progress: Progress, *, replace: bool, back_to: int
     ) -> HotHeader:
         # A step that stands already is looked for at its head: that must be held, too.
@@ -335,12 +346,12 @@ class Opening:
         elif start > 0:
             # The first message is read for its id alone: a record must know what comes before it.
             base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
-        below = archive.size - sum(map(len, records.pieces))
-        header = self._header(archive, base, below, await self._archive.slice(archive))
+        below = archive.size - records.message_bytes
+        header = self._build_header(archive, base, below, await self._archive.slice(archive))
         return await self._hot.install(header, records, replace=replace)
 
     @staticmethod
-    def _header(archive: Manifest, base: Head, base_size: int, data: bytes) -> HotHeader:
+    def _build_header(archive: Manifest, base: Head, base_size: int, data: bytes) -> HotHeader:
         return HotHeader(
             thread_id=archive.thread_id,
             epoch=archive.epoch,
@@ -374,10 +385,12 @@ class Opening:
             stored = await self._archive.manifest(thread_id)
             self._check_own(stored.manifest, epoch)
             try:
-                return await self._install(stored.manifest, progress, replace=False, back_to=back_to)
+                return await self._install_hot_record(
+                    stored.manifest, progress, replace=False, back_to=back_to
+                )
             except SegmentGoneError as gone:
                 if before is not None and before.etag == stored.etag:
-                    raise missing(thread_id, gone) from gone
+                    raise missing_object_error(thread_id, gone) from gone
                 before = stored
 
     @staticmethod
@@ -391,19 +404,19 @@ class Opening:
             raise closed_epoch_error(archive.thread_id, epoch)
 
 
-def _cold(archive: Manifest) -> OpenBase:
+def _base_of_archive(archive: Manifest) -> OpenBase:
     """What is archived, and nothing behind it."""
     return OpenBase(archive, (), archive.committed, archive.head, slice_version=archive.slice_version)
 
 
-def _born(request: OpenThread, base: OpenBase) -> int:
+def _creation_epoch(request: OpenThread, base: OpenBase) -> int:
     """The epoch that created the thread; 0 if it was there before there was an archive."""
     if base.hot is not None:
         return base.hot.born
     return 0 if base.legacy is not None else request.epoch
 
 
-def _opened(header: HotHeader, archive: Manifest, at: Head) -> OpenedThread:
+def _build_opened_thread(header: HotHeader, archive: Manifest, at: Head) -> OpenedThread:
     return OpenedThread(header, created=archive.born == archive.epoch, cut=archive.cut, at=at)
 
 
@@ -430,21 +443,21 @@ class MendedHot:
 
     async def header(self, thread_id: str) -> HotHeader | None:
         """See `HotTier.header`."""
-        return await self._sound(thread_id, lambda: self._inner.header(thread_id))
+        return await self._call_with_repair(thread_id, lambda: self._inner.header(thread_id))
 
     async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """See `HotTier.snapshot`."""
-        return await self._sound(thread_id, lambda: self._inner.snapshot(thread_id, since))
+        return await self._call_with_repair(thread_id, lambda: self._inner.snapshot(thread_id, since))
 
     async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.page`."""
-        return await self._sound(thread_id, lambda: self._inner.page(thread_id, wanted))
+        return await self._call_with_repair(thread_id, lambda: self._inner.page(thread_id, wanted))
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
     ) -> StepView | None:
         """See `HotTier.step_view`."""
-        return await self._sound(
+        return await self._call_with_repair(
             thread_id,
             lambda: self._inner.step_view(
                 thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids
@@ -453,15 +466,15 @@ class MendedHot:
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
-        return await self._sound(step.thread_id, lambda: self._inner.append(step))
+        return await self._call_with_repair(step.thread_id, lambda: self._inner.append(step))
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
-        return await self._sound(change.header.thread_id, lambda: self._inner.rebase(change))
+        return await self._call_with_repair(change.header.thread_id, lambda: self._inner.rebase(change))
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
-        return await self._sound(
+        return await self._call_with_repair(
             header.thread_id, lambda: self._inner.install(header, records, replace=replace)
         )
 
@@ -469,27 +482,29 @@ class MendedHot:
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
     ) -> Eviction:
         """See `HotTier.evict`."""
-        return await self._sound(
+        return await self._call_with_repair(
             thread_id, lambda: self._inner.evict(thread_id, epoch, archived, warm_ttl=warm_ttl)
         )
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         """See `HotTier.trim`."""
-        return await self._sound(thread_id, lambda: self._inner.trim(thread_id, epoch, archived, keep_from))
+        return await self._call_with_repair(
+            thread_id, lambda: self._inner.trim(thread_id, epoch, archived, keep_from)
+        )
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
-        await self._sound(thread_id, lambda: self._inner.close_epoch(thread_id, epoch))
+        await self._call_with_repair(thread_id, lambda: self._inner.close_epoch(thread_id, epoch))
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
-        return await self._sound(
+        return await self._call_with_repair(
             thread_id, lambda: self._inner.save_slice(thread_id, epoch, data, expected_version)
         )
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
-        await self._sound(thread_id, lambda: self._inner.drop(thread_id, epoch))
+        await self._call_with_repair(thread_id, lambda: self._inner.drop(thread_id, epoch))
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
         """See `HotTier.drop_damaged`."""
@@ -507,31 +522,31 @@ class MendedHot:
         """See `HotTier.close`."""
         await self._inner.close()
 
-    async def _sound(self, thread_id: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def _call_with_repair(self, thread_id: str, call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
         except StoreCorruptError as error:
-            if not await self._drop(thread_id):
+            if not await self._drop_damaged_record(thread_id):
                 raise
             logger.warning(
                 "thread %s: its hot record was dropped, to come from the archive: %s", thread_id, error
             )
         return await call()
 
-    async def _drop(self, thread_id: str) -> bool:
+    async def _drop_damaged_record(self, thread_id: str) -> bool:
         """Drop a damaged record, if the archive holds it; whether it is gone."""
         archive = (await self._archive.manifest(thread_id)).manifest
         if archive.is_absent:
             return False
         try:
-            if await self._evicted(archive):
+            if await self._try_evict(archive):
                 return True
         except StoreCorruptError:
             slice_ = await self._archive.slice(archive)
             return await self._inner.drop_damaged(thread_id, archive.archived, slice_)
         return await self._archived_and_evicted(archive)
 
-    async def _evicted(self, archive: Manifest) -> bool:
+    async def _try_evict(self, archive: Manifest) -> bool:
         outcome = await self._inner.evict(archive.thread_id, archive.epoch, archive.archived)
         return outcome is not Eviction.NEWER
 
@@ -543,13 +558,13 @@ class MendedHot:
             if rest is None:
                 return True
             request = FlushThread(thread_id, rest.header.epoch, closes=rest.header.closed, ends=False)
-            await self._flushing.flush(request, first_try=_beyond(rest, archive))
+            await self._flushing.flush(request, first_try=_snapshot_beyond_archive(rest, archive))
         except (StoreCorruptError, ConflictError):
             return False
-        return await self._evicted((await self._archive.manifest(thread_id)).manifest)
+        return await self._try_evict((await self._archive.manifest(thread_id)).manifest)
 
 
-def _beyond(rest: HotSnapshot, archive: Manifest) -> HotSnapshot | None:
+def _snapshot_beyond_archive(rest: HotSnapshot, archive: Manifest) -> HotSnapshot | None:
     """The messages beyond the archive, where the header says that they follow it.
 
     The message before them, which would show it, may be the damaged one.

@@ -8,14 +8,14 @@ from helix_temporal.coldtier.format import (
     MAX_SEGMENT_RAW,
     Manifest,
     SegmentRef,
-    deflate,
+    compress_frame,
     encode_index,
     encode_manifest,
     encode_segment,
     segment_of,
     size_before,
 )
-from helix_temporal.models.records import EMPTY, Head, Record, pack, size_of
+from helix_temporal.models.records import EMPTY, Head, Record, pack_records, size_of
 
 INLINE_MAX: Final = 16 * 1024
 """Bytes of the inline frame; beyond it the inline messages become a segment."""
@@ -70,7 +70,7 @@ def whole_log(manifest: Manifest) -> Log:
     return Log(manifest.index, manifest.segments, manifest.inline)
 
 
-def straddled(segments: Sequence[SegmentRef], cut: int) -> SegmentRef | None:
+def find_straddled_segment(segments: Sequence[SegmentRef], cut: int) -> SegmentRef | None:
     """The segment that a cut splits: its messages below the cut must be read and written anew."""
     return next((ref for ref in segments if ref.first < cut < ref.stop), None)
 
@@ -84,7 +84,7 @@ def cut_log(log: Log, cut: int, split: Sequence[Record] = ()) -> Log:
     if cut >= ends:
         return replace(log, inline=log.inline[: cut - ends])
     kept = tuple(ref for ref in log.segments if ref.stop <= cut)
-    ref = straddled(log.segments, cut)
+    ref = find_straddled_segment(log.segments, cut)
     return Log(log.index, kept, tuple(split[: cut - ref.first]) if ref else ())
 
 
@@ -110,19 +110,19 @@ def plan_commit(
     manifest = base.next(
         nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
     )
-    raw = pack(inline)
-    frame = deflate(raw) if len(raw) <= INLINE_RAW_MAX else None
+    raw = pack_records(inline, ends)
+    frame = compress_frame(raw) if len(raw) <= INLINE_RAW_MAX else None
     drafts: list[Draft] = []
     if frame is None or len(frame) > INLINE_MAX:
-        drafts = list(_spill(inline, ends, head.position, base.gen, raw, frame))
+        drafts = list(_draft_segments(inline, ends, head.position, base.gen, raw, frame))
         frame = None
         refs = (*log.segments, *(draft.ref for draft in drafts))
         manifest = replace(manifest, segments=refs, inline=())
-    manifest, listed = _listed(manifest)
+    manifest, listed = _index_oldest_segments(manifest)
     return CommitPlan((*drafts, *listed), manifest, encode_manifest(manifest, key, frame))
 
 
-def _listed(manifest: Manifest) -> tuple[Manifest, tuple[Draft, ...]]:
+def _index_oldest_segments(manifest: Manifest) -> tuple[Manifest, tuple[Draft, ...]]:
     """With far too many direct segments and no index yet: one for the oldest, which needs no read."""
     if manifest.index is not None or len(manifest.segments) <= DIRECT_LIMIT:
         return manifest, ()
@@ -130,20 +130,20 @@ def _listed(manifest: Manifest) -> tuple[Manifest, tuple[Draft, ...]]:
     return replace(manifest, index=draft.ref, segments=manifest.segments[-DIRECT_KEPT:]), (draft,)
 
 
-def _spill(
+def _draft_segments(
     records: Sequence[Record], first: int, head: int, gen: int, raw: bytes, frame: bytes | None
 ) -> Iterator[Draft]:
     """Segments of these records: small ones for the newest, larger ones for a bulk of old ones."""
     if len(records) <= TAIL_SEGMENT_MESSAGES and len(raw) <= BULK_SEGMENT_RAW:
-        data = deflate(raw) if frame is None else frame
+        data = compress_frame(raw) if frame is None else frame
         yield Draft("seg", *segment_of(data, len(raw), first, first + len(records) - 1, gen))
         return
-    for run in _runs(records, first, head - TAIL_MESSAGES):
+    for run in _split_runs(records, first, head - TAIL_MESSAGES):
         yield Draft("seg", *encode_segment(run, first, gen))
         first += len(run)
 
 
-def _runs(records: Sequence[Record], first: int, bulk_ends: int) -> Iterator[Sequence[Record]]:
+def _split_runs(records: Sequence[Record], first: int, bulk_ends: int) -> Iterator[Sequence[Record]]:
     start, size = 0, 0
     for at, record in enumerate(records):
         in_tail = first + start >= bulk_ends
@@ -166,12 +166,12 @@ def tail_start(manifest: Manifest, messages: int, max_bytes: int) -> int:
     return start
 
 
-def level(ref: SegmentRef) -> int:
+def level_of_segment(ref: SegmentRef) -> int:
     """Size class of a segment: each is four times the one below."""
     return ((ref.raw_size // SMALL_RAW).bit_length() + 1) // 2
 
 
-def mergeable(
+def find_mergeable_run(
     segments: Sequence[SegmentRef], head: int, max_raw: int = MAX_SEGMENT_RAW
 ) -> tuple[int, int] | None:
     """The first run of adjacent segments worth merging, as a slice of ``segments``; None if there is none.
@@ -184,9 +184,9 @@ def mergeable(
     for limit in range(level_of_raw(MAX_SEGMENT_RAW) + 1):
         start = 0
         for at in range(len(segments) + 1):
-            if at < len(segments) and level(segments[at]) <= limit:
+            if at < len(segments) and level_of_segment(segments[at]) <= limit:
                 continue
-            found = _fitting(segments[start:at], head, min(max_raw, MAX_SEGMENT_RAW))
+            found = _find_allowed_run(segments[start:at], head, min(max_raw, MAX_SEGMENT_RAW))
             if found:
                 return start + found[0], start + found[1]
             start = at + 1
@@ -198,15 +198,15 @@ def level_of_raw(raw_size: int) -> int:
     return ((raw_size // SMALL_RAW).bit_length() + 1) // 2
 
 
-def _fitting(segments: Sequence[SegmentRef], head: int, max_raw: int) -> tuple[int, int] | None:
+def _find_allowed_run(segments: Sequence[SegmentRef], head: int, max_raw: int) -> tuple[int, int] | None:
     for first in range(len(segments) - FAN_OUT + 1):
         for last in range(min(len(segments), first + MAX_MERGED), first + FAN_OUT - 1, -1):
-            if _allowed(segments[first:last], head, max_raw):
+            if _is_merge_allowed(segments[first:last], head, max_raw):
                 return first, last
     return None
 
 
-def _allowed(run: Sequence[SegmentRef], head: int, max_raw: int) -> bool:
+def _is_merge_allowed(run: Sequence[SegmentRef], head: int, max_raw: int) -> bool:
     messages = run[-1].stop - run[0].first
     old = run[-1].stop <= head - TAIL_MESSAGES
     sizes = [ref.raw_size for ref in run]
@@ -229,7 +229,7 @@ def plan_merge(
     return CommitPlan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
 
 
-def overflow(manifest: Manifest) -> tuple[tuple[SegmentRef, ...], tuple[SegmentRef, ...]]:
+def split_direct_segments(manifest: Manifest) -> tuple[tuple[SegmentRef, ...], tuple[SegmentRef, ...]]:
     """The oldest direct segments, which belong into the index now, and the ones that stay."""
     if len(manifest.segments) <= DIRECT_MAX:
         return (), manifest.segments

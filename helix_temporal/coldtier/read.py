@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, missing
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, missing_object_error
 from helix_temporal.coldtier.flush import is_alive
 from helix_temporal.coldtier.format import Manifest, SegmentRef
 from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.records import Head, Record, size_of
-from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim
+from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim_records
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadFacts
 
@@ -55,7 +55,7 @@ class TieredReads:
                 return await self._cold_facts(archive)
             except SegmentGoneError as gone:
                 if incomplete == archive.nonce:
-                    raise missing(thread_id, gone) from gone
+                    raise missing_object_error(thread_id, gone) from gone
                 incomplete = archive.nonce
 
     async def _cold_facts(self, archive: Manifest) -> ThreadFacts:
@@ -71,23 +71,23 @@ class TieredReads:
         check_page(request)
         incomplete = ""
         for attempt in range(TRIES):
-            source = await self._source(request, trusting=attempt == 0)
+            source = await self._find_source(request, trusting=attempt == 0)
             try:
-                return await self._page(request, source)
+                return await self._read_page(request, source)
             except _MovedError:
                 continue
             except SegmentGoneError as gone:
                 nonce = source.archive.nonce if source.archive else ""
                 if incomplete == nonce:
-                    raise missing(request.thread_id, gone) from gone
+                    raise missing_object_error(request.thread_id, gone) from gone
                 incomplete = nonce
         raise StoreUnavailableError(f"thread {request.thread_id!r}: opened again and again while it was read")
 
-    async def _source(self, request: ReadPage, *, trusting: bool) -> "_Source":
+    async def _find_source(self, request: ReadPage, *, trusting: bool) -> "_Source":
         thread_id = request.thread_id
         header = await self._hot.header(thread_id)
         hot = header if trusting and header is not None and not header.deleted else None
-        if hot is not None and _has(hot, request):
+        if hot is not None and _has_range(hot, request):
             return _Source(hot)
         # Who asks for whatever there is gets what the hot record has where the archive does not answer.
         instead = hot if request.stop is None else None
@@ -104,9 +104,9 @@ class TieredReads:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
         return _Source(None, archive)
 
-    async def _page(self, request: ReadPage, source: "_Source") -> MessagePage:
+    async def _read_page(self, request: ReadPage, source: "_Source") -> MessagePage:
         if source.header is not None and request.start < source.header.base.position:
-            await self._archived(request.thread_id, source)
+            await self._load_archive(request.thread_id, source)
         header, archive = source.header, source.archive or Manifest(request.thread_id)
         head = header.head if header else archive.head
         committed = header.committed if header else archive.committed
@@ -114,11 +114,11 @@ class TieredReads:
 
         async def fetch(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Run:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
-            return await self._fetch(request.thread_id, wanted, source)
+            return await self._fetch_run(request.thread_id, wanted, source)
 
         return await finish_page(request, bounds, fetch, head, committed)
 
-    async def _archived(self, thread_id: str, source: "_Source") -> Manifest:
+    async def _load_archive(self, thread_id: str, source: "_Source") -> Manifest:
         """The archive behind the hot record, if the record is still the thread."""
         if source.archive is None:
             source.archive = (await self._archive.manifest(thread_id)).manifest
@@ -126,11 +126,11 @@ class TieredReads:
                 raise _MovedError
         return source.archive
 
-    async def _fetch(self, thread_id: str, wanted: PageRange, source: "_Source") -> Run:
+    async def _fetch_run(self, thread_id: str, wanted: PageRange, source: "_Source") -> Run:
         header = source.header
         if header is not None and wanted.start >= header.base.position:
             return await self._hot_run(header, wanted)
-        archive = await self._archived(thread_id, source)
+        archive = await self._load_archive(thread_id, source)
         if header is None or wanted.stop <= header.base.position:
             return await self._cold_run(archive, wanted)
         older = PageRange(wanted.start, header.base.position, wanted.limit, wanted.max_bytes, wanted.backward)
@@ -170,7 +170,7 @@ class TieredReads:
             start = max(start, stop - wanted.limit)
         else:
             stop = min(stop, start + wanted.limit)
-        parts = _parts(await self._archive.refs(archive, start), start, stop)
+        parts = _split_at_segments(await self._archive.refs(archive, start), start, stop)
         found: list[Record] = []
         first = stop if wanted.backward else start
         for low, high in reversed(parts) if wanted.backward else parts:
@@ -179,7 +179,7 @@ class TieredReads:
             first = low if wanted.backward else first
             if len(found) >= wanted.limit or size_of(found) > wanted.max_bytes:
                 break
-        return trim(first, found, wanted)
+        return trim_records(first, found, wanted)
 
     async def older(self, thread_id: str, stop: Head, limit: int, max_bytes: int) -> tuple[Record, ...]:
         """Archived messages just before ``stop``, newest ones that fit."""
@@ -201,14 +201,16 @@ class TieredReads:
             if archive.head.position < stop.position:
                 return ()
             found: list[str] = []
-            for low, high in _parts(await self._archive.refs(archive, start), start, stop.position):
+            for low, high in _split_at_segments(
+                await self._archive.refs(archive, start), start, stop.position
+            ):
                 found += [record.id for record in await self._archive.read(archive, low, high)]
             return tuple(found)
 
         return await self._archive.with_manifest(thread_id, before)
 
 
-def _has(header: HotHeader, request: ReadPage) -> bool:
+def _has_range(header: HotHeader, request: ReadPage) -> bool:
     """Whether the hot record has all that is asked for, even if it went back: only its end can be missing."""
     end = header.committed if request.committed_only else header.head.position
     return request.stop is not None and request.stop <= end
@@ -220,7 +222,7 @@ def _is_newest(header: HotHeader, archive: Manifest) -> bool:
     return is_alive(header, archive) and not is_behind
 
 
-def _parts(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:
+def _split_at_segments(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:
     """The range cut at segment borders."""
     borders = [ref.stop for ref in refs if start < ref.stop < stop]
     return list(zip([start, *borders], [*borders, stop], strict=True))

@@ -155,19 +155,21 @@ class Windows:
             return view
         older: tuple[Record, ...] = ()
         if not view.earlier_ids and limit > held:
-            older = await self._older(thread_id, view, limit - held, max_bytes - size_of(view.before))
-        before = await self._ids(thread_id, view.header, ids - held) if ids > held + len(older) else ()
+            older = await self._read_older(thread_id, view, limit - held, max_bytes - size_of(view.before))
+        before = (
+            await self._list_ids_before(thread_id, view.header, ids - held) if ids > held + len(older) else ()
+        )
         earlier = before[: max(len(before) - len(older), 0)]
         return replace(view, before=(*older, *view.before), earlier_ids=(*earlier, *view.earlier_ids))
 
-    async def _older(self, thread_id: str, view: StepView, limit: int, space: int) -> tuple[Record, ...]:
+    async def _read_older(self, thread_id: str, view: StepView, limit: int, space: int) -> tuple[Record, ...]:
         if space <= 0:
             return ()
         found = await self._reading.older(thread_id, view.header.base, limit, space)
         # A page gives one message even if it is too large; a window does so only if it is empty.
         return () if view.before and size_of(found) > space else found
 
-    async def _ids(self, thread_id: str, header: HotHeader, count: int) -> tuple[str, ...]:
+    async def _list_ids_before(self, thread_id: str, header: HotHeader, count: int) -> tuple[str, ...]:
         """Ids of up to ``count`` messages before the record's base."""
         known = self._known.get(thread_id)
         wanted = min(count, header.base.position)
@@ -176,14 +178,14 @@ class Windows:
             known = _Known(
                 header.epoch, header.base, await self._reading.older_ids(thread_id, header.base, wanted)
             )
-            self._remember(thread_id, known)
+            self._remember_ids(thread_id, known)
         return known.ids[max(len(known.ids) - wanted, 0) :]
 
     def forget(self, thread_id: str) -> None:
         """Nobody is at work on the thread."""
         self._known.pop(thread_id, None)
 
-    def _remember(self, thread_id: str, known: _Known) -> None:
+    def _remember_ids(self, thread_id: str, known: _Known) -> None:
         self._known[thread_id] = known
         self._known.move_to_end(thread_id)
         while len(self._known) > REMEMBERED:
@@ -198,7 +200,7 @@ class BlobPayloads:
 
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:  # noqa: ARG002 (nothing expires here)
         """As `PayloadStore.put_payload`; nothing expires here."""
-        await self._name(thread_id)
+        await self._ensure_manifest(thread_id)
         await self._blobs.put(self._layout.payloads(thread_id) + key, data)
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
@@ -215,7 +217,7 @@ class BlobPayloads:
         for key in [info.key async for info in self._blobs.list(self._layout.payloads(thread_id))]:
             await self._blobs.delete(key)
 
-    async def _name(self, thread_id: str) -> None:
+    async def _ensure_manifest(self, thread_id: str) -> None:
         """The thread of a text may never come to be: the janitor must find it all the same."""
         stored = self._archive.remembered(thread_id) or Stored(None, Manifest(thread_id))
         try:
@@ -288,7 +290,7 @@ class TieredThreads:
             if appended is not None:
                 return appended
             await self._opening.hydrate(step.thread_id, step.epoch, back_to=step.head.position)
-        raise _unsteady(step.thread_id)
+        raise _hot_record_lost_error(step.thread_id)
 
     async def step_view(
         self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -315,7 +317,7 @@ class TieredThreads:
                 # The end of a turn looks at one message, which tells nothing of the window.
                 await self._trimming.trim(thread_id, view, head)
             return await self._windows.complete(thread_id, view, head, limit, max_bytes, ids)
-        raise _unsteady(thread_id)
+        raise _hot_record_lost_error(thread_id)
 
     async def read(self, request: ReadPage) -> MessagePage:
         """As `ThreadStore.read`."""
@@ -399,7 +401,7 @@ class TieredThreads:
             if version is not None:
                 return version
             await self._opening.hydrate(thread_id, epoch)
-        raise _unsteady(thread_id)
+        raise _hot_record_lost_error(thread_id)
 
     async def delete(self, thread_id: str, epoch: int) -> None:
         """As `ThreadStore.delete`: leaves a tombstone in the archive, where there was anything."""
@@ -431,7 +433,7 @@ class TieredThreads:
         """As `ThreadStore.archive_step`."""
         receipt = await self._flushing.archive_step(step, appended)
         if receipt.status is FlushStatus.ARCHIVED and receipt.segments > DIRECT_MAX and step.commits:
-            await self._tidy(step.thread_id)
+            await self._try_compact(step.thread_id)
         return receipt
 
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
@@ -443,7 +445,7 @@ class TieredThreads:
         """As `ThreadStore.confirm_head`: one look at the manifest."""
         await self._flushing.confirm_head(thread_id, epoch, head)
 
-    async def _tidy(self, thread_id: str) -> None:
+    async def _try_compact(self, thread_id: str) -> None:
         try:
             await self.upkeep.compact(thread_id, max_bytes=_MERGE_IN_STEP)
         except (HelixError, StoreUnavailableError) as error:
@@ -452,13 +454,13 @@ class TieredThreads:
 
     async def evict(self, thread_id: str, epoch: int) -> str:
         """As `ThreadStore.evict`; a copy that the archive has left behind goes, too."""
-        outcome = await self._evict(thread_id, epoch)
+        outcome = await self._evict_hot_record(thread_id, epoch)
         # Mostly the last that a worker has to do with a thread for long.
         self._archive.forget(thread_id)
         self._windows.forget(thread_id)
         return outcome
 
-    async def _evict(self, thread_id: str, epoch: int) -> str:
+    async def _evict_hot_record(self, thread_id: str, epoch: int) -> str:
         for stored in (self._archive.remembered(thread_id), None):
             known = stored or await self._archive.manifest(thread_id)
             if known.manifest.epoch == epoch:
@@ -501,7 +503,7 @@ def _is_earlier(header: HotHeader, archived: Archived) -> bool:
     return mine != theirs and all(one <= other for one, other in zip(mine, theirs, strict=True))
 
 
-def _unsteady(thread_id: str) -> StoreUnavailableError:
+def _hot_record_lost_error(thread_id: str) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; is it short of memory?"
     )

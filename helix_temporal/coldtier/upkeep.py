@@ -13,10 +13,23 @@ from dataclasses import replace
 from typing import Final
 
 from helix_temporal.blobs import BlobInfo
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing, unclear
+from helix_temporal.coldtier.archive import (
+    Archive,
+    SegmentGoneError,
+    Stored,
+    Traffic,
+    is_outcome_unclear,
+    missing_object_error,
+)
 from helix_temporal.coldtier.flush import back_off
 from helix_temporal.coldtier.format import Manifest, payload_position, thread_id_of
-from helix_temporal.coldtier.plan import CommitPlan, mergeable, overflow, plan_index, plan_merge
+from helix_temporal.coldtier.plan import (
+    CommitPlan,
+    find_mergeable_run,
+    plan_index,
+    plan_merge,
+    split_direct_segments,
+)
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
@@ -52,10 +65,10 @@ class Garbage:
             listed = [info async for info in self._archive.blobs.list(self._archive.layout.thread(thread_id))]
             stored = await self._archive.manifest(thread_id)
             try:
-                garbage = await self._garbage(listed, stored.manifest, abandoned_after, buried=buried)
+                garbage = await self._find_garbage(listed, stored.manifest, abandoned_after, buried=buried)
             except SegmentGoneError as gone:
                 if (await self._archive.manifest(thread_id)).etag == stored.etag:
-                    raise missing(thread_id, gone) from gone
+                    raise missing_object_error(thread_id, gone) from gone
                 continue
             if not garbage:
                 return Maintenance(thread_id)
@@ -69,20 +82,20 @@ class Garbage:
             return Maintenance(thread_id, objects_deleted=len(garbage), bytes_deleted=size)
         raise StoreUnavailableError(f"thread {thread_id!r}: garbage not collected in {TRIES} tries")
 
-    async def _garbage(
+    async def _find_garbage(
         self, listed: Sequence[BlobInfo], manifest: Manifest, abandoned_after: float, *, buried: bool
     ) -> list[BlobInfo]:
-        named = await self._named(manifest)
+        named = await self._list_named_keys(manifest)
         garbage: list[BlobInfo] = []
         held: list[BlobInfo] = []
         for info in listed:
             if info.key not in named:
                 (held if not buried and _may_be_wanted(info.key, manifest) else garbage).append(info)
         if held and manifest.committed == manifest.head.position:
-            garbage += await self._abandoned(held, listed, manifest, abandoned_after)
+            garbage += await self._find_abandoned(held, listed, manifest, abandoned_after)
         return garbage
 
-    async def _abandoned(
+    async def _find_abandoned(
         self, held: Sequence[BlobInfo], listed: Sequence[BlobInfo], manifest: Manifest, after: float
     ) -> Sequence[BlobInfo]:
         """What of a thread that has long been at rest nobody comes back for."""
@@ -110,7 +123,7 @@ class Garbage:
         finally:
             await self._archive.blobs.delete(key)
 
-    async def _named(self, manifest: Manifest) -> set[str]:
+    async def _list_named_keys(self, manifest: Manifest) -> set[str]:
         layout, thread_id = self._archive.layout, manifest.thread_id
         named = {layout.manifest(thread_id)}
         named |= {layout.segment(thread_id, ref) for ref in await self._archive.refs(manifest)}
@@ -163,16 +176,16 @@ class Upkeep:
         before, listing = len(stored.manifest.segments), max_bytes == UNBOUNDED
         while misses < TRIES:
             try:
-                plan = await self._next(stored.manifest, max_bytes, progress, listing=listing)
+                plan = await self._plan_next_merge(stored.manifest, max_bytes, progress, listing=listing)
                 if plan is None:
                     break
                 await self._archive.commit(plan, stored, traffic, progress)
                 listing = listing or plan.manifest.index != stored.manifest.index
                 stored = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
             except SegmentGoneError as gone:
-                misses, stored = misses + 1, await self._changed(stored, gone)
+                misses, stored = misses + 1, await self._read_changed_manifest(stored, gone)
             except Exception as error:
-                if not unclear(error):
+                if not is_outcome_unclear(error):
                     raise
                 misses += 1
                 await back_off(misses)
@@ -180,7 +193,7 @@ class Upkeep:
         after = len(stored.manifest.segments)
         return Maintenance(thread_id, segments_before=before, segments_after=after, uploaded=traffic.uploaded)
 
-    async def _changed(self, stored: Stored, gone: SegmentGoneError) -> Stored:
+    async def _read_changed_manifest(self, stored: Stored, gone: SegmentGoneError) -> Stored:
         """The manifest that took the place of one whose object is gone.
 
         Raises:
@@ -188,25 +201,25 @@ class Upkeep:
         """
         again = await self._archive.manifest(stored.manifest.thread_id)
         if again.etag == stored.etag:
-            raise missing(stored.manifest.thread_id, gone) from gone
+            raise missing_object_error(stored.manifest.thread_id, gone) from gone
         return again
 
-    async def _next(
+    async def _plan_next_merge(
         self, manifest: Manifest, max_bytes: int, progress: Progress, *, listing: bool
     ) -> CommitPlan | None:
         """The next merge; ``listing`` looks for one among the indexed segments, too."""
         nonce, key, head = self._archive.nonce(), self._archive.key, manifest.head.position
-        run = mergeable(manifest.segments, head, max_bytes)
+        run = find_mergeable_run(manifest.segments, head, max_bytes)
         if run is not None:
             records = await self._archive.records(
                 manifest.thread_id, manifest.segments[slice(*run)], progress
             )
             return await asyncio.to_thread(plan_merge, manifest, run, records, nonce=nonce, key=key)
-        moved, kept = overflow(manifest)
+        moved, kept = split_direct_segments(manifest)
         if not moved and not listing:
             return None
         listed = (*await self._archive.indexed(manifest), *moved)
-        run = mergeable(listed, head, max_bytes)
+        run = find_mergeable_run(listed, head, max_bytes)
         if run is None and not moved:
             return None
         records = (
@@ -227,7 +240,7 @@ class Upkeep:
         for attempt in range(TRIES):
             stored = await self._archive.manifest(thread_id)
             check_epoch(f"thread {thread_id!r}", stored.manifest.epoch, epoch)
-            if stored.manifest.deleted or await self._bury(stored, epoch):
+            if stored.manifest.deleted or await self._write_tombstone(stored, epoch):
                 break
             await back_off(attempt)
         else:
@@ -235,7 +248,7 @@ class Upkeep:
         await self._hot.drop(thread_id, epoch)
         await self._garbage.collect(thread_id, buried=True)
 
-    async def _bury(self, stored: Stored, epoch: int) -> bool:
+    async def _write_tombstone(self, stored: Stored, epoch: int) -> bool:
         old = stored.manifest
         tombstone = replace(
             Manifest(old.thread_id), version=old.version + 1, nonce=self._archive.nonce(), epoch=epoch,

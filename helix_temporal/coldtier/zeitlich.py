@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier import zeitlich_format
-from helix_temporal.coldtier.archive import Archive, Traffic, unclear
+from helix_temporal.coldtier.archive import Archive, Traffic, is_outcome_unclear
 from helix_temporal.coldtier.flush import Flushing, back_off
 from helix_temporal.coldtier.format import Legacy, Manifest
 from helix_temporal.coldtier.plan import Log, plan_commit
@@ -21,7 +21,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.records import EMPTY, Record, head_after, size_of
-from helix_temporal.stores.paging import Bounds, finish_page, trim
+from helix_temporal.stores.paging import Bounds, finish_page, trim_records
 from helix_temporal.stores.protocols.hot import NEVER_ARCHIVED, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadFacts
 
@@ -141,16 +141,20 @@ class V1Snapshots:
                 # The raw id makes no key that every store keeps apart: nothing can be there.
                 return None
             if blob is not None:
-                content = await self._decode(blob.data, gzip, self._adapter or adapter, f"snapshot {key!r}")
+                content = await self._decode_content(
+                    blob.data, gzip, self._adapter or adapter, f"snapshot {key!r}"
+                )
                 return LegacySnapshot(content.records, content.slice, content.adapter, Legacy(key, blob.etag))
         return None
 
-    async def _decode(self, data: bytes, gzip: bool, adapter: str, what: str) -> zeitlich_format.V1Content:
+    async def _decode_content(
+        self, data: bytes, gzip: bool, adapter: str, what: str
+    ) -> zeitlich_format.V1Content:
         def decode() -> zeitlich_format.V1Content:
             raw = zeitlich_format.inflate_gzip(data, self._max_bytes, what) if gzip else data
             if len(raw) > self._max_bytes:
                 raise TooLargeError(f"{what}: {len(raw)} > {self._max_bytes} bytes")
-            return zeitlich_format.decode(raw, adapter, what)
+            return zeitlich_format.decode_snapshot(raw, adapter, what)
 
         return decode() if len(data) <= _OFFLOAD_BYTES else await asyncio.to_thread(decode)
 
@@ -183,9 +187,11 @@ class V1Snapshots:
             old = (
                 None
                 if found is None
-                else zeitlich_format.written(self._raw(found.data, key), f"snapshot {key!r}")
+                else zeitlich_format.parse_written_snapshot(
+                    self._decompress_if_zipped(found.data, key), f"snapshot {key!r}"
+                )
             )
-            made = zeitlich_format.encode(
+            made = zeitlich_format.encode_snapshot(
                 records, state, instructions, adapter=self._adapter or adapter, old=old
             )
             return zeitlich_format.deflate_gzip(made) if made is not None and key.endswith(".gz") else made
@@ -194,13 +200,13 @@ class V1Snapshots:
         if data is None and found is not None:
             return Legacy(key, found.etag)
         # Whoever removed the snapshot finished moving over; it may be written anew.
-        return await self._put(key, data or b"", over.etag if over and found is not None else None)
+        return await self._put_snapshot(key, data or b"", over.etag if over and found is not None else None)
 
-    def _raw(self, data: bytes, key: str) -> bytes:
+    def _decompress_if_zipped(self, data: bytes, key: str) -> bytes:
         zipped = key.endswith(".gz")
         return zeitlich_format.inflate_gzip(data, self._max_bytes, f"snapshot {key!r}") if zipped else data
 
-    async def _put(self, key: str, data: bytes, etag: str | None) -> Legacy:
+    async def _put_snapshot(self, key: str, data: bytes, etag: str | None) -> Legacy:
         try:
             written = await self._blobs.put(key, data, create=etag is None, if_match=etag)
         except ConditionFailedError as error:
@@ -238,7 +244,7 @@ class ZeitlichMigration:
             ThreadExistsError: The thread has an archive that did not come from it.
             LegacyWriterActiveError: The snapshot changed since it was taken over.
         """
-        legacy = self._source()
+        legacy = self._require_source()
         for attempt in range(TRIES):
             stored = await self._archive.manifest(thread_id)
             if stored.manifest.legacy is not None and not stored.manifest.deleted:
@@ -260,7 +266,7 @@ class ZeitlichMigration:
             try:
                 await self._archive.commit(plan, stored, traffic)
             except Exception as error:
-                if not unclear(error):
+                if not is_outcome_unclear(error):
                     raise
                 await back_off(attempt)
                 continue
@@ -269,14 +275,14 @@ class ZeitlichMigration:
 
     def threads(self) -> AsyncIterator[str]:
         """The ids of all threads that have a version 1 snapshot."""
-        return self._source().threads()
+        return self._require_source().threads()
 
     async def import_if_needed(self, thread_id: str) -> None:
         """Import a thread that nobody has opened here and that has a version 1 snapshot."""
-        if await self._unseen(thread_id) is not None:
+        if await self._load_unimported_snapshot(thread_id) is not None:
             await self.import_v1(thread_id)
 
-    async def _unseen(self, thread_id: str) -> LegacySnapshot | None:
+    async def _load_unimported_snapshot(self, thread_id: str) -> LegacySnapshot | None:
         """The snapshot of a thread that neither tier knows of."""
         if self._legacy is None or (await self._archive.manifest(thread_id)).manifest.version > 0:
             return None
@@ -286,7 +292,7 @@ class ZeitlichMigration:
 
     async def facts(self, thread_id: str) -> ThreadFacts | None:
         """As `ThreadStore.facts`, of a snapshot that was not taken over yet; None if there is none."""
-        old = await self._unseen(thread_id)
+        old = await self._load_unimported_snapshot(thread_id)
         if old is None:
             return None
         head = head_after(EMPTY, old.records)
@@ -297,7 +303,7 @@ class ZeitlichMigration:
 
     async def read(self, request: ReadPage) -> MessagePage | None:
         """As `ThreadStore.read`, of a snapshot that was not taken over yet; None if there is none."""
-        old = await self._unseen(request.thread_id)
+        old = await self._load_unimported_snapshot(request.thread_id)
         if old is None:
             return None
         head = head_after(EMPTY, old.records)
@@ -306,7 +312,9 @@ class ZeitlichMigration:
         async def fetch(
             start: int, stop: int, limit: int, max_bytes: int, backward: bool
         ) -> tuple[int, tuple[Record, ...]]:
-            return trim(start, old.records[start:stop], PageRange(start, stop, limit, max_bytes, backward))
+            return trim_records(
+                start, old.records[start:stop], PageRange(start, stop, limit, max_bytes, backward)
+            )
 
         return await finish_page(request, bounds, fetch, head, head.position)
 
@@ -320,7 +328,7 @@ class ZeitlichMigration:
             ThreadNotFoundError: There is no such thread.
             LegacyWriterActiveError: Another snapshot is there than the one that was taken over.
         """
-        legacy = self._source()
+        legacy = self._require_source()
         await self._flushing.settle(thread_id)
 
         async def everything(archive: Manifest) -> tuple[Manifest, list[Record], bytes]:
@@ -334,10 +342,10 @@ class ZeitlichMigration:
             thread_id, records, state,
             instructions=instructions, adapter=adapter or manifest.adapter, over=manifest.legacy,
         )  # fmt: skip
-        await self._remember(thread_id, written)
+        await self._record_export(thread_id, written)
         return written
 
-    async def _remember(self, thread_id: str, written: Legacy) -> None:
+    async def _record_export(self, thread_id: str, written: Legacy) -> None:
         """Else our own writing would be taken for somebody else's."""
         for attempt in range(TRIES):
             stored = await self._archive.manifest(thread_id)
@@ -348,7 +356,7 @@ class ZeitlichMigration:
                 await back_off(attempt)
         raise StoreUnavailableError(f"thread {thread_id!r}: not exported in {TRIES} tries")
 
-    def _source(self) -> LegacySource:
+    def _require_source(self) -> LegacySource:
         if self._legacy is None:
             raise InvalidConfigError(
                 "no place for version 1 snapshots is configured: set HELIX_READ_V1, or give `legacy`"

@@ -17,7 +17,7 @@ from helix_temporal.errors import (
     TooLargeError,
     UnsupportedFormatError,
 )
-from helix_temporal.models.base import MAX_DEPTH, JsonObject, canonical, clean
+from helix_temporal.models.base import MAX_DEPTH, JsonObject, canonical_json, storable_text
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import Record
@@ -29,7 +29,7 @@ _READABLE: Final = 600
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def stringify(value: Any) -> str:
+def stringify_json(value: Any) -> str:
     """As ``JSON.stringify``: no spaces, nothing escaped but controls and halves of surrogate pairs."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
@@ -42,13 +42,13 @@ def fit_for_stores(value: Any, depth: int = 0) -> Any:
     JavaScript, and what is nested deeper than 64 levels its JSON text.
     """
     if isinstance(value, str):
-        return clean(value)
+        return storable_text(value)
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return float(value)
     if isinstance(value, dict | list) and depth >= MAX_DEPTH:
-        return clean(stringify(value))
+        return storable_text(stringify_json(value))
     if isinstance(value, dict):
-        return {clean(key): fit_for_stores(each, depth + 1) for key, each in value.items()}
+        return {storable_text(key): fit_for_stores(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list):
         return [fit_for_stores(each, depth + 1) for each in value]
     return value
@@ -60,7 +60,7 @@ def as_before(value: Any, before: Any, depth: int = 0) -> Any:
         return before
     if not isinstance(value, dict) or not isinstance(before, dict):
         return value
-    keys = {clean(key): key for key in before}
+    keys = {storable_text(key): key for key in before}
     return {
         keys.get(key, key): as_before(each, before.get(keys.get(key)), depth + 1)
         for key, each in value.items()
@@ -82,7 +82,7 @@ def is_too_deep(text: str) -> bool:
     return False
 
 
-def shallow(text: str, levels: int) -> str:
+def flatten_deep_json(text: str, levels: int) -> str:
     """The JSON text with what is nested deeper than this as texts."""
     found: list[str] = []
     depth, done, begun = 0, 0, 0
@@ -96,7 +96,7 @@ def shallow(text: str, levels: int) -> str:
             depth -= 1
             if depth == levels:
                 done = token.end()
-                found.append(stringify(text[begun:done]))
+                found.append(stringify_json(text[begun:done]))
     return "".join([*found, text[done:]])
 
 
@@ -105,7 +105,7 @@ def member_text(text: str, name: str) -> str:
     depth, begun, last = 0, None, ""
     for token in _TOKEN.finditer(text):
         if token[0][0] == '"':
-            if depth == 1 and begun is None and _names(token[0], name) and last in "{,":
+            if depth == 1 and begun is None and _is_member_name(token[0], name) and last in "{,":
                 begun = text.index(":", token.end()) + 1
         elif token[0] in "[{":
             depth += 1
@@ -117,7 +117,7 @@ def member_text(text: str, name: str) -> str:
     return "null"
 
 
-def _names(token: str, name: str) -> bool:
+def _is_member_name(token: str, name: str) -> bool:
     return len(token) < 100 and json.loads(token) == name
 
 
@@ -144,13 +144,13 @@ class RowWriter:
         self._names |= {call.id: call.name for call in message.tool_calls}
         make = _ENVELOPES.get(self._adapter)
         if make is None:
-            return _generic(message)
+            return _generic_row(message)
         row = make(message, self._names)
-        extras = _extras(message)
+        extras = _build_extras(message)
         return row | {EXTRAS: {"of": digest_of(row), **extras}} if extras else row
 
 
-def _extras(message: Message) -> JsonObject:
+def _build_extras(message: Message) -> JsonObject:
     fields = message.model_dump(mode="json", exclude_defaults=True)
     extras: JsonObject = {name: fields[name] for name in _FIELDS if name in fields}
     if not _is_read_back(message):
@@ -172,13 +172,13 @@ def _is_plain(part: Mapping[str, Any]) -> bool:
     return kind == "image" and part.keys() == {"type", "media_type", "data"}
 
 
-def _generic(message: Message) -> Row:
+def _generic_row(message: Message) -> Row:
     fields = message.model_dump(mode="json", exclude={"id"}, exclude_defaults=True)
     body = {"role": message.role, "content": fields.pop("content", ""), **fields}
     return {"id": message.id, "message": body}
 
 
-def _parts(message: Message) -> Iterator[Mapping[str, Any]]:
+def _parts_of_message(message: Message) -> Iterator[Mapping[str, Any]]:
     if isinstance(message.content, str):
         if message.content:
             yield {"type": "text", "text": message.content}
@@ -186,7 +186,7 @@ def _parts(message: Message) -> Iterator[Mapping[str, Any]]:
         yield from message.content
 
 
-def _source(part: Mapping[str, Any]) -> Row | None:
+def _source_of_part(part: Mapping[str, Any]) -> Row | None:
     if part.get("data"):
         return {"type": "base64", "media_type": part.get("media_type") or "", "data": part["data"]}
     if part.get("url"):
@@ -197,10 +197,10 @@ def _source(part: Mapping[str, Any]) -> Row | None:
 # -- Anthropic
 
 
-def _anthropic(message: Message, names: Mapping[str, str]) -> Row:  # noqa: ARG001 (of one shape with the others)
+def _anthropic_row(message: Message, names: Mapping[str, str]) -> Row:  # noqa: ARG001 (of one shape with the others)
     if message.role == "system":
         return {"id": message.id, "message": {"role": "user", "content": message.text}, "isSystem": True}
-    blocks = [block for part in _parts(message) if (block := _anthropic_block(part)) is not None]
+    blocks = [block for part in _parts_of_message(message) if (block := _anthropic_block(part)) is not None]
     role = "assistant" if message.role == "assistant" else "user"
     if message.role == "tool":
         result: Row = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": blocks}
@@ -215,7 +215,7 @@ def _anthropic(message: Message, names: Mapping[str, str]) -> Row:  # noqa: ARG0
 
 
 def _anthropic_block(part: Mapping[str, Any]) -> Row | None:
-    kind, source = part.get("type"), _source(part)
+    kind, source = part.get("type"), _source_of_part(part)
     if kind == "text" and str(part.get("text", "")).strip():
         block: Row = {"type": "text", "text": part["text"]}
         return block | {"cache_control": {"type": "ephemeral"}} if part.get("cache") is True else block
@@ -227,9 +227,9 @@ def _anthropic_block(part: Mapping[str, Any]) -> Row | None:
 # -- Google
 
 
-def _google(message: Message, names: Mapping[str, str]) -> Row:
+def _google_row(message: Message, names: Mapping[str, str]) -> Row:
     role = {"system": "system", "assistant": "model"}.get(message.role, "user")
-    given = [made for part in _parts(message) if (made := _google_part(part)) is not None]
+    given = [made for part in _parts_of_message(message) if (made := _google_part(part)) is not None]
     if message.role == "tool":
         name = names.get(message.tool_call_id or "") or message.name or "unnamed"
         told = {"error" if message.is_error else "result": message.text}
@@ -259,7 +259,7 @@ def _google_part(part: Mapping[str, Any]) -> Row | None:
 _TYPES: Final = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool"}
 
 
-def _langchain(message: Message, names: Mapping[str, str]) -> Row:
+def _langchain_row(message: Message, names: Mapping[str, str]) -> Row:
     content: Any = message.content
     if not isinstance(content, str):
         content = [made for part in content if (made := _langchain_part(part)) is not None]
@@ -295,9 +295,9 @@ def _langchain_part(part: Mapping[str, Any]) -> Row | None:
 
 
 _ENVELOPES: Final[dict[str, Callable[[Message, Mapping[str, str]], Row]]] = {
-    "anthropic": _anthropic,
-    "googleGenAI": _google,
-    "langChain": _langchain,
+    "anthropic": _anthropic_row,
+    "googleGenAI": _google_row,
+    "langChain": _langchain_row,
 }
 
 
@@ -349,7 +349,7 @@ def inflate_gzip(data: bytes, limit: int, what: str) -> bytes:
     return raw
 
 
-def decode(data: bytes, adapter: str, what: str) -> V1Content:
+def decode_snapshot(data: bytes, adapter: str, what: str) -> V1Content:
     """The content of a snapshot's JSON.
 
     Raises:
@@ -357,25 +357,25 @@ def decode(data: bytes, adapter: str, what: str) -> V1Content:
         UnsupportedFormatError: ``v`` is not 1.
         InvalidRequestError: ``adapter`` contradicts the rows.
     """
-    fields = _checked_fields(_strict(_text(data, what), what), what)
-    rows = [_row(text, f"{what}: row {at}") for at, text in enumerate(fields["messages"])]
+    fields = _checked_fields(_parse_strict_json(_decode_text(data, what), what), what)
+    rows = [_parse_row(text, f"{what}: row {at}") for at, text in enumerate(fields["messages"])]
     shapes = [shape_of(row) for row in rows]
     _check_adapter(shapes, adapter, what)
-    ids = _ids(rows, fields["messages"], fields["dedupIds"])
+    ids = _assign_ids(rows, fields["messages"], fields["dedupIds"])
     try:
         records = records_of(
             [
-                Message(id=own, role="foreign", content=text, format=_format(shape, adapter))
+                Message(id=own, role="foreign", content=text, format=_row_format(shape, adapter))
                 for own, text, shape in zip(ids, fields["messages"], shapes, strict=True)
             ]
         )
     except (HelixError, ValueError) as error:
         raise ArchiveCorruptError(f"{what}: a row is no text that can be kept") from error
     newest = next((shape for shape in reversed(shapes) if shape), "")
-    return V1Content(records, _slice(fields["state"]), adapter or newest)
+    return V1Content(records, _encode_slice(fields["state"]), adapter or newest)
 
 
-def _text(data: bytes, what: str) -> str:
+def _decode_text(data: bytes, what: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -385,7 +385,7 @@ def _text(data: bytes, what: str) -> str:
     return text
 
 
-def _strict(text: str, what: str, levels: int = MAX_DEPTH + 1) -> Any:
+def _parse_strict_json(text: str, what: str, levels: int = MAX_DEPTH + 1) -> Any:
     """JSON as the standard has it: no NaN, no doubled keys; what is nested too deep to read, as text."""
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -409,7 +409,7 @@ def _strict(text: str, what: str, levels: int = MAX_DEPTH + 1) -> Any:
         return json.loads(given, object_pairs_hook=pairs, parse_float=number, parse_constant=constant)
 
     try:
-        return read(shallow(text, levels) if is_too_deep(text) else text)
+        return read(flatten_deep_json(text, levels) if is_too_deep(text) else text)
     except RecursionError as error:
         # What is never closed is no value that could be kept as its text.
         raise ArchiveCorruptError(f"{what}: nesting over {MAX_DEPTH} levels that never ends") from error
@@ -434,8 +434,8 @@ def _checked_fields(fields: Any, what: str) -> dict[str, Any]:
     return fields
 
 
-def _row(text: str, what: str) -> dict[str, Any]:
-    row = _strict(text, what)
+def _parse_row(text: str, what: str) -> dict[str, Any]:
+    row = _parse_strict_json(text, what)
     if not isinstance(row, dict):
         raise ArchiveCorruptError(f"{what}: no JSON object")
     return row
@@ -447,14 +447,14 @@ def _check_adapter(shapes: Sequence[str], named: str, what: str) -> None:
         raise InvalidRequestError(f"{what}: its rows are of adapter {found.pop()!r}, not {named!r}")
 
 
-def _format(shape: str, named: str) -> str:
+def _row_format(shape: str, named: str) -> str:
     """Of one row: by its shape, unless the session has an adapter of its own that reads such rows."""
     known = envelope_of(named)
     adapter = named if named and not known else shape or known
     return f"{V1_FORMAT}/{adapter}" if adapter else V1_FORMAT
 
 
-def _ids(rows: Sequence[dict[str, Any]], texts: Sequence[str], dedup_ids: Sequence[str]) -> list[str]:
+def _assign_ids(rows: Sequence[dict[str, Any]], texts: Sequence[str], dedup_ids: Sequence[str]) -> list[str]:
     """An id for each row: its own, that of its dedup entry, or one made of its place and content."""
     spare = dedup_ids if len(dedup_ids) == len(rows) else [""] * len(rows)
     found: list[str] = []
@@ -476,8 +476,8 @@ def _is_id(value: object) -> bool:
     return True
 
 
-def _slice(state: dict[str, Any] | None) -> bytes:
-    return b"" if state is None else canonical({"values": fit_for_stores(state)})
+def _encode_slice(state: dict[str, Any] | None) -> bytes:
+    return b"" if state is None else canonical_json({"values": fit_for_stores(state)})
 
 
 # ---- writing ----------------------------------------------------------------------------------------
@@ -492,19 +492,19 @@ class V1Written:
     dedup_ids: tuple[str, ...]
 
 
-def written(data: bytes, what: str) -> V1Written:
+def parse_written_snapshot(data: bytes, what: str) -> V1Written:
     """The members of a snapshot's JSON, the state as its text.
 
     Raises:
         ArchiveCorruptError: It is not what a snapshot is.
         UnsupportedFormatError: ``v`` is not 1.
     """
-    text = _text(data, what)
-    fields = _checked_fields(_strict(text, what), what)
+    text = _decode_text(data, what)
+    fields = _checked_fields(_parse_strict_json(text, what), what)
     return V1Written(tuple(fields["messages"]), member_text(text, "state"), tuple(fields["dedupIds"]))
 
 
-def encode(
+def encode_snapshot(
     records: Sequence[Record],
     state: bytes,
     instructions: str | None = None,
@@ -533,9 +533,8 @@ def encode(
     new = V1Written(tuple(rows), _state_text(state, old), _dedup_ids(messages, rows, old))
     if new == old:
         return None
-    members = (
-        f'"messages":{stringify(list(rows))},"state":{new.state},"dedupIds":{stringify(list(new.dedup_ids))}'
-    )
+    found, ids = stringify_json(list(rows)), stringify_json(list(new.dedup_ids))
+    members = f'"messages":{found},"state":{new.state},"dedupIds":{ids}'
     return f'{{"v":1,{members}}}'.encode()
 
 
@@ -548,7 +547,7 @@ def deflate_gzip(data: bytes) -> bytes:
 def _as_row(message: Message, writer: RowWriter) -> str:
     if message.role == "foreign" and isinstance(message.content, str):
         return message.content
-    return stringify(writer.write(message))
+    return stringify_json(writer.write(message))
 
 
 def _newest_adapter(messages: Sequence[Message]) -> str:
@@ -569,7 +568,7 @@ def _dedup_ids(messages: Sequence[Message], rows: Sequence[str], old: V1Written 
 
 def _dedup_id(text: str) -> str:
     try:
-        row = _strict(text, "row")
+        row = _parse_strict_json(text, "row")
         if shape_of(row) != "langChain":
             found = row.get("id")
         else:
@@ -583,10 +582,10 @@ def _dedup_id(text: str) -> str:
 def _state_text(data: bytes, old: V1Written | None) -> str:
     fields = orjson.loads(data) if data else {}
     values = fields.get("values", {}) if isinstance(fields, dict) else {}
-    before = _strict(old.state, "state", MAX_DEPTH) if old is not None else None
+    before = _parse_strict_json(old.state, "state", MAX_DEPTH) if old is not None else None
     if old is not None and values == (fit_for_stores(before) if before is not None else {}):
         return old.state
     if not data:
         return "null"
     shaped = values if values and values.keys() <= {"tasks", "custom"} else {"custom": values}
-    return stringify(as_before({"tasks": [], "custom": {}, **shaped}, before))
+    return stringify_json(as_before({"tasks": [], "custom": {}, **shaped}, before))

@@ -34,9 +34,9 @@ class RespConnection:
         parts = [str(word).encode() for word in words]
         request = b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
         self._socket.sendall(b"*%d\r\n%s" % (len(parts), request))
-        return self._reply()
+        return self._read_reply()
 
-    def _reply(self) -> Reply:
+    def _read_reply(self) -> Reply:
         line = self._lines.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionResetError("the server closed the connection")
@@ -48,5 +48,5 @@ class RespConnection:
         if kind == b"$":
             return None if rest == "-1" else self._lines.read(int(rest) + 2)[:-2].decode()
         if kind == b"*":
-            return [self._reply() for _ in range(int(rest))]
+            return [self._read_reply() for _ in range(int(rest))]
         return rest

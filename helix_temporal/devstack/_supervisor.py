@@ -138,7 +138,7 @@ class Supervisor:
         os.write(1, json.dumps(reply).encode() + b"\n")
 
 
-def _leave(_number: int, _frame: object) -> NoReturn:
+def _exit_on_signal(_number: int, _frame: object) -> NoReturn:
     sys.exit(1)
 
 
@@ -146,8 +146,8 @@ def main() -> None:
     """Serve, and leave nothing behind."""
     # A Ctrl-C is for the parent, which then tells us; we are in a session of our own anyway.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGHUP, _leave)
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    signal.signal(signal.SIGHUP, _exit_on_signal)
     supervisor = Supervisor(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
     try:
         supervisor.serve()

@@ -36,7 +36,9 @@ class PostgresEndpoint:
     dsn: str
 
 
-def start(place: ServerPlace, *, port: int | None = None) -> tuple[PostgresEndpoint, LocalServer]:
+def start_local_server(
+    place: ServerPlace, *, port: int | None = None
+) -> tuple[PostgresEndpoint, LocalServer]:
     """Create the database where there is none, start the server and wait until it takes sessions.
 
     Raises:
@@ -44,7 +46,7 @@ def start(place: ServerPlace, *, port: int | None = None) -> tuple[PostgresEndpo
         ServerStartError: It did not become ready, or the directory is closed to the account it runs as.
     """
     account = processes.unprivileged_account()
-    binaries = programs.find(SOURCE, place.environment).resolve().parent
+    binaries = programs.find_program(SOURCE, place.environment).resolve().parent
     directory = place.make("postgres", account)
     if account:
         _require_search(directory, account)
@@ -52,7 +54,7 @@ def start(place: ServerPlace, *, port: int | None = None) -> tuple[PostgresEndpo
     port = port or free_port()
     data = directory / "data"
     if not (data / "PG_VERSION").exists():
-        _create(place, binaries, data, account)
+        _run_initdb(place, binaries, data, account)
     program = Program(
         name="postgres",
         argv=[
@@ -75,7 +77,7 @@ def start(place: ServerPlace, *, port: int | None = None) -> tuple[PostgresEndpo
     return PostgresEndpoint(f"postgresql://{USER}@127.0.0.1:{port}/postgres"), server
 
 
-def _create(place: ServerPlace, binaries: Path, data: Path, account: Account | None) -> None:
+def _run_initdb(place: ServerPlace, binaries: Path, data: Path, account: Account | None) -> None:
     shutil.rmtree(data, ignore_errors=True)
     program = Program(
         name="initdb",

@@ -89,7 +89,7 @@ class ServerSupervisor:
         """
         home = str(program.directory)
         account = program.account
-        reply = self._ask(
+        reply = self._send_command(
             do="spawn",
             name=program.name,
             argv=[str(part) for part in program.argv],
@@ -107,12 +107,12 @@ class ServerSupervisor:
 
     def exit_code(self, program: Program) -> int | None:
         """How a program ended; None while it runs."""
-        code = self._ask(do="status", name=program.name)["exit"]
+        code = self._send_command(do="status", name=program.name)["exit"]
         return None if code is None else int(code)
 
     def stop(self, program: Program, *, kill: bool = False) -> None:
         """Stop a program and wait until it has ended."""
-        self._ask(do="stop", name=program.name, signal="SIGKILL" if kill else program.stop_signal)
+        self._send_command(do="stop", name=program.name, signal="SIGKILL" if kill else program.stop_signal)
 
     def close(self) -> None:
         """Stop all programs and wait for the end; may be repeated."""
@@ -127,7 +127,7 @@ class ServerSupervisor:
                 self._process.wait(_CLOSE_SECONDS)
             self._process.stdout.close()
 
-    def _ask(self, **command: object) -> dict[str, Any]:
+    def _send_command(self, **command: object) -> dict[str, Any]:
         assert self._process.stdin is not None  # for the type checker
         assert self._process.stdout is not None  # for the type checker
         with self._lock:
@@ -169,7 +169,7 @@ def unprivileged_account() -> Account | None:
 def blocking_directory(path: Path, account: Account) -> Path | None:
     """The topmost directory on the way to ``path`` that the account can't search, or None."""
     for directory in [*reversed(path.resolve().parents), path.resolve()]:
-        if directory.is_dir() and not _may(directory.stat(), account, stat.S_IXOTH):
+        if directory.is_dir() and not _has_permission(directory.stat(), account, stat.S_IXOTH):
             return directory
     return None
 
@@ -178,12 +178,12 @@ def unreadable_file(root: Path, account: Account) -> Path | None:
     """A file or directory below ``root`` that the account can't read, or None."""
     for directory, _, names in os.walk(root):
         for path in (Path(directory), *(Path(directory, name) for name in names)):
-            if not _may(path.stat(), account, stat.S_IROTH):
+            if not _has_permission(path.stat(), account, stat.S_IROTH):
                 return path
     return None
 
 
-def _may(found: os.stat_result, account: Account, other: int) -> bool:
+def _has_permission(found: os.stat_result, account: Account, other: int) -> bool:
     if found.st_uid == account.uid:
         return bool(found.st_mode & (other << 6))
     if found.st_gid == account.gid:

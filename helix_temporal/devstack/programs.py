@@ -41,7 +41,7 @@ class ProgramSource:
     others: tuple[str, ...]
 
 
-def find(source: ProgramSource, environment: Mapping[str, str]) -> Path:
+def find_program(source: ProgramSource, environment: Mapping[str, str]) -> Path:
     """The program to run.
 
     Raises:
@@ -55,7 +55,7 @@ def find(source: ProgramSource, environment: Mapping[str, str]) -> Path:
     if found and _is_program(found):
         return found
     for name in source.others:
-        for candidate in _candidates(name, environment.get("PATH", os.defpath)):
+        for candidate in _candidate_paths(name, environment.get("PATH", os.defpath)):
             if _is_program(candidate):
                 return candidate
     named = " and ".join(each for each in (source.variable, source.address_variable) if each)
@@ -95,7 +95,7 @@ def of_package(name: str, *inside: str) -> Callable[[], Path | None]:
     return find_inside
 
 
-def _candidates(name: str, path: str) -> list[Path]:
+def _candidate_paths(name: str, path: str) -> list[Path]:
     if os.sep in name:
         return [Path(found) for found in sorted(glob.glob(name), reverse=True)]  # noqa: PTH207 — absolute
     found = shutil.which(name, path=path)

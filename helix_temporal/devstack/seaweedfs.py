@@ -55,17 +55,17 @@ class S3Endpoint:
     secret_key: str | None
 
 
-def start(place: ServerPlace, *, port: int | None = None) -> tuple[S3Endpoint, LocalServer]:
+def start_local_server(place: ServerPlace, *, port: int | None = None) -> tuple[S3Endpoint, LocalServer]:
     """Start it and wait until the bucket takes a signed PUT.
 
     Raises:
         ServerMissingError: There is no program for it.
         ServerStartError: It did not become ready.
     """
-    binary = programs.find(SOURCE, place.environment)
+    binary = programs.find_program(SOURCE, place.environment)
     directory = place.make("s3")
     identities = directory / "identities.json"
-    identities.write_text(json.dumps(_identities()))
+    identities.write_text(json.dumps(_identities_config()))
     identities.chmod(0o600)
     (directory / "data").mkdir(exist_ok=True)
     port = port or _free_port()
@@ -82,7 +82,7 @@ def start(place: ServerPlace, *, port: int | None = None) -> tuple[S3Endpoint, L
         ],
         directory=directory,
         close_signal=place.close_signal,
-        leftovers=[_sockets(number) for number in (port, *ports.values())],
+        leftovers=[_socket_pattern(number) for number in (port, *ports.values())],
     )
     endpoint = S3Endpoint(f"http://127.0.0.1:{port}", BUCKET, REGION, ACCESS_KEY, SECRET_KEY)
     signer = servers.Signer(REGION, ACCESS_KEY, SECRET_KEY)
@@ -92,7 +92,7 @@ def start(place: ServerPlace, *, port: int | None = None) -> tuple[S3Endpoint, L
     return endpoint, server
 
 
-def _sockets(port: int) -> str:
+def _socket_pattern(port: int) -> str:
     """Where it makes sockets for a port: not in TMPDIR, and it leaves them when it is killed."""
     return f"/tmp/seaweedfs-*-{port}.sock"  # noqa: S108 — that is where it makes them
 
@@ -101,11 +101,11 @@ def _free_port() -> int:
     """A port without a socket of that name, which may be another account's and then stops it."""
     while True:
         port = free_port()
-        if not glob.glob(_sockets(port)):  # noqa: PTH207 — the pattern is absolute
+        if not glob.glob(_socket_pattern(port)):  # noqa: PTH207 — the pattern is absolute
             return port
 
 
-def _identities() -> dict[str, object]:
+def _identities_config() -> dict[str, object]:
     everything = ["Admin", "Read", "Write", "List", "Tagging"]
     reading = [f"Read:{BUCKET}", f"List:{BUCKET}"]
     return {

@@ -118,11 +118,11 @@ class Signer:
         request = "\n".join([method, path, "", *(f"{k}:{v}" for k, v in headers.items()), "", names, empty])
         scope = f"{day}/{self.region}/s3/aws4_request"
         digest = hashlib.sha256(request.encode()).hexdigest()
-        signature = self._sign(f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}", scope)
+        signature = self._sign_text(f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}", scope)
         credential = f"Credential={self.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
         return {**headers, "authorization": f"AWS4-HMAC-SHA256 {credential}"}
 
-    def _sign(self, text: str, scope: str) -> str:
+    def _sign_text(self, text: str, scope: str) -> str:
         key = f"AWS4{self.secret_key}".encode()
         for part in scope.split("/"):
             key = hmac.digest(key, part.encode(), "sha256")

@@ -147,33 +147,33 @@ class Stack:
         with self._lock:
             missing = [name for name in sorted(services) if name not in self._endpoints]
             with ThreadPoolExecutor(max_workers=len(missing) or 1) as pool:
-                for _ in pool.map(self._obtain, missing):
+                for _ in pool.map(self._ensure_service, missing):
                     pass
 
     @property
     def temporal(self) -> TemporalEndpoint:
         """The Temporal server."""
-        return self._get("temporal", TemporalEndpoint)
+        return self._get_typed_endpoint("temporal", TemporalEndpoint)
 
     @property
     def redis(self) -> RedisEndpoint:
         """The Redis server."""
-        return self._get("redis", RedisEndpoint)
+        return self._get_typed_endpoint("redis", RedisEndpoint)
 
     @property
     def redis_cluster(self) -> RedisEndpoint:
         """One node of the Redis Cluster."""
-        return self._get(REDIS_CLUSTER, RedisEndpoint)
+        return self._get_typed_endpoint(REDIS_CLUSTER, RedisEndpoint)
 
     @property
     def postgres(self) -> PostgresEndpoint:
         """The PostgreSQL database."""
-        return self._get("postgres", PostgresEndpoint)
+        return self._get_typed_endpoint("postgres", PostgresEndpoint)
 
     @property
     def s3(self) -> S3Endpoint:
         """The S3 bucket."""
-        return self._get("s3", S3Endpoint)
+        return self._get_typed_endpoint("s3", S3Endpoint)
 
     @property
     def directory(self) -> Path:
@@ -188,45 +188,49 @@ class Stack:
         variables: dict[str, str] = {}
         # In reverse, "redis" comes after "redis-cluster" and is the one that stays.
         for name in services or sorted(self._endpoints, reverse=True):
-            variables |= environment_variables(name, self._any(name))
+            variables |= environment_variables(name, self._get_endpoint(name))
         return variables
 
-    def _get(self, name: str, kind: type[_E]) -> _E:
-        found = self._any(name)
+    def _get_typed_endpoint(self, name: str, kind: type[_E]) -> _E:
+        found = self._get_endpoint(name)
         assert isinstance(found, kind)  # for the type checker
         return found
 
-    def _any(self, name: str) -> Endpoint:
+    def _get_endpoint(self, name: str) -> Endpoint:
         if name not in self._endpoints:
             raise ServerMissingError(f"{name} was not asked for; the stack has {sorted(self._endpoints)}")
         return self._endpoints[name]
 
-    def _obtain(self, name: str) -> None:
+    def _ensure_service(self, name: str) -> None:
         if name not in SERVICES | {REDIS_CLUSTER}:
             raise ServerMissingError(f"there is no service {name!r}; choose from {sorted(SERVICES)}")
         started = time.monotonic()
         endpoint = given_endpoint(name, self._place.environment)
         if endpoint is None:
             try:
-                endpoint = self._start(name)
+                endpoint = self._start_service(name)
             except ServerStartError as error:
                 if not _PORT_LOST.search(str(error)):
                     raise
                 # Somebody took a port between our look and the server's: others are free.
-                endpoint = self._start(name)
+                endpoint = self._start_service(name)
         self._endpoints[name] = endpoint
         self._on_ready(name, time.monotonic() - started)
 
-    def _start(self, name: str) -> Endpoint:
+    def _start_service(self, name: str) -> Endpoint:
         endpoint: Endpoint
         if name == "temporal":
-            endpoint, server = temporal.start(self._place, port=self._ports.temporal, ui_port=self._ports.ui)
+            endpoint, server = temporal.start_local_server(
+                self._place, port=self._ports.temporal, ui_port=self._ports.ui
+            )
         elif name == "postgres":
-            endpoint, server = postgres.start(self._place, port=self._ports.postgres)
+            endpoint, server = postgres.start_local_server(self._place, port=self._ports.postgres)
         elif name == "s3":
-            endpoint, server = seaweedfs.start(self._place, port=self._ports.s3)
+            endpoint, server = seaweedfs.start_local_server(self._place, port=self._ports.s3)
         elif name == "redis":
-            server = valkey.start(self._place, port=self._ports.redis, persistent=self._place.keeps_data)
+            server = valkey.start_local_server(
+                self._place, port=self._ports.redis, persistent=self._place.keeps_data
+            )
             endpoint = RedisEndpoint(server.url)
         else:
             server = valkey.start_cluster(self._place)[0]

@@ -58,12 +58,12 @@ class TemporalEndpoint:
     ui_url: str | None = None
 
 
-def arguments(dynamic_config: Mapping[str, str] = DYNAMIC_CONFIG) -> list[str]:
+def dynamic_config_arguments(dynamic_config: Mapping[str, str] = DYNAMIC_CONFIG) -> list[str]:
     """Arguments that set dynamic configuration, also for ``WorkflowEnvironment.start_local``."""
     return [f"--dynamic-config-value={key}={value}" for key, value in dynamic_config.items()]
 
 
-def start(
+def start_local_server(
     place: ServerPlace, *, port: int | None = None, ui_port: int | None = None, extra: Sequence[str] = ()
 ) -> tuple[TemporalEndpoint, LocalServer]:
     """Start it and wait until the namespace ``default`` answers.
@@ -72,7 +72,7 @@ def start(
         ServerMissingError: There is no program for it.
         ServerStartError: It did not become ready.
     """
-    binary = programs.find(SOURCE, place.environment)
+    binary = programs.find_program(SOURCE, place.environment)
     directory = place.make("temporal")
     port, ui_port, http_port, metrics_port = (
         port or free_port(),
@@ -89,7 +89,7 @@ def start(
             *(f"--port={port}", f"--ui-port={ui_port}"),
             *(f"--http-port={http_port}", f"--metrics-port={metrics_port}"),
             *database,
-            *arguments(),
+            *dynamic_config_arguments(),
             *extra,
         ],
         directory=directory,

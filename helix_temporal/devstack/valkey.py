@@ -65,7 +65,7 @@ class Valkey(LocalServer):
             return connection.ask(*words)
 
 
-def start(
+def start_local_server(
     place: ServerPlace,
     *,
     name: str = "valkey",
@@ -86,7 +86,7 @@ def start(
         ServerMissingError: There is no program for it.
         ServerStartError: It did not become ready.
     """
-    binary = programs.find(SOURCE, place.environment)
+    binary = programs.find_program(SOURCE, place.environment)
     directory = place.make(name)
     port = port or free_port()
     durability = ("--appendonly", "yes", "--appendfsync", "always") if persistent else ("--appendonly", "no")
@@ -121,7 +121,7 @@ def start_valkey(
         ServerStartError: It did not become ready.
     """
     with open_place(directory, environment) as place:
-        yield start(place, persistent=persistent, arguments=arguments)
+        yield start_local_server(place, persistent=persistent, arguments=arguments)
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def start_cluster(place: ServerPlace) -> list[Valkey]:
     """Start three primaries, join them, and wait until each sees the whole cluster."""
     bus_ports = [free_port() for _ in range(_PRIMARIES)]
     nodes = [
-        start(
+        start_local_server(
             place,
             name=f"valkey-cluster-{number}",
             arguments=("--cluster-enabled", "yes", "--cluster-port", str(bus_port)),

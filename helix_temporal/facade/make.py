@@ -18,14 +18,15 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
     TooLargeError,
 )
+from helix_temporal.facade.documents import FileSessionStorage
 from helix_temporal.facade.session import (
     LocalEngine,
     Session,
     WorkflowEngine,
+    current_time_ms,
     finish_write,
     generate_session_id,
-    leased,
-    now,
+    hold_lease,
 )
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.handles import DeleteResult
@@ -63,21 +64,21 @@ def create_session_storage(
         case "memory":
             return MemorySessionStorage()
         case "file":
-            from helix_temporal.stores.file.storage import FileSessionStorage  # noqa: PLC0415
-
-            return FileSessionStorage(_needed(directory, kind, "directory"))
+            return FileSessionStorage(_require_option(directory, kind, "directory"))
         case "redis":
             from helix_temporal.stores.redis.storage import RedisSessionStorage  # noqa: PLC0415
 
-            return RedisSessionStorage(_needed(url, kind, "url"), prefix=prefix or "session:")
+            return RedisSessionStorage(_require_option(url, kind, "url"), prefix=prefix or "session:")
         case "postgres":
             from helix_temporal.stores.postgres.storage import PostgresSessionStorage  # noqa: PLC0415
 
-            return PostgresSessionStorage(_needed(url, kind, "url"), table_prefix=prefix or "__agents_")
+            return PostgresSessionStorage(
+                _require_option(url, kind, "url"), table_prefix=prefix or "__agents_"
+            )
     raise InvalidConfigError(f"session storage {kind!r}: memory, file, redis or postgres expected")
 
 
-def _needed(value: Any, kind: str, what: str) -> Any:
+def _require_option(value: Any, kind: str, what: str) -> Any:
     if not value:
         raise InvalidConfigError(f"session storage {kind!r} needs {what}")
     return value
@@ -141,8 +142,10 @@ async def create_session(
     if client is not None:
         _refuse_both(storage)
         session_id = session_id or generate_session_id()
-        return _through_workflow(agent, client, session_id, properties, _texts(metadata or {}))
-    storage, made_at = storage or get_default_storage(), now()
+        return _through_workflow(
+            agent, client, session_id, properties, _require_text_metadata(metadata or {})
+        )
+    storage, made_at = storage or get_default_storage(), current_time_ms()
     new = StoredSession(
         id=validate_id(session_id or generate_session_id(), "session id"),
         metadata=metadata or {},
@@ -179,7 +182,7 @@ async def resume_session(
         metadata = await _known_metadata(client, session_id)
         return _through_workflow(agent, client, session_id, properties, metadata)
     storage = storage or get_default_storage()
-    await _found(storage, session_id)
+    await _load_session(storage, session_id)
     if properties is not None:
         await _set_properties(storage, session_id, properties)
     return _active_session(agent, storage, session_id)
@@ -226,11 +229,11 @@ async def fork_session(
     if at_checkpoint is not None:
         raise InvalidRequestError("sessions of a storage have no checkpoints; say at_message instead")
     storage = storage or get_default_storage()
-    source = await _found(storage, session_id)
+    source = await _load_session(storage, session_id)
     target = validate_id(new_session_id or generate_session_id(), "session id")
     made = await storage.load(target)
     if made is None:
-        copy = _copied(source, target, at_message, properties, copy_usage=copy_usage)
+        copy = _copy_session(source, target, at_message, properties, copy_usage=copy_usage)
         made = await _save_new(storage, copy)
     if made.parent_id != session_id:
         raise InvalidRequestError(f"session {target!r} exists and is no fork of {session_id!r}")
@@ -248,7 +251,7 @@ async def delete_session(
     """Remove a session for good; forks of it stay.  May be repeated, also for one that was never there.
 
     A turn of it in this process ends, and whoever receives it gets an `ErrorEvent`; one in another process
-    is waited for, where the storage has locks.  With ``client`` it is `SessionClient.delete`.
+    is waited for, where the storage has locks.  With ``client`` it is `SessionHandle.delete`.
 
     Args:
         session_id: Which.
@@ -265,7 +268,7 @@ async def delete_session(
     if client is not None:
         _refuse_both(storage)
         talker = client if isinstance(client, SessionClient) else SessionClient(client)
-        return await talker.delete(session_id, keep_usage=keep_usage)
+        return await talker.session(session_id).delete(keep_usage=keep_usage)
     if keep_usage:
         raise InvalidRequestError(
             "keep_usage is for sessions of a client: a storage keeps use in the session"
@@ -275,14 +278,14 @@ async def delete_session(
     active = _active.pop((id(storage), session_id), None)
     if active is not None:
         await active.end_deleted()
-    async with leased(getattr(storage, "locks", None), session_id):
+    async with hold_lease(getattr(storage, "locks", None), session_id):
         found = await storage.load(session_id)
         await finish_write(storage.delete(session_id))
     removed: dict[str, int] = {} if found is None else {"thread": 1, "state": 1, "usage": 1}
     return DeleteResult(sessions=(session_id,), removed=removed)
 
 
-def _copied(
+def _copy_session(
     source: StoredSession,
     new_session_id: str,
     at_message: int | None,
@@ -290,11 +293,11 @@ def _copied(
     *,
     copy_usage: bool,
 ) -> StoredSession:
-    made_at, inherited = now(), SessionProperties(**_inherited(source.properties))
+    made_at, inherited = current_time_ms(), SessionProperties(**_inherited_properties(source.properties))
     return source.model_copy(
         update={
             "id": new_session_id,
-            "messages": source.messages[: _cut(source, at_message)],
+            "messages": source.messages[: _fork_position(source, at_message)],
             "usage": source.usage if copy_usage else Usage(),
             "created_at": made_at,
             "updated_at": made_at,
@@ -316,7 +319,7 @@ async def _forked_by_workflow(
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
     target = new_session_id or generate_session_id()
     try:
-        await talker.fork(session_id, target, at=at_message, at_checkpoint=at_checkpoint)
+        await talker.session(session_id).fork(target, at=at_message, at_checkpoint=at_checkpoint)
     except ThreadNotFoundError as error:
         raise SessionNotFoundError(f"Session not found: {session_id!r}") from error
     return _through_workflow(agent, talker, target, properties)
@@ -324,14 +327,14 @@ async def _forked_by_workflow(
 
 async def _save_new(storage: SessionStorage, session: StoredSession) -> StoredSession:
     """Save a session unless its id is taken; the one that has the id."""
-    async with leased(getattr(storage, "locks", None), session.id):
+    async with hold_lease(getattr(storage, "locks", None), session.id):
         found = await storage.load(session.id)
         if found is None:
             await finish_write(storage.save(session))
         return found or session
 
 
-def _cut(source: StoredSession, at: int | None) -> int:
+def _fork_position(source: StoredSession, at: int | None) -> int:
     size = len(source.messages)
     if at is None:
         return size
@@ -343,19 +346,19 @@ def _cut(source: StoredSession, at: int | None) -> int:
     return at
 
 
-def _inherited(properties: SessionProperties) -> dict[str, Any]:
+def _inherited_properties(properties: SessionProperties) -> dict[str, Any]:
     """What a copy has of it: whose it is and its tags, not its end nor its workspaces."""
     return {name: value for name, value in properties.changes().items() if name in {"user_id", "tags"}}
 
 
 async def _set_properties(storage: SessionStorage, session_id: str, properties: SessionProperties) -> None:
-    async with leased(getattr(storage, "locks", None), session_id):
-        found = await _found(storage, session_id)
+    async with hold_lease(getattr(storage, "locks", None), session_id):
+        found = await _load_session(storage, session_id)
         changed = found.model_copy(update={"properties": properties.over(found.properties)})
         await finish_write(storage.save(changed))
 
 
-async def _found(storage: SessionStorage, session_id: str) -> StoredSession:
+async def _load_session(storage: SessionStorage, session_id: str) -> StoredSession:
     found = await storage.load(validate_id(session_id, "session id"))
     if found is None:
         raise SessionNotFoundError(f"Session not found: {session_id!r}")
@@ -383,7 +386,7 @@ def _refuse_both(storage: SessionStorage | None) -> None:
         )
 
 
-def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+def _require_text_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Metadata as a session workflow takes it.
 
     Raises:
@@ -405,7 +408,7 @@ async def _known_metadata(client: Client | SessionClient, session_id: str) -> di
     """
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
     try:
-        state = await talker.state(session_id)
+        state = await talker.session(session_id).state()
     except TooLargeError:  # too large to travel, but there
         return {}
     if state is None:
@@ -421,4 +424,6 @@ def _through_workflow(
     metadata: Mapping[str, str] | None = None,
 ) -> Session:
     talker = client if isinstance(client, SessionClient) else SessionClient(client)
-    return Session(session_id, WorkflowEngine(talker, session_id, agent.name, properties, metadata))
+    return Session(
+        session_id, WorkflowEngine(talker.session(session_id, agent=agent.name), properties, metadata)
+    )

@@ -8,7 +8,7 @@ import secrets
 import string
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol, Self
 
 from temporalio.exceptions import ApplicationError
@@ -18,16 +18,16 @@ from helix_temporal.activities._runtime import (
     ATTEMPTS,
     application_error,
     as_reopen,
+    describe_error,
     is_bug,
     is_cancellation,
-    told,
 )
-from helix_temporal.activities.standing_step import TurnAnswers, check_values
+from helix_temporal.activities.standing_step import TurnAnswers
 from helix_temporal.agents import Agent, AgentRegistry
-from helix_temporal.client import SessionClient
+from helix_temporal.client import SessionHandle
 from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.agents import AgentFacts, BeforeUserMessage, ToolFacts
-from helix_temporal.models.base import canonical, clean
+from helix_temporal.models.base import canonical_json, storable_text
 from helix_temporal.models.facade import (
     ErrorEvent,
     MessageEvent,
@@ -42,14 +42,7 @@ from helix_temporal.models.facade import (
 from helix_temporal.models.messages import Message, Usage, from_record
 from helix_temporal.models.records import Head
 from helix_temporal.models.rows import records_of
-from helix_temporal.models.sessions import (
-    AskStatus,
-    CallPolicy,
-    ExitReason,
-    OpenHandle,
-    SliceState,
-    UserMessage,
-)
+from helix_temporal.models.sessions import AskStatus, CallPolicy, ExitReason, OpenHandle, UserMessage
 from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.models.steps import (
     AgentFactsInput,
@@ -61,12 +54,14 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.session.record import SessionRecord, check_values
+from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
 from helix_temporal.stores.protocols.threads import Create, OpenThread, ReadPage
 from helix_temporal.stores.threads.hot_only import HotThreads
-from helix_temporal.workflows.calls import ToolFailedError, late
+from helix_temporal.workflows.calls import ToolFailedError, tool_timeout_text
 from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn, TurnResult
 
@@ -140,7 +135,7 @@ class LocalCalls:
         What the last attempt raised passes as it is.
         """
         result = await self._try_step(request)
-        await self._tell(request.session_id, request.head, result.head)
+        await self._emit_messages(request.session_id, request.head, result.head)
         return result
 
     async def _try_step(self, request: RunStepInput) -> RunStepResult:
@@ -171,7 +166,7 @@ class LocalCalls:
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """As `Calls.end_turn`."""
         result = await self._stepper.end_turn(request)
-        await self._tell(request.session_id, request.head, result.head)
+        await self._emit_messages(request.session_id, request.head, result.head)
         return result
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
@@ -185,9 +180,9 @@ class LocalCalls:
                 return await self._run_once(request, number, min(once, left))
             except TimeoutError as error:
                 if left <= once:
-                    told = f"{late(facts.name, limit or 0)}, with all attempts{before}"
+                    told = f"{tool_timeout_text(facts.name, limit or 0)}, with all attempts{before}"
                     raise ToolFailedError(told) from error
-                failure = ApplicationError(late(facts.name, once))
+                failure = ApplicationError(tool_timeout_text(facts.name, once))
             except ApplicationError as error:
                 failure = error
             pause = _pause_after(failure, number)
@@ -221,8 +216,8 @@ class LocalCalls:
         """As `Calls.patched`: nothing is replayed."""
         return True
 
-    async def _tell(self, thread_id: str, before: Head, after: Head) -> None:
-        for message in await read(self._threads, thread_id, before.position, after.position):
+    async def _emit_messages(self, thread_id: str, before: Head, after: Head) -> None:
+        for message in await read_message_range(self._threads, thread_id, before.position, after.position):
             self._emit(MessageEvent(message=message))
             if message.role == "assistant" and message.text:
                 self._emit(TextEvent(text=message.text))
@@ -250,8 +245,8 @@ async def run_turn(
     epoch = time.time_ns() // 1000
     threads = HotThreads(MemoryThreads())
     records = records_of(stored.messages)
-    metadata = _texts(stored.metadata)
-    known = canonical(SliceState(agent=agent.name, metadata=metadata).model_dump(mode="json"))
+    metadata = _text_metadata(stored.metadata)
+    known = canonical_json(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
     opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=known))
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
@@ -259,15 +254,15 @@ async def run_turn(
     handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
     talk = CurrentThread(request, handle, agent.facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
-    turn = Turn(calls, talk, number=_turns(stored) + 1, max_steps=agent.max_steps)
+    turn = Turn(calls, talk, number=_count_turns(stored) + 1, max_steps=agent.max_steps)
     result = await turn.run([message])
     emit(StopEvent(stop_reason=result.exit_reason.value, usage=result.usage))
-    added = await read(threads, stored.id, len(stored.messages), talk.head.position)
+    added = await read_message_range(threads, stored.id, len(stored.messages), talk.head.position)
     answers = {each.id for each in added if each.tool_calls}
     return result, (*stored.messages, *added), calls.changes.merged(stored.state, answers)
 
 
-async def admitted(agent: Agent, stored: StoredSession, message: UserMessage) -> UserMessage:
+async def run_before_user_message(agent: Agent, stored: StoredSession, message: UserMessage) -> UserMessage:
     """The message as the agent's ``before_user_message`` lets it pass.
 
     Raises:
@@ -279,16 +274,16 @@ async def admitted(agent: Agent, stored: StoredSession, message: UserMessage) ->
         session_id=stored.id,
         thread_id=stored.id,
         agent=agent.name,
-        metadata=_texts(stored.metadata),
+        metadata=_text_metadata(stored.metadata),
         message_id=message.id,
         text=message.text,
     )
     try:
         decision = await agent.hooks.call("before_user_message", event)
     except Exception as error:  # noqa: BLE001 (a user's code; its text may hold what must not be told)
-        raise refusal(f"hook before_user_message failed: {type(error).__name__}") from None
+        raise refused_message_error(f"hook before_user_message failed: {type(error).__name__}") from None
     if decision is not None and decision.refuse is not None:
-        raise refusal(decision.refuse)
+        raise refused_message_error(decision.refuse)
     if decision is None or decision.text is None:
         return message
     return message.model_copy(update={"text": decision.text})
@@ -307,8 +302,8 @@ def _step_failure(error: Exception, number: int, waited: float) -> ApplicationEr
         return error
     if not isinstance(error, HelixError):
         if not is_bug(error):
-            return ApplicationError(told(error), type=type(error).__name__)
-        error = ApplicationCodeError(told(error), attempts=ATTEMPTS)
+            return ApplicationError(describe_error(error), type=type(error).__name__)
+        error = ApplicationCodeError(describe_error(error), attempts=ATTEMPTS)
     return application_error(error, number, waited)
 
 
@@ -316,7 +311,7 @@ def _late_step(agent: str, seconds: float) -> str:
     return f"model of agent {agent!r}: no answer within {seconds:g} s"
 
 
-def refusal(reason: str | None) -> InvalidRequestError:
+def refused_message_error(reason: str | None) -> InvalidRequestError:
     """The error for a message that the hook does not let pass."""
     return InvalidRequestError(f"the message is refused: {reason}")
 
@@ -333,7 +328,7 @@ def answer_before(stored: StoredSession, message_id: str) -> Message | None:
     return None if answer is None else stored.messages[answer.position]
 
 
-async def read(threads: HotThreads, thread_id: str, start: int, stop: int) -> list[Message]:
+async def read_message_range(threads: HotThreads, thread_id: str, start: int, stop: int) -> list[Message]:
     """The messages of a range, whether their turn has ended or not."""
     found: list[Message] = []
     while start + len(found) < stop:
@@ -344,12 +339,12 @@ async def read(threads: HotThreads, thread_id: str, start: int, stop: int) -> li
     return found
 
 
-def _texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+def _text_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     """What an agent is given of a session's metadata: texts, as in a session workflow."""
     return {key: value for key, value in metadata.items() if isinstance(value, str)}
 
 
-def _turns(stored: StoredSession) -> int:
+def _count_turns(stored: StoredSession) -> int:
     return sum(1 for each in stored.messages if each.role == "user")
 
 
@@ -407,11 +402,11 @@ class LocalEngine:
             SessionExpiredError: It is past its time; `resume_session` renews it.
             InvalidRequestError: The hook refuses the message.
         """
-        async with leased(self._locks, self._session_id):
-            result = await self._answer(message, emit)
+        async with hold_lease(self._locks, self._session_id):
+            result = await self._answer_under_lease(message, emit)
         emit(result)
 
-    async def _answer(self, message: UserMessage, emit: Any) -> ResultEvent:
+    async def _answer_under_lease(self, message: UserMessage, emit: Any) -> ResultEvent:
         # Somebody else may have had a turn since ours.
         found = await self.stored()
         if any(each.id == message.id for each in found.messages):
@@ -419,14 +414,14 @@ class LocalEngine:
             ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
             emit(StopEvent(stop_reason=ended.value))
             return ResultEvent(text=None if answer is None else answer.text)
-        refuse_past(found.id, found.properties.expires_at, now())
-        message = await admitted(self._agent, found, message)
+        refuse_past(found.id, found.properties.expires_at, current_time_ms())
+        message = await run_before_user_message(self._agent, found, message)
         result, messages, state = await run_turn(self._agent, found, message, emit)
         changes = {
             "messages": messages,
             "state": state,
             "usage": found.usage + result.usage,
-            "updated_at": max(now(), found.updated_at + 1),
+            "updated_at": max(current_time_ms(), found.updated_at + 1),
         }
         await finish_write(self._storage.save(found.model_copy(update=changes)))
         text = None if result.answer is None else messages[result.answer.position].text
@@ -453,7 +448,7 @@ class LocalEngine:
 
 
 @asynccontextmanager
-async def leased(locks: LockManager | None, session_id: str) -> AsyncIterator[None]:
+async def hold_lease(locks: LockManager | None, session_id: str) -> AsyncIterator[None]:
     """Be the only one who writes the session, where its storage has locks."""
     async with AsyncExitStack() as stack:
         if locks is not None:
@@ -466,16 +461,7 @@ async def finish_write(writing: Coroutine[Any, Any, None]) -> None:
 
     Else it would go on after the lease was given back, over the turn of the next holder.
     """
-    task = asyncio.create_task(writing)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):  # the first one is passed on
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # told to nobody: who cancelled asked for no answer
-        raise
+    await finish_before_cancel(writing)
 
 
 class WorkflowEngine:
@@ -483,29 +469,25 @@ class WorkflowEngine:
 
     def __init__(
         self,
-        client: SessionClient,
-        session_id: str,
-        agent: str,
+        session: SessionHandle,
         properties: SessionProperties | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        self._client, self._session_id, self._agent = client, session_id, agent
+        self._session = session
         self._properties, self._metadata = properties, metadata
 
     async def answer(self, message: UserMessage, emit: Any) -> None:
         """See `Engine.answer`."""
         emit(MessageEvent(message=Message(id=message.id, role="user", content=message.text)))
-        result = await self._client.ask(
-            self._session_id,
+        result = await self._session.ask(
             message.text,
-            agent=self._agent,
             message_id=message.id,
             properties=self._properties,
             metadata=self._metadata,
         )
         self._properties = None
         if result.status is AskStatus.REFUSED:
-            raise refusal(result.error)
+            raise refused_message_error(result.error)
         if result.status is AskStatus.FAILED:
             raise InvalidRequestError(result.error or "the turn failed")
         if result.text:
@@ -515,17 +497,17 @@ class WorkflowEngine:
 
     async def stored(self) -> StoredSession:
         """See `Engine.stored`: read through the workflow's workers."""
-        messages = await self._client.messages(self._session_id)
-        return StoredSession(id=self._session_id, messages=tuple(messages))
+        messages = await self._session.messages()
+        return StoredSession(id=self._session.session_id, messages=tuple(messages))
 
     async def state(self) -> dict[str, Any]:
         """See `Engine.state`: what the session store says."""
-        found = await self._client.state(self._session_id)
+        found = await self._session.state()
         return {} if found is None else dict(found.custom_state)
 
     async def used(self) -> Usage:
         """See `Engine.used`: what the thread says of its model calls."""
-        return (await self._client.usage(self._session_id)).tokens
+        return (await self._session.usage()).tokens
 
 
 class Session:
@@ -573,7 +555,7 @@ class Session:
             raise InvalidRequestError("nothing was sent that could be answered")
         message, self._pending, self._receiving = self._pending, None, True
         events: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
-        turn = self._running = asyncio.create_task(self._turn(message, events))
+        turn = self._running = asyncio.create_task(self._run_pending_turn(message, events))
         try:
             while (event := await events.get()) is not None:
                 yield event
@@ -625,18 +607,20 @@ class Session:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _turn(self, message: UserMessage, events: "asyncio.Queue[SessionEvent | None]") -> None:
+    async def _run_pending_turn(
+        self, message: UserMessage, events: "asyncio.Queue[SessionEvent | None]"
+    ) -> None:
         try:
             await self._engine.answer(message, events.put_nowait)
         except HelixError as error:
-            events.put_nowait(_failure(error))
+            events.put_nowait(_error_event(error))
         except (Exception, asyncio.CancelledError) as error:
             if not is_cancellation(error):
                 _logger.warning("a turn of session %r failed", self.id, exc_info=error)
-                events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=told(error)))
+                events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=describe_error(error)))
             elif self._deleted:
                 gone = SessionNotFoundError(f"Session not found: {self.id!r} was deleted")
-                events.put_nowait(_failure(gone))
+                events.put_nowait(_error_event(gone))
             else:
                 raise
         finally:
@@ -652,10 +636,10 @@ class Session:
             raise InvalidRequestError(f"session {self.id!r} is closed")
 
 
-def _failure(error: HelixError) -> ErrorEvent:
-    return ErrorEvent(error_type=type(error).__name__, message=clean(str(error)))
+def _error_event(error: HelixError) -> ErrorEvent:
+    return ErrorEvent(error_type=type(error).__name__, message=storable_text(str(error)))
 
 
-def now() -> int:
+def current_time_ms() -> int:
     """Milliseconds since 1970."""
     return int(time.time() * 1000)

@@ -271,7 +271,7 @@ class UserMessageDecision(Model):
     refuse: str | None = None
 
     @model_validator(mode="after")
-    def _either(self) -> "UserMessageDecision":
+    def _check_exclusive(self) -> "UserMessageDecision":
         if self.text is not None and self.refuse is not None:
             raise ValueError("a message is either changed or refused: give text or refuse, not both")
         return self

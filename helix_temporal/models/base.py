@@ -97,10 +97,10 @@ def check_json(value: object, where: str = "$") -> None:
     if isinstance(value, str):
         check_text(value, where)
     else:
-        _check(value, where, 0, set())
+        _check_value(value, where, 0, set())
 
 
-def _check(value: object, where: str, depth: int, above: set[int]) -> None:
+def _check_value(value: object, where: str, depth: int, above: set[int]) -> None:
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, str):
@@ -132,10 +132,10 @@ def _check_container(
             if not isinstance(key, str):
                 raise InvalidMessageError(f"string keys expected, got {type(key).__name__} at {where}")
             check_text(key, f"{where} (key)")
-            _check(item, f"{where}.{key[:40]}", depth + 1, above)
+            _check_value(item, f"{where}.{key[:40]}", depth + 1, above)
     else:
         for at, item in enumerate(value):
-            _check(item, f"{where}[{at}]", depth + 1, above)
+            _check_value(item, f"{where}[{at}]", depth + 1, above)
     above.discard(id(value))
 
 
@@ -163,7 +163,7 @@ def check_text(value: str, where: str) -> None:
         raise InvalidMessageError(f"lone surrogate at {error.start} in {where}") from None
 
 
-def clean(text: str) -> str:
+def storable_text(text: str) -> str:
     """The text as every store can hold it: U+0000 and lone surrogates become U+FFFD."""
     try:
         check_text(text, "text")
@@ -172,7 +172,9 @@ def clean(text: str) -> str:
     return text
 
 
-def dumps(value: object, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = False) -> bytes:
+def dump_json(
+    value: object, default: Callable[[Any], Any] | None = None, *, sort_keys: bool = False
+) -> bytes:
     """The value as JSON bytes; ``default`` turns what orjson does not know into something it does."""
     written = orjson.dumps(value, default, orjson.OPT_SORT_KEYS if sort_keys else None)
     # orjson 3.13 keeps its whole buffer behind what it wrote, 4 KB for 23 bytes and 60 KB for 5,000: a copy
@@ -180,20 +182,20 @@ def dumps(value: object, default: Callable[[Any], Any] | None = None, *, sort_ke
     return bytes(memoryview(written))
 
 
-def canonical(value: object) -> bytes:
+def canonical_json(value: object) -> bytes:
     """The value as JSON bytes; the same value always gives the same bytes."""
-    return dumps(value, sort_keys=True)
+    return dump_json(value, sort_keys=True)
 
 
-def _checked(value: object) -> object:
+def _validate_json(value: object) -> object:
     check_json(value)
     return value
 
 
-CheckedObject = Annotated[JsonObject, BeforeValidator(_checked)]
+CheckedObject = Annotated[JsonObject, BeforeValidator(_validate_json)]
 """A JSON object in a model, checked before pydantic walks it."""
 
-CheckedValue = Annotated[JsonValue, BeforeValidator(_checked)]
+CheckedValue = Annotated[JsonValue, BeforeValidator(_validate_json)]
 """Any JSON value in a model, checked before pydantic walks it."""
 
 
@@ -205,36 +207,36 @@ _MAX_NAME: Final = 256
 _MAX_TEXT: Final = 8192
 
 
-def _wrong(info: ValidationInfo, expected: str, value: object) -> InvalidRequestError:
+def _wrong_type_error(info: ValidationInfo, expected: str, value: object) -> InvalidRequestError:
     # The value itself may be anything, a secret in the wrong place among it.
     return InvalidRequestError(f"{info.field_name}: {expected} expected, got {type(value).__name__}")
 
 
-def _whole(value: object, info: ValidationInfo, bound: int) -> int:
+def _validate_integer(value: object, info: ValidationInfo, bound: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(info, "non-negative int", value)
+        raise _wrong_type_error(info, "non-negative int", value)
     if not 0 <= value < bound:
         raise InvalidRequestError(f"{info.field_name}: 0 to {bound - 1} expected, got one outside")
     return value
 
 
-def _count(value: object, info: ValidationInfo) -> int:
-    return _whole(value, info, 2**63)
+def _validate_count(value: object, info: ValidationInfo) -> int:
+    return _validate_integer(value, info, 2**63)
 
 
-def _small(value: object, info: ValidationInfo) -> int:
-    return _whole(value, info, 2**31)
+def _validate_small_count(value: object, info: ValidationInfo) -> int:
+    return _validate_integer(value, info, 2**31)
 
 
-def _milliseconds(value: object, info: ValidationInfo) -> int:
-    return _whole(value, info, 2**53)
+def _validate_milliseconds(value: object, info: ValidationInfo) -> int:
+    return _validate_integer(value, info, 2**53)
 
 
-def _decimal(value: object, info: ValidationInfo) -> Decimal:
+def _validate_decimal(value: object, info: ValidationInfo) -> Decimal:
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         value = Decimal(value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise _wrong(info, "int, Decimal or a decimal number as text", value)
+        raise _wrong_type_error(info, "int, Decimal or a decimal number as text", value)
     found = Decimal(value)
     if not found.is_finite() or (found and found.adjusted() >= MAX_PLACES):
         raise InvalidRequestError(f"{info.field_name}: finite, below 10^{MAX_PLACES} expected")
@@ -245,24 +247,24 @@ def _decimal(value: object, info: ValidationInfo) -> Decimal:
     return Decimal(format(found, "f"))
 
 
-def _cost(value: object, info: ValidationInfo) -> Decimal:
-    found = _decimal(value, info)
+def _validate_cost(value: object, info: ValidationInfo) -> Decimal:
+    found = _validate_decimal(value, info)
     if found < 0:
         raise InvalidRequestError(f"{info.field_name}: an amount of 0 or more expected, got a negative one")
     return found
 
 
-def _amount(value: object, info: ValidationInfo) -> int | Decimal:
+def _validate_amount(value: object, info: ValidationInfo) -> int | Decimal:
     if isinstance(value, int) and not isinstance(value, bool):
         if not -(2**63) <= value < 2**63:
             raise InvalidRequestError(f"{info.field_name}: an int of 64 bits or a Decimal expected")
         return value
-    return _decimal(value, info)
+    return _validate_decimal(value, info)
 
 
 def _checked_text(value: object, info: ValidationInfo, most: int, least: int = 0) -> str:
     if not isinstance(value, str):
-        raise _wrong(info, "text", value)
+        raise _wrong_type_error(info, "text", value)
     if not least <= len(value) <= most:
         raise InvalidRequestError(
             f"{info.field_name}: {least} to {most} characters expected, got {len(value)}"
@@ -274,48 +276,48 @@ def _checked_text(value: object, info: ValidationInfo, most: int, least: int = 0
     return value
 
 
-def _name(value: object, info: ValidationInfo) -> str:
+def _validate_name(value: object, info: ValidationInfo) -> str:
     return _checked_text(value, info, _MAX_NAME, 1)
 
 
-def _label(value: object, info: ValidationInfo) -> str:
+def _validate_label(value: object, info: ValidationInfo) -> str:
     return _checked_text(value, info, _MAX_NAME)
 
 
-def _text(value: object, info: ValidationInfo) -> str:
+def _validate_text(value: object, info: ValidationInfo) -> str:
     return _checked_text(value, info, _MAX_TEXT)
 
 
-Count = Annotated[int, BeforeValidator(_count)]
+Count = Annotated[int, BeforeValidator(_validate_count)]
 """0 to 2^63 - 1."""
 
-SmallCount = Annotated[int, BeforeValidator(_small)]
+SmallCount = Annotated[int, BeforeValidator(_validate_small_count)]
 """0 to 2^31 - 1."""
 
-Milliseconds = Annotated[int, BeforeValidator(_milliseconds)]
+Milliseconds = Annotated[int, BeforeValidator(_validate_milliseconds)]
 """0 to 2^53 - 1."""
 
-Cost = Annotated[Decimal, BeforeValidator(_cost)]
+Cost = Annotated[Decimal, BeforeValidator(_validate_cost)]
 """Money: 0 or more, at most 18 digits before the point and 18 after it; text in JSON."""
 
-Amount = Annotated[int | Decimal, BeforeValidator(_amount)]
+Amount = Annotated[int | Decimal, BeforeValidator(_validate_amount)]
 """An int of 64 bits, or a decimal number of at most 18 digits before the point and 18 after it."""
 
-Name = Annotated[str, BeforeValidator(_name)]
+Name = Annotated[str, BeforeValidator(_validate_name)]
 """1 to 256 characters without NUL and lone surrogates."""
 
-Label = Annotated[str, BeforeValidator(_label)]
+Label = Annotated[str, BeforeValidator(_validate_label)]
 """A `Name`, or nothing."""
 
-Text = Annotated[str, BeforeValidator(_text)]
+Text = Annotated[str, BeforeValidator(_validate_text)]
 """Up to 8,192 characters without NUL and lone surrogates."""
 
 
-def _sum(value: object) -> object:
+def _parse_sum(value: object) -> object:
     return Decimal(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
 
 
-Sum = Annotated[int | Decimal, BeforeValidator(_sum)]
+Sum = Annotated[int | Decimal, BeforeValidator(_parse_sum)]
 """A sum of amounts: an int as long as all of them are."""
 
 Whole = Annotated[int, Field(strict=True, ge=0)]

@@ -24,7 +24,7 @@ SETTINGS: Final = {
     QUEUE: "HELIX_TASK_QUEUE, or the stores, which this client does not name",
     "redis": "HELIX_REDIS_URL and HELIX_REDIS_PREFIX",
     "postgres": "HELIX_POSTGRES_DSN and HELIX_TABLE_PREFIX",
-    "files": "HELIX_DATA_DIRECTORY",
+    "sqlite": "HELIX_DATA_DIRECTORY",
     "archive": "HELIX_S3_ENDPOINT, HELIX_S3_BUCKET and HELIX_S3_PREFIX, or HELIX_COLD_DIRECTORY",
 }
 """The settings to look at, by what differs."""
@@ -87,7 +87,7 @@ class Deployment:
         return None
 
 
-def mark(*parts: object) -> str:
+def digest_location(*parts: object) -> str:
     """The digest of where a store is."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:8]
 
@@ -129,7 +129,7 @@ class DeploymentCheck:
             other = Deployment.parse(asking)
         except ValueError:
             return  # a later version's, which has its own checks
-        differs = self._difference(other, queue)
+        differs = self._find_difference(other, queue)
         if differs is None:
             return
         raise ForeignDeploymentError(
@@ -142,13 +142,13 @@ class DeploymentCheck:
             differs=differs,
         )
 
-    def _difference(self, other: Deployment, queue: str | None) -> str | None:
+    def _find_difference(self, other: Deployment, queue: str | None) -> str | None:
         marks = dict(other.marks)
         said = marks.pop(QUEUE, None)
         other = Deployment(other.name, tuple(marks.items()))
         differs = self.own.difference(other, known=self._known)
         if differs is not None and any(each.difference(other) is None for each in self._also):
             differs = None
-        if differs is None and said is not None and queue is not None and said != mark(queue):
+        if differs is None and said is not None and queue is not None and said != digest_location(queue):
             return QUEUE
         return differs

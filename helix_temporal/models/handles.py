@@ -9,8 +9,7 @@ from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
-from helix_temporal.models.sessions import RewindResult, UserMessage
-from helix_temporal.models.slices import TakenBack
+from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
 from helix_temporal.models.states import Millis, RemoteRef, SessionState, SessionStatus
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Limit, Page
 from helix_temporal.models.usage import UsageRollup

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
 from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
-from helix_temporal.models.base import CheckedObject, JsonObject, Model, canonical, check_json
+from helix_temporal.models.base import CheckedObject, JsonObject, Model, canonical_json, check_json
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.states import SessionProperties
@@ -19,12 +19,12 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 Role = Literal["system", "user", "assistant", "tool", "foreign"]
 
 
-def _content(value: object) -> object:
+def _validate_content(value: object) -> object:
     check_json(value, "$.content")
     return value
 
 
-Content = Annotated[str | list[JsonObject], BeforeValidator(_content)]
+Content = Annotated[str | list[JsonObject], BeforeValidator(_validate_content)]
 """Plain text, or provider-independent parts such as ``{"type": "text", "text": …}``."""
 
 
@@ -206,7 +206,7 @@ def to_record(message: Message) -> Record:
         TooLargeError: It would not fit a segment.
     """
     try:
-        body = canonical(message.model_dump(mode="json", exclude={"id"}, exclude_defaults=True))
+        body = canonical_json(message.model_dump(mode="json", exclude={"id"}, exclude_defaults=True))
     except (TypeError, ValueError) as error:
         raise InvalidMessageError(f"message {message.id!r} cannot be written as JSON") from error
     if len(body) > MAX_MESSAGE_BYTES:
@@ -243,20 +243,20 @@ def user_message(message_id: str, text: str, **metadata: str) -> Message:
     return Message(id=message_id, role="user", content=text, metadata=dict(metadata))
 
 
-def text(text: str, *, cache: bool = False) -> JsonObject:
+def text_part(text: str, *, cache: bool = False) -> JsonObject:
     """A part of plain text."""
-    return _marked({"type": "text", "text": text}, cache)
+    return _with_cache_mark({"type": "text", "text": text}, cache)
 
 
-def image(
+def image_part(
     *, media_type: str = "", data: str | None = None, url: str | None = None, cache: bool = False
 ) -> JsonObject:
     """An image: base64 ``data`` of a ``media_type``, or a ``url``."""
     part: JsonObject = {"type": "image"}
-    return _marked(part | _given(media_type=media_type, data=data, url=url), cache)
+    return _with_cache_mark(part | _nonempty_fields(media_type=media_type, data=data, url=url), cache)
 
 
-def file(
+def file_part(
     *,
     media_type: str = "",
     data: str | None = None,
@@ -267,20 +267,20 @@ def file(
 ) -> JsonObject:
     """A file: base64 ``data`` of a ``media_type``, a ``url``, or a provider's ``file_id``."""
     part: JsonObject = {"type": "file"}
-    given = _given(media_type=media_type, data=data, url=url, file_id=file_id, name=name)
-    return _marked(part | given, cache)
+    given = _nonempty_fields(media_type=media_type, data=data, url=url, file_id=file_id, name=name)
+    return _with_cache_mark(part | given, cache)
 
 
-def thinking(text: str) -> JsonObject:
+def thinking_part(text: str) -> JsonObject:
     """A model's reasoning."""
     return {"type": "thinking", "text": text}
 
 
-def _given(**fields: str | None) -> JsonObject:
+def _nonempty_fields(**fields: str | None) -> JsonObject:
     return {name: value for name, value in fields.items() if value}
 
 
-def _marked(part: JsonObject, cache: bool) -> JsonObject:
+def _with_cache_mark(part: JsonObject, cache: bool) -> JsonObject:
     return part | {"cache": True} if cache else part
 
 

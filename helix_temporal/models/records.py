@@ -1,8 +1,9 @@
 """Heads, and records: messages as the opaque bytes that stores keep."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Annotated, Final, NamedTuple, overload
+from zlib import crc32
 
 from pydantic import Field
 
@@ -39,7 +40,14 @@ class Kind:
 
 
 _PREFIX: Final = Struct(">IcH")
-"""Length, kind and length of the id, before the id and the body: `pack` writes all records in one go."""
+"""Length, kind and length of the id, before the id."""
+_KIND_AND_ID: Final = Struct(">cH")
+
+ID_SUM: Final = 2
+"""Bytes of the checksum behind an id, which is read without its message, too."""
+SUMS: Final = ID_SUM + 4
+"""Bytes that the checksums add to a packed record."""
+_LOW: Final = 0xFFFFFFFF
 
 
 class Record(NamedTuple):
@@ -50,58 +58,103 @@ class Record(NamedTuple):
     body: bytes
 
 
-def decode_record(data: bytes) -> Record:
-    """A record from its bytes, without the length before them.
-
-    Raises:
-        ArchiveCorruptError: The bytes are no record.
-    """
-    size = int.from_bytes(data[1:3], "big")
-    if len(data) < 3 + size:
-        raise ArchiveCorruptError(f"record of {len(data)} bytes is cut inside its id")
-    try:
-        return Record(data[:1].decode("ascii"), data[3 : 3 + size].decode(), data[3 + size :])
-    except UnicodeDecodeError as error:
-        raise ArchiveCorruptError("record has a kind or an id that is not text") from error
-
-
-def pack(records: Iterable[Record]) -> bytes:
-    """Records one after the other, each with its length before it."""
-    parts: list[bytes] = []
-    for kind, message_id, body in records:
+def pack_each(records: Sequence["Record"], first: int) -> list[bytes]:
+    """Each record as the stores and the archive keep it; see `pack_records`."""
+    if isinstance(records, Packed):
+        return list(records.pieces)
+    pieces: list[bytes] = []
+    for position, (kind, message_id, body) in enumerate(records, first):
         identity = message_id.encode()
-        size = len(identity)
-        parts += (_PREFIX.pack(3 + size + len(body), kind.encode("ascii"), size), identity, body)
-    return b"".join(parts)
+        before = _KIND_AND_ID.pack(kind.encode("ascii"), len(identity))
+        checksum = checksum_of_id(identity, position)
+        pieces.append(
+            b"".join(
+                (
+                    (3 + len(identity) + len(body) + SUMS).to_bytes(4, "big"),
+                    before,
+                    identity,
+                    (checksum & 0xFFFF).to_bytes(ID_SUM, "big"),
+                    body,
+                    checksum_of_message(before, checksum, body).to_bytes(4, "big"),
+                )
+            )
+        )
+    return pieces
 
 
-def unpack(data: bytes) -> list[Record]:
-    """Inverse of `pack`.
+def pack_records(records: Sequence["Record"], first: int = 0) -> bytes:
+    """Records one after the other, as the stores and the archive keep them.
+
+    Each has its length (4 bytes, without itself), kind (1), length of its id (2), id, checksum of the id (2),
+    body, and checksum of the whole (4).  Both checksums count the position: a record that is read elsewhere
+    is not the one that was stored there.
+
+    Args:
+        records: To be packed.
+        first: Position of the first in its thread.
+    """
+    return b"".join(pack_each(records, first))
+
+
+def checksum_of_id(identity: bytes, position: int) -> int:
+    """CRC-32 of a message's id at its position; its lower 16 bits are stored behind the id."""
+    return crc32(identity, position & _LOW)
+
+
+def checksum_of_message(kind_and_size: bytes, id_checksum: int, body: bytes) -> int:
+    """CRC-32 of a whole message, which goes on from that of its id."""
+    return crc32(body, id_checksum ^ int.from_bytes(kind_and_size, "big"))
+
+
+def unpack_records(data: bytes) -> list["Record"]:
+    """Inverse of `pack_records`.  The checksums are not looked at: what holds the records has one of its own.
 
     Raises:
         ArchiveCorruptError: A length points past the end, or a record is damaged.
     """
-    records: list[Record] = []
+    return [_record_at(data, start, stop) for start, stop in _record_bounds(data)]
+
+
+def split_records(data: bytes) -> list[bytes]:
+    """What `pack_records` made of each record, for `Packed`.
+
+    Raises:
+        ArchiveCorruptError: A length points past the end.
+    """
+    return [data[start:stop] for start, stop in _record_bounds(data)]
+
+
+def _record_bounds(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each record begins and ends.
+
+    Raises:
+        ArchiveCorruptError: A length points past the end.
+    """
     at, end = 0, len(data)
     while at < end:
         if at + _PREFIX.size > end:
             raise ArchiveCorruptError(f"records are cut: {end - at} bytes left at {at}")
-        size, kind, id_size = _PREFIX.unpack_from(data, at)
-        start = at + _PREFIX.size
-        body, at = start + id_size, at + 4 + size
+        size, _, id_size = _PREFIX.unpack_from(data, at)
+        start, at = at, at + 4 + size
         if at > end:
             raise ArchiveCorruptError(f"records are cut: {at} bytes announced, {end} there")
-        if body > at:
+        if id_size + 3 + SUMS > size:
             raise ArchiveCorruptError(f"record of {size} bytes is cut inside its id")
-        try:
-            records.append(Record(kind.decode("ascii"), data[start:body].decode(), data[body:at]))
-        except UnicodeDecodeError as error:
-            raise ArchiveCorruptError("record has a kind or an id that is not text") from error
-    return records
+        yield start, at
+
+
+def _record_at(data: bytes, start: int, stop: int) -> "Record":
+    _, kind, id_size = _PREFIX.unpack_from(data, start)
+    identity = start + _PREFIX.size
+    behind = identity + id_size
+    try:
+        return Record(kind.decode("ascii"), data[identity:behind].decode(), data[behind + ID_SUM : stop - 4])
+    except UnicodeDecodeError as error:
+        raise ArchiveCorruptError("record has a kind or an id that is not text") from error
 
 
 class Packed(Sequence[Record]):
-    """Records as what `pack` makes of each: copied from tier to tier, decoded where one is asked for."""
+    """Records as `pack_records` makes them: copied from tier to tier, decoded where one is asked for."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.pieces = pieces
@@ -114,36 +167,20 @@ class Packed(Sequence[Record]):
         """A record, or some of them as they are."""
         if isinstance(at, slice):
             return Packed(self.pieces[at])
-        return decode_record(self.pieces[at][4:])
+        return _record_at(self.pieces[at], 0, len(self.pieces[at]))
 
     def __len__(self) -> int:
         """How many records."""
         return len(self.pieces)
 
-
-def split(data: bytes) -> list[bytes]:
-    """What `pack` made of each record, for `Packed`.
-
-    Raises:
-        ArchiveCorruptError: A length points past the end.
-    """
-    pieces: list[bytes] = []
-    at, end = 0, len(data)
-    while at < end:
-        if at + _PREFIX.size > end:
-            raise ArchiveCorruptError(f"records are cut: {end - at} bytes left at {at}")
-        size, _, id_size = _PREFIX.unpack_from(data, at)
-        start, at = at, at + 4 + size
-        if at > end:
-            raise ArchiveCorruptError(f"records are cut: {at} bytes announced, {end} there")
-        if id_size + 3 > size:
-            raise ArchiveCorruptError(f"record of {size} bytes is cut inside its id")
-        pieces.append(data[start:at])
-    return pieces
+    @property
+    def message_bytes(self) -> int:
+        """`size_of` the records."""
+        return sum(map(len, self.pieces)) - SUMS * len(self.pieces)
 
 
 def size_of(records: Iterable[Record]) -> int:
-    """Bytes that these records take when packed."""
+    """Bytes of these records, with their lengths and without checksums."""
     return sum(7 + len(record.id.encode()) + len(record.body) for record in records)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from helix_temporal.errors import HelixError, InvalidRequestError
 from helix_temporal.models import messages
-from helix_temporal.models.base import JsonObject, clean
+from helix_temporal.models.base import JsonObject, storable_text
 from helix_temporal.models.messages import Message, Role, from_record, kind_of, to_record
 from helix_temporal.models.records import Kind, Record
 
@@ -21,19 +21,19 @@ Said = str | list[JsonObject] | None
 
 def anthropic_said(given: Any) -> Said:
     """A text, or blocks of the Messages API."""
-    return _said(given, _anthropic_parts)
+    return _read_content(given, _anthropic_parts)
 
 
 def google_said(given: Any) -> Said:
     """Parts of the Gemini API."""
-    return _said(given, _google_parts)
+    return _read_content(given, _google_parts)
 
 
 def langchain_said(given: Any) -> Said:
     """A text, blocks in any of LangChain's forms, or what else a tool returned, as JSON."""
     if given is not None and not isinstance(given, str | list):
         given = json_text(given)
-    return _said(given, _langchain_parts)
+    return _read_content(given, _langchain_parts)
 
 
 def langchain_given(data: Mapping[str, Any]) -> Any:
@@ -44,12 +44,12 @@ def langchain_given(data: Mapping[str, Any]) -> Any:
 
 def json_text(value: Any) -> str:
     """The value as JSON, as a model is shown it."""
-    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return storable_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _said(given: Any, read: Any) -> Said:
+def _read_content(given: Any, read: Any) -> Said:
     if isinstance(given, str):
-        return clean(given)
+        return storable_text(given)
     said = [part for each in given or () for part in read(each)]
     if len(said) == 1 and said[0] == {"type": "text", "text": said[0].get("text")}:
         return str(said[0]["text"])
@@ -62,14 +62,14 @@ def _said(given: Any, read: Any) -> Said:
 def _anthropic_parts(block: Mapping[str, Any]) -> Iterator[JsonObject]:
     kind = block["type"]
     if kind == "text" and isinstance(block.get("text"), str):
-        yield messages.text(
-            clean(block["text"]), cache="cache_control" in block or block.get("cache") is True
+        yield messages.text_part(
+            storable_text(block["text"]), cache="cache_control" in block or block.get("cache") is True
         )
     elif kind == "thinking":
         # Ours has its reasoning under another name.
-        yield messages.thinking(clean(str(block.get("thinking", block.get("text", "")))))
+        yield messages.thinking_part(storable_text(str(block.get("thinking", block.get("text", "")))))
     elif kind == "search_result":
-        yield messages.text(clean(_search_result(block)))
+        yield messages.text_part(storable_text(_search_result(block)))
     elif kind in {"image", "document", "file"}:
         yield from _anthropic_file(block)
 
@@ -87,16 +87,16 @@ def _anthropic_file(block: Mapping[str, Any]) -> Iterator[JsonObject]:
     else:
         is_image, data = block["type"] == "image", source.get("data")
         if source.get("type") == "text":
-            data = base64.b64encode(clean(str(data)).encode()).decode()
+            data = base64.b64encode(storable_text(str(data)).encode()).decode()
         given: dict[str, Any] = {
             "media_type": source.get("media_type") or "",
             "data": data,
             "url": source.get("url"),
         }
         if is_image and not source.get("file_id"):
-            yield messages.image(**given)
+            yield messages.image_part(**given)
         else:
-            yield messages.file(**given, file_id=source.get("file_id"), name=name)
+            yield messages.file_part(**given, file_id=source.get("file_id"), name=name)
 
 
 def _search_result(block: Mapping[str, Any]) -> str:
@@ -110,25 +110,25 @@ def _search_result(block: Mapping[str, Any]) -> str:
 
 def _google_parts(part: Mapping[str, Any]) -> Iterator[JsonObject]:
     if isinstance(part.get("text"), str):
-        text = clean(part["text"])
-        yield messages.thinking(text) if part.get("thought") else messages.text(text)
+        text = storable_text(part["text"])
+        yield messages.thinking_part(text) if part.get("thought") else messages.text_part(text)
     elif isinstance(part.get("executableCode"), Mapping):
         code = part["executableCode"]
         language = str(code.get("language") or "").lower().replace("language_unspecified", "")
-        yield messages.text(clean(f"```{language}\n{code.get('code') or ''}\n```"))
+        yield messages.text_part(storable_text(f"```{language}\n{code.get('code') or ''}\n```"))
     elif isinstance(part.get("codeExecutionResult"), Mapping):
         result = part["codeExecutionResult"]
         told = (str(result[name]) for name in ("outcome", "output") if result.get(name))
-        yield messages.text(clean("\n".join(told)))
+        yield messages.text_part(storable_text("\n".join(told)))
     else:
         given = part.get("inlineData") or part.get("fileData")
         if isinstance(given, Mapping):
             media_type = given.get("mimeType") or ""
             place: dict[str, Any] = {"data": given.get("data"), "url": given.get("fileUri")}
             if media_type.startswith("image/"):
-                yield messages.image(media_type=media_type, **place)
+                yield messages.image_part(media_type=media_type, **place)
             else:
-                yield messages.file(media_type=media_type, name=given.get("displayName"), **place)
+                yield messages.file_part(media_type=media_type, name=given.get("displayName"), **place)
 
 
 # -- LangChain
@@ -136,15 +136,17 @@ def _google_parts(part: Mapping[str, Any]) -> Iterator[JsonObject]:
 
 def _langchain_parts(block: Any) -> Iterator[JsonObject]:
     if isinstance(block, str):
-        yield messages.text(clean(block))
+        yield messages.text_part(storable_text(block))
         return
     kind = block.get("type") if isinstance(block, Mapping) else None
     if kind is None:
-        yield messages.text(json_text(block))
+        yield messages.text_part(json_text(block))
     elif kind in {"text", "input_text", "output_text", "text-plain"}:
-        yield messages.text(clean(str(block.get("text") or "")), cache="cache_control" in block)
+        yield messages.text_part(storable_text(str(block.get("text") or "")), cache="cache_control" in block)
     elif kind in {"thinking", "reasoning"}:
-        yield messages.thinking(clean(str(block.get("thinking") or block.get("reasoning") or "")))
+        yield messages.thinking_part(
+            storable_text(str(block.get("thinking") or block.get("reasoning") or ""))
+        )
     elif kind in {"image_url", "input_image"}:
         address = block.get("image_url")
         yield _by_address(str(address.get("url") if isinstance(address, Mapping) else address))
@@ -158,27 +160,27 @@ def _langchain_file(block: Mapping[str, Any]) -> JsonObject:
     """Three generations: ``source_type``, ``mime_type`` with ``base64``, and the same in camel case."""
     if isinstance(block.get("file"), Mapping):
         inner = block["file"]
-        found = _by_address(str(inner.get("file_data") or ""), messages.file)
+        found = _by_address(str(inner.get("file_data") or ""), messages.file_part)
         return found | {key: inner[old] for key, old in _OPENAI if inner.get(old)}
-    media_type = _first(block, "mime_type", "mimeType", "media_type")
-    data = _first(block, "base64", "data")
+    media_type = _first_text(block, "mime_type", "mimeType", "media_type")
+    data = _first_text(block, "base64", "data")
     if block.get("source_type") == "text":
         data, media_type = base64.b64encode(str(block.get("text")).encode()).decode(), "text/plain"
-    url, file_id = _first(block, "url"), _first(block, "file_id", "fileId", "id")
+    url, file_id = _first_text(block, "url"), _first_text(block, "file_id", "fileId", "id")
     if block["type"] == "image" and (data or url):
-        return messages.image(media_type=media_type, data=data, url=url)
-    name = _first(block, "filename", "name")
-    return messages.file(media_type=media_type, data=data, url=url, file_id=file_id, name=name)
+        return messages.image_part(media_type=media_type, data=data, url=url)
+    name = _first_text(block, "filename", "name")
+    return messages.file_part(media_type=media_type, data=data, url=url, file_id=file_id, name=name)
 
 
 _OPENAI = (("file_id", "file_id"), ("name", "filename"))
 
 
-def _first(block: Mapping[str, Any], *names: str) -> str:
+def _first_text(block: Mapping[str, Any], *names: str) -> str:
     return next((str(block[name]) for name in names if isinstance(block.get(name), str) and block[name]), "")
 
 
-def _by_address(address: str, make: Any = messages.image) -> JsonObject:
+def _by_address(address: str, make: Any = messages.image_part) -> JsonObject:
     """From a ``data:`` address, or any other."""
     head, _, data = address.partition(";base64,")
     if data:
@@ -211,10 +213,10 @@ def kinds_of(messages: Sequence[Message]) -> list[str]:
     kinds = [kind_of(message) for message in messages]
     begun, waiting = 0, list[_Named]()
     for at, message in enumerate(messages):
-        asked, answered = _tools(message)
+        asked, answered = _read_calls_and_results(message)
         if message.role != "foreign":
             waiting = []
-        if [each for each in answered if _take(waiting, each)]:
+        if [each for each in answered if _remove_answered_call(waiting, each)]:
             # A row that answers and asks again belongs to both steps, and so makes them one.
             kinds[begun] = Kind.RESULT if kinds[begun] == Kind.RESULT else Kind.CALLS
             kinds[begun + 1 : at + 1] = [Kind.RESULT] * (at - begun)
@@ -228,7 +230,7 @@ def starts_in(records: Sequence[Record]) -> list[int]:
 
     A prompt among rows of version 1 belongs to the turn of the user's message that it stands before.
     """
-    begins = [_begins(record) for record in records]
+    begins = [_begins_turn(record) for record in records]
     return [at for at in range(1, len(records)) if begins[at] and not begins[at - 1]]
 
 
@@ -263,7 +265,7 @@ def answer_in(record: Record) -> Message | None:
     said = _said_in(record)
     if said is None or said.role != "assistant":
         return None
-    asked, _ = _tools(from_record(record))
+    asked, _ = _read_calls_and_results(from_record(record))
     return None if asked else said
 
 
@@ -305,7 +307,7 @@ class _Named(NamedTuple):
     name: str | None
 
 
-def _take(waiting: list[_Named], result: _Named) -> bool:
+def _remove_answered_call(waiting: list[_Named], result: _Named) -> bool:
     """Whether a call waits for this result, which is answered then."""
     for at, call in enumerate(waiting):
         by_name = result.name is not None and result.name == call.name
@@ -318,7 +320,7 @@ def _take(waiting: list[_Named], result: _Named) -> bool:
 _Tools = tuple[list[_Named], list[_Named]]
 
 
-def _tools(message: Message) -> _Tools:
+def _read_calls_and_results(message: Message) -> _Tools:
     """The calls and the results in a row of version 1; none in any other message."""
     if not _is_row(message):
         return [], []
@@ -333,7 +335,7 @@ def _is_row(message: Message) -> bool:
     return message.role == "foreign" and (message.format or "").startswith(V1_FORMAT)
 
 
-def _anthropic(row: Mapping[str, Any]) -> _Tools:
+def _read_anthropic_calls(row: Mapping[str, Any]) -> _Tools:
     message = row["message"]
     content = message.get("content")
     blocks = content if isinstance(content, list) else []
@@ -344,34 +346,38 @@ def _anthropic(row: Mapping[str, Any]) -> _Tools:
     return [_Named(each["id"], each["name"]) for each in asked], answered
 
 
-def _google(row: Mapping[str, Any]) -> _Tools:
+def _read_google_calls(row: Mapping[str, Any]) -> _Tools:
     given = row["content"]["parts"]
     asked = [part["functionCall"] for part in given if "functionCall" in part]
     answered = [part["functionResponse"] for part in given if "functionResponse" in part]
-    return _named(asked), _named(answered)
+    return _ids_and_names(asked), _ids_and_names(answered)
 
 
-def _langchain(row: Mapping[str, Any]) -> _Tools:
+def _read_langchain_calls(row: Mapping[str, Any]) -> _Tools:
     data = row["data"]
     answered = [_Named(data["tool_call_id"], None)] if row["type"] == "tool" else []
-    return _named(data.get("tool_calls") or ()) if row["type"] == "ai" else [], answered
+    return _ids_and_names(data.get("tool_calls") or ()) if row["type"] == "ai" else [], answered
 
 
-_IN: Final = {"anthropic": _anthropic, "googleGenAI": _google, "langChain": _langchain}
+_IN: Final = {
+    "anthropic": _read_anthropic_calls,
+    "googleGenAI": _read_google_calls,
+    "langChain": _read_langchain_calls,
+}
 
 
 def _of_type(blocks: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str, Any]]:
     return [block for block in blocks if block["type"] == kind]
 
 
-def _named(found: Iterable[Mapping[str, Any]]) -> list[_Named]:
+def _ids_and_names(found: Iterable[Mapping[str, Any]]) -> list[_Named]:
     return [_Named(each.get("id"), each["name"]) for each in found]
 
 
 # ---- who speaks -------------------------------------------------------------------------------------
 
 
-def _begins(record: Record) -> bool:
+def _begins_turn(record: Record) -> bool:
     """Whether a turn begins with this record, unless one began with that before it."""
     if record.kind != Kind.OTHER:
         return record.kind == Kind.USER

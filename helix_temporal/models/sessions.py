@@ -5,22 +5,16 @@ default never changes, since fields that were not set are not written.
 """
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import CheckedObject, KnownFields, Model
+from helix_temporal.models.base import Changes, CheckedObject, KnownFields, Model
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
-from helix_temporal.models.slices import (
-    SessionOptions as SessionOptions,  # noqa: PLC0414 (known by this name)
-)
-from helix_temporal.models.slices import SliceState as SliceState  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.slices import Summary as Summary  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.slices import TakenBack as TakenBack  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.states import Millis, SessionProperties, Submission, TracingContext
 from helix_temporal.models.waiting import (
     AnsweredCall,
@@ -32,6 +26,9 @@ from helix_temporal.models.waiting import (
     Wake,
 )
 
+ArchiveMode = Literal["eventual", "required"]
+"""Whether an answer may be given before it is archived."""
+
 MAX_VALUES_BYTES: Final = 64 * 1024
 """The application's values travel through workflows: as JSON they may not be larger."""
 
@@ -41,6 +38,59 @@ Mode = Literal["auto", "new", "continue", "fork"]
 
 StopMode = Literal["interrupt", "abort"]
 """After the present step, or at once and without a trace of the turn."""
+
+
+class TakenBack(Model):
+    """A request to take turns back that was carried out.
+
+    Attributes:
+        to: Where the thread was cut.
+        messages: That are asked anew.
+        epoch: Of the open that did it.
+        checkpoint: To which the state has yet to go back.
+        cut: Short ids of the users' messages that were taken back, the newest: after a reset they are
+            applied again, and are not asked again.
+    """
+
+    id: Id
+    to: Head
+    messages: tuple[UserMessage, ...] = ()
+    epoch: Epoch = 0
+    checkpoint: str | None = None
+    cut: tuple[str, ...] = ()
+
+
+class SessionOptions(Model, Changes):
+    """How a session behaves; it remembers what was named, for executions that others start.
+
+    Attributes:
+        persistent: Wait for further messages; otherwise end after the answer.
+        idle_timeout: Seconds without a message after which a persistent session archives and ends.
+        max_steps: Model calls a turn may take; None for the agent's own number.
+        max_turns_per_run: Continue as new after so many turns even if the server suggests nothing.
+        suspend: While calls wait for a client or a person, ``wait`` keeps the execution open, with a
+            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.  Sub-agents
+            take it over.
+        while_suspended: A message that comes meanwhile waits for its turn (``queue``), or ends the
+            suspended one (``supersede``).
+        archive: ``required``: nobody is answered, and no tool is run, before the archive has the step.
+            ``eventual``: while the archive does not answer, the hot store is enough, and it is caught up
+            later.  None for the workers' setting.
+    """
+
+    persistent: bool = True
+    idle_timeout: float = Field(default=300.0, gt=0, le=30 * 24 * 3600.0)
+    max_steps: Annotated[int, Field(ge=1, le=1000)] | None = None
+    max_turns_per_run: Annotated[int, Field(ge=1)] | None = None
+    suspend: Literal["wait", "exit"] = "wait"
+    while_suspended: Literal["queue", "supersede"] = "queue"
+    archive: ArchiveMode | None = None
+
+    def over(self, remembered: "SessionOptions | None") -> "SessionOptions":
+        """These where they were named, the remembered ones elsewhere."""
+        if remembered is None:
+            return self
+        return remembered.model_copy(update=self.changes())
 
 
 class ExitReason(StrEnum):
@@ -481,7 +531,7 @@ class SessionInfo(Model):
         lag: How far the archive is behind, where it is.
         receipts: What each clean-up step did, once it has ended; before that, what had to be put right.  One
             named ``lost`` tells positions of messages that were acknowledged and are gone: ``lost: 8..9``.
-        failing: Calls that have failed so far, and are tried again; as `SessionClient.status` finds them.
+        failing: Calls that have failed so far, and are tried again; as `SessionHandle.status` finds them.
     """
 
     session_id: str

@@ -292,10 +292,10 @@ def refuse_past(session_id: str, expires_at: int | None, now: int) -> None:
         SessionExpiredError: It has expired, by ``now``.
     """
     if is_past(expires_at, now):
-        raise expired(session_id, expires_at)
+        raise session_expired_error(session_id, expires_at)
 
 
-def expired(session_id: str, expires_at: int | None) -> SessionExpiredError:
+def session_expired_error(session_id: str, expires_at: int | None) -> SessionExpiredError:
     """What those are told who want something of a session that has expired."""
     return SessionExpiredError(
         f"session {session_id!r} expired at {expires_at} (ms since 1970); to go on with it, ask with "
@@ -445,7 +445,7 @@ class Submission(StoredModel):
     """What became of a submitted tool result.
 
     Attributes:
-        status: ``expired``: its deadline has passed.
+        status: ``session_expired_error``: its deadline has passed.
         completed_at: When it was answered first.
         new_version: Of the state, when it was taken.
     """

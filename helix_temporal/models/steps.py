@@ -16,6 +16,7 @@ from helix_temporal.models.records import Epoch, Head, Position
 from helix_temporal.models.sessions import (
     Answered,
     AnswerRef,
+    ArchiveMode,
     CallPolicy,
     ExitReason,
     ForkFrom,
@@ -23,11 +24,12 @@ from helix_temporal.models.sessions import (
     OpenHandle,
     Receipt,
     ResetPoint,
+    SessionOptions,
     SuspendedTurn,
+    TakenBack,
     UserMessage,
 )
 from helix_temporal.models.sessions import ReopenHeads as ReopenHeads  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.slices import ArchiveMode, SessionOptions, TakenBack
 from helix_temporal.models.states import Millis, SessionProperties, TracingContext
 from helix_temporal.models.waiting import AnsweredCall, KnownCall, ParentLink, Suspension, WaitingCall
 

@@ -257,13 +257,13 @@ class ExpiredSession(StoredModel):
 
 
 class DueSession(StoredModel):
-    """A session that waits although a deadline has passed; ``due_at`` is the earliest of `deadlines`."""
+    """A session that waits although a deadline has passed; ``due_at`` is the earliest of `call_deadlines`."""
 
     session_id: Id
     due_at: Millis
 
 
-def deadlines(state: SessionState) -> tuple[int, ...]:
+def call_deadlines(state: SessionState) -> tuple[int, ...]:
     """When somebody is to look after a session that waits, in no order.
 
     That is when a client tool call without an answer, or the call of a sub-agent that has ended while it

@@ -88,7 +88,7 @@ class StreamView:
     @property
     def messages(self) -> list[MessageView]:
         """Those to be shown, in the order in which they began."""
-        return [each for each in self._messages.values() if self._shown(each)]
+        return [each for each in self._messages.values() if self._is_shown(each)]
 
     @property
     def text(self) -> str:
@@ -105,17 +105,17 @@ class StreamView:
         """Take a chunk in, whatever its place."""
         match chunk:
             case TextDelta():
-                self._of(chunk).text += chunk.delta
+                self._message_of(chunk).text += chunk.delta
             case Thinking():
-                self._of(chunk).thinking += chunk.content
+                self._message_of(chunk).thinking += chunk.content
             case ToolArgStreamStart() | ToolArgStreamDelta() | ToolStart() | ToolEnd():
-                self._tool(chunk)
+                self._apply_tool_chunk(chunk)
             case StepStarted() | StepCommitted() | StepDiscarded():
-                self._step(chunk)
+                self._apply_step_chunk(chunk)
             case RunStarted() | RunEnded() | RunResumed() | Suspended() | Output() | StreamResync():
-                self._run(chunk)
+                self._apply_run_chunk(chunk)
 
-    def _shown(self, message: MessageView) -> bool:
+    def _is_shown(self, message: MessageView) -> bool:
         if message.step_id is None:
             return True
         committed = self._committed.get(message.step_id)
@@ -124,14 +124,14 @@ class StreamView:
         newest = self._newest.get(message.step_id, message.message_id) == message.message_id
         return newest and message.attempt > self._void.get(message.step_id, 0)
 
-    def _of(self, chunk: ChunkBase) -> MessageView:
+    def _message_of(self, chunk: ChunkBase) -> MessageView:
         key = chunk.message_id or ""
         return self._messages.setdefault(key, MessageView(key))
 
-    def _tool(self, chunk: ToolArgStreamStart | ToolArgStreamDelta | ToolStart | ToolEnd) -> None:
+    def _apply_tool_chunk(self, chunk: ToolArgStreamStart | ToolArgStreamDelta | ToolStart | ToolEnd) -> None:
         if isinstance(chunk, ToolArgStreamStart | ToolStart):
             # Ids of calls are the provider's: another attempt or turn may use them again.
-            beside = self._tools if chunk.message_id is None else self._of(chunk).tools
+            beside = self._tools if chunk.message_id is None else self._message_of(chunk).tools
             self._tools[chunk.tool_call_id] = beside.setdefault(chunk.tool_call_id, ToolView(chunk.tool_name))
         known = self._tools.get(chunk.tool_call_id)
         if known is None:
@@ -143,11 +143,11 @@ class StreamView:
         elif isinstance(chunk, ToolEnd):
             known.result, known.success = chunk.result, chunk.success
 
-    def _step(self, chunk: StepStarted | StepCommitted | StepDiscarded) -> None:
+    def _apply_step_chunk(self, chunk: StepStarted | StepCommitted | StepDiscarded) -> None:
         if isinstance(chunk, StepDiscarded):
             self._void[chunk.step_id] = max(chunk.attempt, self._void.get(chunk.step_id, 0))
             return
-        message = self._of(chunk)
+        message = self._message_of(chunk)
         message.step_id = chunk.step_id
         if isinstance(chunk, StepStarted):
             message.attempt = chunk.attempt
@@ -159,7 +159,9 @@ class StreamView:
             message.committed = True
             self._committed[chunk.step_id] = message.message_id
 
-    def _run(self, chunk: RunStarted | RunEnded | RunResumed | Suspended | Output | StreamResync) -> None:
+    def _apply_run_chunk(
+        self, chunk: RunStarted | RunEnded | RunResumed | Suspended | Output | StreamResync
+    ) -> None:
         match chunk:
             case RunStarted():
                 self.run_id, self.turn, self.status = chunk.agent_id, chunk.turn, "running"

@@ -9,7 +9,7 @@ import orjson
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, ValidationError
 
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
-from helix_temporal.models.base import CheckedObject, CheckedValue, Model, dumps
+from helix_temporal.models.base import CheckedObject, CheckedValue, Model, dump_json
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import ErrorInfo
 
@@ -309,7 +309,7 @@ _MODELS: Final[Mapping[str, type[ChunkBase]]] = {each.model_fields["type"].defau
 _UNKNOWN: Final = "*"
 
 
-def _tag(value: object) -> str:
+def _chunk_tag(value: object) -> str:
     found = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
     return found if isinstance(found, str) and found in _MODELS else _UNKNOWN
 
@@ -343,7 +343,7 @@ StreamChunk = Annotated[
     | Annotated[Suspended, Tag("suspended")]
     | Annotated[StreamResync, Tag("stream_resync")]
     | Annotated[UnknownChunk, Tag(_UNKNOWN)],
-    Discriminator(_tag),
+    Discriminator(_chunk_tag),
 ]
 """Any chunk, for models that hold one: by its ``type``, an `UnknownChunk` if that is unknown."""
 
@@ -360,7 +360,7 @@ def to_bytes(chunk: ChunkBase, defaults: Mapping[str, str | int]) -> bytes:
     fields.update((name, value) for name, value in chunk.__dict__.items() if name in given)
     fields.update(extra or {})
     try:
-        return dumps(fields, default=_dumped)
+        return dump_json(fields, default=_dump_model)
     except TypeError as error:
         raise InvalidMessageError(
             f"a chunk of type {chunk.type!r} cannot be written as JSON: numbers must be finite and within "
@@ -368,7 +368,7 @@ def to_bytes(chunk: ChunkBase, defaults: Mapping[str, str | int]) -> bytes:
         ) from error
 
 
-def _dumped(value: object) -> Any:
+def _dump_model(value: object) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(exclude_unset=True, warnings=False)
     raise TypeError("not JSON")

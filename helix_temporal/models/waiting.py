@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from helix_temporal.errors import InvalidIdError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical, only_set
+from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical_json, only_set
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left_out
 from helix_temporal.models.records import Head, Position
@@ -87,9 +87,9 @@ class PendingCall(Model):
     """A tool call that a client executes, a person answers, or somebody approves.
 
     Attributes:
-        id: What `SessionClient.submit_tool_result` wants; of an approval, its ``approval_id`` too.
+        id: What `SessionHandle.submit_tool_result` wants; of an approval, its ``approval_id`` too.
         call_id: The provider's id, as in the thread and in streams.
-        arguments: None where they are too large to travel: `SessionClient.pending` reads them.
+        arguments: None where they are too large to travel: `SessionHandle.pending` reads them.
         since, until: When it was asked for, and until when an answer counts.
         position: Of the message that asks, in the thread; ``at`` is the call's number in it.
         route: The sessions below this one that lead to the one whose call it is, where that is another.
@@ -267,7 +267,7 @@ class MessageRef(Model):
 
     def named(self) -> str:
         """What stands for it where a payload's reference may stand."""
-        return _MARK + canonical(self.model_dump(mode="json", exclude_defaults=True)).decode()
+        return _MARK + canonical_json(self.model_dump(mode="json", exclude_defaults=True)).decode()
 
 
 class PayloadRef(Model):
@@ -278,7 +278,7 @@ class PayloadRef(Model):
 
     def named(self) -> str:
         """What stands for it where a payload's own reference may stand."""
-        return _PUT_ASIDE + canonical(self.model_dump(mode="json")).decode()
+        return _PUT_ASIDE + canonical_json(self.model_dump(mode="json")).decode()
 
 
 class ChildPending(Model):
@@ -411,7 +411,7 @@ def call_of(key: str) -> str:
 def task_of(arguments: Mapping[str, object], argument: str | None) -> str | None:
     """A sub-agent's message, from the arguments of the call; None if there is none in them."""
     if argument is None:
-        return canonical(arguments).decode()
+        return canonical_json(arguments).decode()
     text = arguments.get(argument)
     return text if isinstance(text, str) and text.strip() else None
 

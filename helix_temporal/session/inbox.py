@@ -54,7 +54,9 @@ class Inbox:
         asked: Collection[str] = (),
     ) -> None:
         self._asked = frozenset(asked)
-        self._waiting: OrderedDict[str, Entry] = OrderedDict((each.id, self._entry(each)) for each in waiting)
+        self._waiting: OrderedDict[str, Entry] = OrderedDict(
+            (each.id, self._make_entry(each)) for each in waiting
+        )
         self._taken: dict[str, Entry] = {}
         self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
         self.told: AskResult | None = None
@@ -125,7 +127,7 @@ class Inbox:
         """These are messages of the turn under way, which another execution began."""
         for message in messages:
             waiting = self._waiting.pop(message.id, None)
-            entry = self._taken.get(message.id) or waiting or self._entry(message)
+            entry = self._taken.get(message.id) or waiting or self._make_entry(message)
             entry.message, entry.taken = message, True
             self._taken[message.id] = entry
 
@@ -206,7 +208,7 @@ class Inbox:
             )
         else:
             entry.result = AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=answer)
-            self._remember(message_id, answer)
+            self._remember_answer(message_id, answer)
         self.told = entry.result
 
     def drop(self, entry: Entry, result: AskResult) -> None:
@@ -229,11 +231,11 @@ class Inbox:
         for entry in self._taken.values():
             entry.result = self.told = result
             if answer is not None:
-                self._remember(entry.message.id, answer)
+                self._remember_answer(entry.message.id, answer)
         self._taken = {}
         self.turn.result, self.turn = result, TurnOutcome()
 
-    def _remember(self, message_id: str, answer: AnswerRef) -> None:
+    def _remember_answer(self, message_id: str, answer: AnswerRef) -> None:
         self._answered[message_id] = answer
         while len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
@@ -253,6 +255,6 @@ class Inbox:
         asked = tuple(entry.message.id for entry in entries if entry.asked)
         return tuple(entry.message for entry in self._waiting.values()), answered, asked
 
-    def _entry(self, message: UserMessage) -> Entry:
+    def _make_entry(self, message: UserMessage) -> Entry:
         """A message that an earlier run had, or began with."""
         return Entry(message, asked=message.id in self._asked)

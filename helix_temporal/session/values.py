@@ -34,7 +34,7 @@ class StoredValues:
     def changed(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Keys that the application changed or removed."""
         keys = {*self.saved, *values}
-        return tuple(sorted(each for each in keys if not _same(each, self.saved, values)))
+        return tuple(sorted(each for each in keys if not _is_same_value(each, self.saved, values)))
 
     def unsaved(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """The values if they are to be saved."""
@@ -65,12 +65,14 @@ class Values:
         return self.known.changed(self.now)
 
 
-def taken(values: Mapping[str, Any], before: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+def merge_stored_values(
+    values: Mapping[str, Any], before: Mapping[str, Any], stored: Mapping[str, Any]
+) -> dict[str, Any]:
     """``stored`` as the application's values, with what it changed since they were ``before``."""
-    mine = {each for each in {*before, *values} if not _same(each, before, values)}
+    mine = {each for each in {*before, *values} if not _is_same_value(each, before, values)}
     kept = {key: value for key, value in values.items() if key in mine}
     return {**{key: deepcopy(value) for key, value in stored.items() if key not in mine}, **kept}
 
 
-def _same(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _is_same_value(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(one.get(key, _NONE) == other.get(key, _NONE))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.models.base import canonical, only_set
+from helix_temporal.models.base import canonical_json, only_set
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
@@ -45,7 +45,7 @@ class Woken:
     late: bool = False
 
 
-def _never() -> bool:
+def _never_leaves() -> bool:
     return False
 
 
@@ -62,7 +62,7 @@ class Sleepers:
     """
 
     clock: Callable[[], int]
-    leaves: Callable[[], bool] = _never
+    leaves: Callable[[], bool] = _never_leaves
     allowed: bool = False
     ending: bool = False
     in_order: bool = False
@@ -103,7 +103,7 @@ class Sleepers:
         if self.ending:
             return False
         wait = self._asleep.get(at)
-        return self._is_behind(at) or (wait is not None and not self._wakes(wait))
+        return self._is_behind(at) or (wait is not None and not self._may_wake(wait))
 
     def is_asleep(self, session_id: str) -> bool:
         """Whether that session waits for people."""
@@ -115,12 +115,12 @@ class Sleepers:
 
     def left(self) -> float | None:
         """Seconds until the first of them may go on although nobody has answered."""
-        times = [time for wait in self._heeded() for time in _deadlines(wait)]
+        times = [time for wait in self._waits_woken_by_time() for time in _deadlines_of(wait)]
         return max((min(times) - self.clock()) / 1000, 0.0) if times else None
 
     def due(self) -> int | None:
         """When the first of their calls, here and below, has used up its time."""
-        times = [time for wait in self._heeded() for time in (wait.until, wait.due)]
+        times = [time for wait in self._waits_woken_by_time() for time in (wait.until, wait.due)]
         return min((each for each in times if each is not None), default=None)
 
     # -- woken
@@ -160,19 +160,19 @@ class Sleepers:
         self._asleep, self._letters, self._left, self.ending = {}, {}, [], False
         return gone
 
-    def _heeded(self) -> list[ChildWait]:
+    def _waits_woken_by_time(self) -> list[ChildWait]:
         """Those whose time wakes them: not that of one that waits for another to go on first."""
         return [wait for wait in self._asleep.values() if wait.calls and not self._is_behind(wait.at)]
 
     def _is_behind(self, at: int) -> bool:
         asleep = self._asleep.items() if self.in_order else ()
-        return any(before < at and not self._wakes(wait) for before, wait in asleep)
+        return any(before < at and not self._may_wake(wait) for before, wait in asleep)
 
-    def _wakes(self, wait: ChildWait) -> bool:
+    def _may_wake(self, wait: ChildWait) -> bool:
         if not wait.calls:
             return not self.is_asleep(wait.session_id)
         return wait.session_id in self._letters or any(
-            is_past(each, self.clock()) for each in _deadlines(wait)
+            is_past(each, self.clock()) for each in _deadlines_of(wait)
         )
 
 
@@ -201,7 +201,7 @@ class OpenCalls:
         return tuple(KnownCall(at=at, result=self._found[at]) for at in sorted(self._found))
 
 
-def _deadlines(wait: ChildWait) -> list[int]:
+def _deadlines_of(wait: ChildWait) -> list[int]:
     times = [wait.until, wait.due, *(each.until for each in wait.calls)]
     return [each for each in times if each is not None]
 
@@ -238,7 +238,7 @@ class Waits:
         self.sleepers = Sleepers(clock, leaves)
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
-        self.on_wait: Callable[[], None] = _nothing
+        self.on_wait: Callable[[], None] = _tell_nobody
         self.on_known: Callable[[Iterable[str]], None] = lambda _: None
         self._below, self._unsaid = False, dict.fromkeys(unsaid)
         self._known: dict[int, KnownCall] = {}
@@ -262,7 +262,7 @@ class Waits:
             turn = turn.model_copy(update={"waiting": tuple(self._from_now(each) for each in turn.waiting)})
         self.turn = turn
         for each in turn.known:
-            self._know(each)
+            self._record_known_call(each)
         if new:
             self.rounds += 1
             self.on_wait()
@@ -270,7 +270,7 @@ class Waits:
     def end(self) -> None:
         """The step waits no more."""
         if self.turn is not None:
-            self._before = self._whole(self.turn)
+            self._before = self._with_known_calls(self.turn)
         self.turn, self._known = None, {}
 
     def wait_at(self, head: Head) -> SuspendedTurn | None:
@@ -302,43 +302,44 @@ class Waits:
     def held(self) -> int:
         """Bytes of results that are here, not put aside: all of them are in one input of the next step."""
         return sum(
-            len(each.text.encode(errors="surrogatepass")) + _size(each) for each in self.results().values()
+            len(each.text.encode(errors="surrogatepass")) + _size_of_parts(each)
+            for each in self.results().values()
         )
 
     def to_run(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
         if self.turn is None:
             return []
-        held = {*(each.at for each in self._unanswered()), *self.results()}
+        held = {*(each.at for each in self._unanswered_calls()), *self.results()}
         calls = range(len(self.turn.calls))
         return [at for at in calls if at not in held and not self.sleepers.holds(at)]
 
     @property
     def ready(self) -> bool:
         """Whether the turn can do anything: a call may run, or all have their results."""
-        waits = self._unanswered() or self.sleepers
+        waits = self._unanswered_calls() or self.sleepers
         return self.turn is not None and (bool(self.to_run()) or not waits)
 
     # -- answers
 
     def calls(self) -> tuple[str, ...]:
         """Ids of those of the step that wait for somebody, or did."""
-        return tuple(each.id for each in self._waiting())
+        return tuple(each.id for each in self._waiting_calls())
 
     def knows(self, call: str) -> bool:
         """Whether the call waits, or was answered."""
-        return call in self._memory or any(each.id == call for each in self._waiting())
+        return call in self._memory or any(each.id == call for each in self._waiting_calls())
 
     def kind_wanted(self, call: str) -> CallKind | None:
         """Of the answer that this call still takes; None if it takes none."""
         now = self._clock()
-        open_calls = (each for each in self._unanswered() if not is_past(each.until, now))
+        open_calls = (each for each in self._unanswered_calls() if not is_past(each.until, now))
         return next((each.kind for each in open_calls if each.id == call), None)
 
     def submit(self, request: SubmitInput) -> Submission:
         """Take an answer, once; whoever comes later is told when the first one came."""
         now = self._clock()
-        call = next((each for each in self._waiting() if each.id == request.call), None)
+        call = next((each for each in self._waiting_calls() if each.id == request.call), None)
         # What waits again was answered in a part of the thread that is lost.
         before = self._memory.get(request.call) if call is None else self.answers().get(call.at)
         first = None if before is None else FirstAnswer(before.outcome, before.when, before.by)
@@ -346,38 +347,38 @@ class Waits:
         refusal = refuse_answer(first, is_known=call is not None, deadline=deadline, now=now, by=request.by)
         if refusal is not None or call is None:
             if first is None and call is not None:
-                self._expire(call, now)
+                self._expire_call(call, now)
             return refusal or Submission(status="not_pending")
         answered = AnsweredCall(id=call.id, when=now, **only_set(outcome=request.outcome, by=request.by))
         result = result_of_answer(
             call.kind, request.outcome, request.text, parts=request.parts, ref=request.ref
         )
-        self._know(KnownCall(at=call.at, answered=answered, **only_set(result=result)))
+        self._record_known_call(KnownCall(at=call.at, answered=answered, **only_set(result=result)))
         return Submission(status="submitted", completed_at=now)
 
     def expire(self) -> None:
         """Give up calls whose deadline has passed."""
         now = self._clock()
-        for call in self._unanswered():
+        for call in self._unanswered_calls():
             if is_past(call.until, now):
-                self._expire(call, now)
+                self._expire_call(call, now)
 
     def give_up(self, why: str) -> None:
         """Nobody needs to answer any more; what has not run will not."""
         now = self._clock()
-        for call in self._waiting():
+        for call in self._waiting_calls():
             before = self.answers().get(call.at)
             answered = before or AnsweredCall(id=call.id, outcome="error", when=now)
             if call.at not in self.results():
-                self._know(KnownCall(at=call.at, result=error_result(why), answered=answered))
+                self._record_known_call(KnownCall(at=call.at, result=error_result(why), answered=answered))
         # Also those behind a sub-agent that sleeps, which is woken to end: they would run after it.
         for at in range(len(self.turn.calls) if self.turn else 0):
             if at not in self.results() and not self.sleepers.has(at):
-                self._know(KnownCall(at=at, result=error_result(why)))
+                self._record_known_call(KnownCall(at=at, result=error_result(why)))
 
     def left(self) -> float | None:
         """Seconds until the first call counts as unanswered; None if all may wait for ever."""
-        first = min((each.until for each in self._unanswered() if each.until is not None), default=None)
+        first = min((each.until for each in self._unanswered_calls() if each.until is not None), default=None)
         own = None if first is None else max((first - self._clock()) / 1000, 0.0)
         return min((each for each in (own, self.sleepers.left()) if each is not None), default=None)
 
@@ -386,13 +387,13 @@ class Waits:
         if self.turn is None:
             return ()
         turn, position = self.turn, self.turn.head.position - 1
-        return tuple(pending_call(each, turn.calls[each.at], position) for each in self._unanswered())
+        return tuple(pending_call(each, turn.calls[each.at], position) for each in self._unanswered_calls())
 
     def remember(self, answered: Sequence[AnsweredCall]) -> None:
         """Calls that were answered in earlier executions."""
         for each in answered:
             self._memory.setdefault(each.id, each)
-        self._forget()
+        self._forget_oldest()
 
     def answered_before(self, answered: Sequence[AnsweredCall]) -> None:
         """Calls of the turn under way whose answers the thread has."""
@@ -427,7 +428,7 @@ class Waits:
 
     def carried(self) -> dict[str, Any]:
         """What the next run needs."""
-        turn = self.turn and self._whole(self.turn)
+        turn = self.turn and self._with_known_calls(self.turn)
         known, unsaid = tuple(self._memory.values()), tuple(self._unsaid)
         return only_set(suspended=turn, answered_calls=known or None, unsaid=unsaid or None)
 
@@ -444,7 +445,7 @@ class Waits:
 
     # -- how
 
-    def _whole(self, turn: SuspendedTurn) -> SuspendedTurn:
+    def _with_known_calls(self, turn: SuspendedTurn) -> SuspendedTurn:
         children = {"children": self.sleepers.waits()} if self.sleepers or turn.children else {}
         return turn.model_copy(update={"known": self.known(), **children})
 
@@ -455,31 +456,31 @@ class Waits:
         until = {} if call.until is None else {"until": now + call.until - call.since}
         return call.model_copy(update={"since": now, **until})
 
-    def _waiting(self) -> tuple[WaitingCall, ...]:
+    def _waiting_calls(self) -> tuple[WaitingCall, ...]:
         return () if self.turn is None else self.turn.waiting
 
-    def _unanswered(self) -> list[WaitingCall]:
-        return [each for each in self._waiting() if each.at not in self._known]
+    def _unanswered_calls(self) -> list[WaitingCall]:
+        return [each for each in self._waiting_calls() if each.at not in self._known]
 
-    def _expire(self, call: WaitingCall, now: int) -> None:
+    def _expire_call(self, call: WaitingCall, now: int) -> None:
         answered = AnsweredCall(id=call.id, outcome="expired", when=now)
-        self._know(KnownCall(at=call.at, result=error_result(NO_ANSWER), answered=answered))
+        self._record_known_call(KnownCall(at=call.at, result=error_result(NO_ANSWER), answered=answered))
 
-    def _know(self, call: KnownCall) -> None:
+    def _record_known_call(self, call: KnownCall) -> None:
         self._known[call.at] = call
         if call.answered is not None:
             self._memory[call.answered.id] = call.answered
-            self._forget()
+            self._forget_oldest()
 
-    def _forget(self) -> None:
+    def _forget_oldest(self) -> None:
         while len(self._memory) > REMEMBERED_CALLS:
             gone, _ = self._memory.popitem(last=False)
             self._unsaid.pop(gone, None)
 
 
-def _nothing() -> None:
+def _tell_nobody() -> None:
     """Nobody is told."""
 
 
-def _size(result: ToolResult) -> int:
-    return 0 if result.parts is None else len(canonical(result.parts))
+def _size_of_parts(result: ToolResult) -> int:
+    return 0 if result.parts is None else len(canonical_json(result.parts))

@@ -14,10 +14,10 @@ def import_providers(paths: Mapping[str, str]) -> dict[str, WorkspaceProvider]:
     Raises:
         InvalidConfigError: A module or its attribute is not there, or is no provider.
     """
-    return {name: _imported(name, path) for name, path in paths.items()}
+    return {name: _import_provider(name, path) for name, path in paths.items()}
 
 
-def _imported(name: str, path: str) -> WorkspaceProvider:
+def _import_provider(name: str, path: str) -> WorkspaceProvider:
     module, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)

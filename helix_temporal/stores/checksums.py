@@ -11,10 +11,10 @@ SIZE: Final = 4
 
 def with_checksum(data: bytes, *place: str | int) -> bytes:
     """The data with a checksum behind it, of the data and of the place where they are stored."""
-    return data + crc32(data, _seed(place)).to_bytes(SIZE, "big")
+    return data + crc32(data, _checksum_seed(place)).to_bytes(SIZE, "big")
 
 
-def checked(stored: bytes, where: str, *place: str | int) -> bytes:
+def verify_checksum(stored: bytes, where: str, *place: str | int) -> bytes:
     """Inverse of `with_checksum`.
 
     Args:
@@ -26,15 +26,15 @@ def checked(stored: bytes, where: str, *place: str | int) -> bytes:
         StoreCorruptError: The data are not those that were stored there.
     """
     data = stored[:-SIZE]
-    if len(stored) < SIZE or crc32(data, _seed(place)).to_bytes(SIZE, "big") != stored[-SIZE:]:
-        raise damaged(where, f"the checksum of its {len(stored)} bytes is wrong")
+    if len(stored) < SIZE or crc32(data, _checksum_seed(place)).to_bytes(SIZE, "big") != stored[-SIZE:]:
+        raise damaged_error(where, f"the checksum of its {len(stored)} bytes is wrong")
     return data
 
 
-def damaged(where: str, what: str, **facts: str | int) -> StoreCorruptError:
+def damaged_error(where: str, what: str, **facts: str | int) -> StoreCorruptError:
     """The error for something stored that is not what was written."""
     return StoreCorruptError(f"{where} is damaged: {what}", place=where, **facts)
 
 
-def _seed(place: tuple[str | int, ...]) -> int:
+def _checksum_seed(place: tuple[str | int, ...]) -> int:
     return crc32("\0".join(map(str, place)).encode()) if place else 0

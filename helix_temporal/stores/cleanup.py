@@ -78,7 +78,7 @@ class Cleanup:
             left = request.page if request.max_sessions is None else request.max_sessions - summary.detected
             page = await self._store.list_expired(now, limit=min(request.page, left), cursor=cursor)
             for each in page.items:
-                summary = await self._end(each.session_id, now, summary, dry_run=request.dry_run)
+                summary = await self._end_expired(each.session_id, now, summary, dry_run=request.dry_run)
             cursor = page.next_cursor
             if report is not None:
                 report(cursor, summary)
@@ -105,7 +105,7 @@ class Cleanup:
         while True:
             page = await self._store.list_sessions(query)
             for each in page.sessions:
-                summary = await self._delete(each, summary, dry_run=request.dry_run)
+                summary = await self._delete_old(each, summary, dry_run=request.dry_run)
             if report is not None:
                 report(summary)
             if page.next_cursor is None:
@@ -125,11 +125,11 @@ class Cleanup:
 
     # -- one session
 
-    async def _end(
+    async def _end_expired(
         self, session_id: str, now: int, summary: CleanupSummary, *, dry_run: bool
     ) -> CleanupSummary:
         summary = summary.plus(detected=1)
-        state = await _tried(session_id, "load", self._store.load_state(session_id))
+        state = await _result_or_error(session_id, "load", self._store.load_state(session_id))
         if isinstance(state, CleanupError):
             return summary.failed(state)
         if state is None or not is_past(state.expires_at, now):
@@ -141,9 +141,9 @@ class Cleanup:
         if self._executions is not None and await self._executions.is_running(session_id):
             await self._executions.close(session_id)
             return summary.plus(running=1)
-        return await self._mark(state, summary)
+        return await self._mark_expired(state, summary)
 
-    async def _mark(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
+    async def _mark_expired(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
         """End a session that is past its time, unless it is another one by now."""
         marks = bool(state.workspaces)
         change = self._store.compare_and_set_status(
@@ -155,7 +155,7 @@ class Cleanup:
             cleanup_pending=marks,
         )
         try:
-            marked = await _tried(state.session_id, "mark", change)
+            marked = await _result_or_error(state.session_id, "mark", change)
         except SessionNotFoundError:
             return summary.plus(skipped=1)
         if isinstance(marked, CleanupError):
@@ -166,7 +166,7 @@ class Cleanup:
             )
             return summary.plus(skipped=1).failed(conflict)
         ended = {"status": SessionStatus.FAILED, "cleanup_pending": marks}
-        return await self._clear(state.model_copy(update=ended), summary.plus(marked=1))
+        return await self._delete_marked_snapshots(state.model_copy(update=ended), summary.plus(marked=1))
 
     async def _finish_pending(
         self, limit: int, summary: CleanupSummary, report: Report | None
@@ -178,20 +178,20 @@ class Cleanup:
             page = await self._store.list_cleanup_pending(limit=limit, cursor=cursor)
             for each in page.items:
                 if each.session_id not in failed:
-                    summary = await self._finish(each.session_id, summary)
+                    summary = await self._finish_cleanup(each.session_id, summary)
             if report is not None:
                 report(None, summary)
             if page.next_cursor is None:
                 return summary
             cursor = page.next_cursor
 
-    async def _finish(self, session_id: str, summary: CleanupSummary) -> CleanupSummary:
-        state = await _tried(session_id, "load", self._store.load_state(session_id))
+    async def _finish_cleanup(self, session_id: str, summary: CleanupSummary) -> CleanupSummary:
+        state = await _result_or_error(session_id, "load", self._store.load_state(session_id))
         if isinstance(state, CleanupError):
             return summary.failed(state)
-        return summary if state is None else await self._clear(state, summary)
+        return summary if state is None else await self._delete_marked_snapshots(state, summary)
 
-    async def _clear(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
+    async def _delete_marked_snapshots(self, state: SessionState, summary: CleanupSummary) -> CleanupSummary:
         """Delete the snapshots of a session that was ended, and take its mark away once all are gone."""
         if not state.cleanup_pending:
             return summary
@@ -206,7 +206,9 @@ class Cleanup:
         if not whole:
             return summary
         try:
-            done = await _tried(state.session_id, "finish", self._store.finish_cleanup(state.session_id))
+            done = await _result_or_error(
+                state.session_id, "finish", self._store.finish_cleanup(state.session_id)
+            )
         except SessionNotFoundError:
             return summary
         return summary.failed(done) if isinstance(done, CleanupError) else summary
@@ -214,17 +216,17 @@ class Cleanup:
     async def _delete_snapshots(self, provider_id: str, session_id: str) -> tuple[int, CleanupError | None]:
         provider = self._workspaces.get(provider_id)
         if provider is None:
-            return 0, _unknown(session_id, provider_id)
+            return 0, _unknown_provider_error(session_id, provider_id)
         deleted = 0
         try:
             for snapshot_id in await provider.list_snapshots(session_id):
                 await provider.delete_snapshot(snapshot_id)
                 deleted += 1
         except Exception as error:  # noqa: BLE001 (a provider's own; the others must go on)
-            return deleted, _named(session_id, "snapshots", error)
+            return deleted, _cleanup_error(session_id, "snapshots", error)
         return deleted, None
 
-    async def _delete(
+    async def _delete_old(
         self, session: SessionSummary, summary: AgeCleanupSummary, *, dry_run: bool
     ) -> AgeCleanupSummary:
         session_id, version, summary = session.session_id, session.version, summary.plus(scanned=1)
@@ -232,14 +234,14 @@ class Cleanup:
             return summary
         if self._executions is not None and await self._executions.is_running(session_id):
             return summary.plus(running=1)
-        state = await _tried(session_id, "load", self._store.load_state(session_id))
+        state = await _result_or_error(session_id, "load", self._store.load_state(session_id))
         if isinstance(state, CleanupError):
             return summary.failed(state)
         try:
             if state is not None and state.workspaces:
-                version, deleted = await self._emptied(state, version)
+                version, deleted = await self._empty_session(state, version)
                 summary = summary.plus(snapshots_deleted=deleted)
-            gone = await _tried(session_id, "delete", self._gone(session_id, version))
+            gone = await _result_or_error(session_id, "delete", self._delete_session(session_id, version))
         except (StaleStateError, SessionNotFoundError):
             return summary.plus(changed=1)
         except _KeptError as kept:
@@ -250,16 +252,16 @@ class Cleanup:
         summary = summary.plus(deleted=deleted)
         return summary if left is None else summary.failed(left)
 
-    async def _gone(self, session_id: str, version: int) -> tuple[bool, CleanupError | None]:
+    async def _delete_session(self, session_id: str, version: int) -> tuple[bool, CleanupError | None]:
         """Delete a session: whether it is gone, and what is left of it that no clean-up would find."""
         try:
             return await self._store.delete_session(session_id, expected_version=version), None
         except StoreUnavailableError as error:
             if await self._store.session_exists(session_id):
                 raise
-            return True, _named(session_id, "delete", error)
+            return True, _cleanup_error(session_id, "delete", error)
 
-    async def _emptied(self, state: SessionState, version: int) -> tuple[int, int]:
+    async def _empty_session(self, state: SessionState, version: int) -> tuple[int, int]:
         """Delete the snapshots of a session that is to go: its version then, and how many there were.
 
         It is ended first, under a mark: what is left of it is finished with those past their time.
@@ -267,7 +269,7 @@ class Cleanup:
         session_id, providers = state.session_id, sorted({each.provider_id for each in state.workspaces})
         unknown = [each for each in providers if each not in self._workspaces]
         if unknown:
-            raise _KeptError(0, _unknown(session_id, unknown[0]))
+            raise _KeptError(0, _unknown_provider_error(session_id, unknown[0]))
         over = state.status in TERMINAL
         mark = self._store.compare_and_set_status(
             session_id,
@@ -277,7 +279,7 @@ class Cleanup:
             failure_reason=state.failure_reason if over else EXPIRED,
             cleanup_pending=True,
         )
-        marked = await _tried(session_id, "mark", mark)
+        marked = await _result_or_error(session_id, "mark", mark)
         if isinstance(marked, CleanupError):
             raise _KeptError(0, marked)
         if isinstance(marked, CasConflict):
@@ -299,7 +301,7 @@ class _KeptError(Exception):
         self.deleted, self.error = deleted, error
 
 
-async def _tried(session_id: str, stage: str, act: Awaitable[T]) -> T | CleanupError:
+async def _result_or_error(session_id: str, stage: str, act: Awaitable[T]) -> T | CleanupError:
     """What it gave, or the error that names the session; others must go on.
 
     Raises:
@@ -311,15 +313,15 @@ async def _tried(session_id: str, stage: str, act: Awaitable[T]) -> T | CleanupE
     except (StoreUnavailableError, SessionNotFoundError, StaleStateError):
         raise
     except HelixError as error:
-        return _named(session_id, stage, error)
+        return _cleanup_error(session_id, stage, error)
 
 
-def _unknown(session_id: str, provider_id: str) -> CleanupError:
+def _unknown_provider_error(session_id: str, provider_id: str) -> CleanupError:
     message = f"no provider {provider_id!r} was given; its snapshots stay"
     return CleanupError(session_id=session_id, stage="snapshots", message=message)
 
 
-def _named(session_id: str, stage: str, error: Exception) -> CleanupError:
+def _cleanup_error(session_id: str, stage: str, error: Exception) -> CleanupError:
     # Only the type of a foreign error: its text may hold what must not be here.
     message = str(error)[:300] if isinstance(error, HelixError) else type(error).__name__
     return CleanupError.model_validate({"session_id": session_id, "stage": stage, "message": message})

@@ -75,9 +75,9 @@ class LeaseRow:
         )
 
 
-def take(row: LeaseRow | None, wanted: Claim, now: int) -> LeaseRow | None:
+def take_lease(row: LeaseRow | None, wanted: Claim, now: int) -> LeaseRow | None:
     """The row after a try to take the lease at a microsecond of the store's clock; None if another has it."""
-    end = _end(now, wanted.ttl_ms)
+    end = _lease_end(now, wanted.ttl_ms)
     if row is not None and row.held(now):
         if row.owner != wanted.owner:
             return None
@@ -88,27 +88,27 @@ def take(row: LeaseRow | None, wanted: Claim, now: int) -> LeaseRow | None:
     return LeaseRow(wanted.key, wanted.owner, wanted.claim, token, wanted.ttl_ms, now // _US_PER_MS, end)
 
 
-def _end(now: int, ttl_ms: int) -> int:
+def _lease_end(now: int, ttl_ms: int) -> int:
     """Not before the time is over: holders count from before they asked."""
     return -(-now // _US_PER_MS) + ttl_ms
 
 
-def extend(row: LeaseRow | None, token: int, ttl_ms: int | None, now: int) -> LeaseRow | None:
+def extend_lease(row: LeaseRow | None, token: int, ttl_ms: int | None, now: int) -> LeaseRow | None:
     """The row after a refresh; None if the token holds nothing."""
     if row is None or row.fencing_token != token or not row.held(now):
         return None
     lasting = row.ttl_ms if ttl_ms is None else ttl_ms
-    return replace(row, ttl_ms=lasting, expires_at=_end(now, lasting))
+    return replace(row, ttl_ms=lasting, expires_at=_lease_end(now, lasting))
 
 
-def free(row: LeaseRow | None, token: int, now: int) -> LeaseRow | None:
+def release_lease(row: LeaseRow | None, token: int, now: int) -> LeaseRow | None:
     """The row after a release; None if the token holds nothing."""
     if row is None or row.fencing_token != token or not row.held(now):
         return None
-    return ended(row)
+    return row_without_lease(row)
 
 
-def ended(row: LeaseRow) -> LeaseRow:
+def row_without_lease(row: LeaseRow) -> LeaseRow:
     """The row without its lease; the token stays."""
     return replace(row, expires_at=0)
 
@@ -116,7 +116,7 @@ def ended(row: LeaseRow) -> LeaseRow:
 # ---- arguments and errors ---------------------------------------------------------------------------
 
 
-def claimed(key: str, owner: str | None, claim: str | None, ttl_ms: int) -> Claim:
+def build_claim(key: str, owner: str | None, claim: str | None, ttl_ms: int) -> Claim:
     """The claim of a call, its gaps filled.
 
     Raises:
@@ -196,19 +196,19 @@ class Leases(ABC):
     # -- what a backend brings
 
     @abstractmethod
-    async def _take(self, wanted: Claim) -> LockInfo | None:
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
         """`rules.take` on the stored row, atomically, by the store's clock."""
 
     @abstractmethod
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
         """`rules.extend` on the stored row."""
 
     @abstractmethod
-    async def _free(self, key: str, token: int) -> bool:
+    async def _release_lease(self, key: str, token: int) -> bool:
         """`rules.free` on the stored row."""
 
     @abstractmethod
-    async def _held(self, key: str) -> bool:
+    async def _is_held(self, key: str) -> bool:
         """Whether the stored row's lease has not ended."""
 
     # -- one operation each
@@ -217,25 +217,25 @@ class Leases(ABC):
         self, key: str, *, ttl_ms: int | None = None, owner: str | None = None, claim: str | None = None
     ) -> Lock | None:
         """See `LockManager.acquire`."""
-        info = await self._take(self._claimed(key, owner, claim, ttl_ms))
+        info = await self._take_lease(self._build_claim(key, owner, claim, ttl_ms))
         return None if info is None else Lock(self, info)
 
     async def refresh(self, key: str, fencing_token: int, *, ttl_ms: int | None = None) -> bool:
         """See `LockManager.refresh`."""
         if ttl_ms is not None:
             check_milliseconds(ttl_ms, "ttl_ms")
-        return await self._extend(validate_id(key, "lock key"), check_token(fencing_token), ttl_ms)
+        return await self._extend_lease(validate_id(key, "lock key"), check_token(fencing_token), ttl_ms)
 
     async def release(self, key: str, fencing_token: int) -> bool:
         """See `LockManager.release`."""
-        return await self._free(validate_id(key, "lock key"), check_token(fencing_token))
+        return await self._release_lease(validate_id(key, "lock key"), check_token(fencing_token))
 
     async def is_locked(self, key: str) -> bool:
         """See `LockManager.is_locked`."""
-        return await self._held(validate_id(key, "lock key"))
+        return await self._is_held(validate_id(key, "lock key"))
 
-    def _claimed(self, key: str, owner: str | None, claim: str | None, ttl_ms: int | None) -> Claim:
-        return claimed(key, owner, claim, self._default_ttl_ms if ttl_ms is None else ttl_ms)
+    def _build_claim(self, key: str, owner: str | None, claim: str | None, ttl_ms: int | None) -> Claim:
+        return build_claim(key, owner, claim, self._default_ttl_ms if ttl_ms is None else ttl_ms)
 
     # -- waiting
 
@@ -249,10 +249,10 @@ class Leases(ABC):
         claim: str | None = None,
     ) -> Lock | None:
         """See `LockManager.acquire_wait`."""
-        found = await self._waited(self._claimed(key, owner, claim, ttl_ms), timeout_ms)
+        found = await self._wait_for_lease(self._build_claim(key, owner, claim, ttl_ms), timeout_ms)
         return None if found is None else found[0]
 
-    async def _waited(self, wanted: Claim, timeout_ms: int | None) -> tuple[Lock, float] | None:
+    async def _wait_for_lease(self, wanted: Claim, timeout_ms: int | None) -> tuple[Lock, float] | None:
         """The lease, and the loop's time before which it was not granted."""
         if timeout_ms is not None:
             check_milliseconds(timeout_ms, "timeout_ms", least=0)
@@ -276,8 +276,8 @@ class Leases(ABC):
 
         Not if the claim has a name: an attempt that repeats it may hold the same lease by now.
         """
-        taking = asyncio.ensure_future(self._take(wanted))
-        cancel = await _ended(taking)
+        taking = asyncio.ensure_future(self._take_lease(wanted))
+        cancel = await _wait_for_end(taking)
         if cancel is None:
             return taking.result()
         info = None if taking.exception() else taking.result()
@@ -287,8 +287,8 @@ class Leases(ABC):
 
     async def _give_back(self, lock: Lock) -> bool:
         """Release, come what may: False if there was nothing to release any more."""
-        freeing = asyncio.ensure_future(self._free(lock.key, lock.fencing_token))
-        cancel = await _ended(freeing)
+        freeing = asyncio.ensure_future(self._release_lease(lock.key, lock.fencing_token))
+        cancel = await _wait_for_end(freeing)
         try:
             freed = freeing.result()
         except HelixError as error:
@@ -312,7 +312,7 @@ class Leases(ABC):
         timeout_ms: int | None = None,
     ) -> AsyncIterator[Lock]:
         """See `LockManager.hold`."""
-        found = await self._waited(self._claimed(key, owner, claim, ttl_ms), timeout_ms)
+        found = await self._wait_for_lease(self._build_claim(key, owner, claim, ttl_ms), timeout_ms)
         if found is None:
             raise LockHeldError(
                 f"lock {key!r} is held by another and was not free within {timeout_ms} ms; try later", key=key
@@ -320,7 +320,7 @@ class Leases(ABC):
         lock, asked = found
         scope = asyncio.timeout(None)
         try:
-            async with scope, self._refreshed(lock, asked, scope):
+            async with scope, self._refresh_in_background(lock, asked, scope):
                 yield lock
         except BaseException as error:
             await self._give_back(lock)
@@ -331,9 +331,11 @@ class Leases(ABC):
             raise lease_lost(lock.key, lock.fencing_token)
 
     @asynccontextmanager
-    async def _refreshed(self, lock: Lock, asked: float, scope: asyncio.Timeout) -> AsyncIterator[None]:
+    async def _refresh_in_background(
+        self, lock: Lock, asked: float, scope: asyncio.Timeout
+    ) -> AsyncIterator[None]:
         """Refresh in the background; whatever ends that before its time ends the scope."""
-        refreshing = asyncio.create_task(self._refresh(lock, asked))
+        refreshing = asyncio.create_task(self._refresh_until_lost(lock, asked))
         now = asyncio.get_running_loop().time
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -345,13 +347,13 @@ class Leases(ABC):
             yield
         finally:
             refreshing.cancel()
-            cancel = await _ended(refreshing)
+            cancel = await _wait_for_end(refreshing)
             if not refreshing.cancelled() and (problem := refreshing.exception()) is not None:
                 _log.warning("lease %d on %r cannot be refreshed: %s", lock.fencing_token, lock.key, problem)
             if cancel is not None:
                 raise cancel
 
-    async def _refresh(self, lock: Lock, asked: float) -> None:
+    async def _refresh_until_lost(self, lock: Lock, asked: float) -> None:
         """Refresh until the lease is lost.
 
         By this process's monotonic clock it ends ``ttl_ms`` after the last refresh was *asked* for, which
@@ -365,7 +367,7 @@ class Leases(ABC):
             asked = time()
             try:
                 async with asyncio.timeout_at(end):
-                    held = await self._extend(lock.key, lock.fencing_token, None)
+                    held = await self._extend_lease(lock.key, lock.fencing_token, None)
             except TimeoutError:
                 return
             except StoreUnavailableError:
@@ -378,7 +380,7 @@ class Leases(ABC):
             end, pause = asked + lasting, lasting / _REFRESHES
 
 
-async def _ended(task: "asyncio.Future[T]") -> asyncio.CancelledError | None:
+async def _wait_for_end(task: "asyncio.Future[T]") -> asyncio.CancelledError | None:
     """Wait for the task's end, whoever cancels the waiting; the cancel that came meanwhile."""
     cancel = None
     while not task.done():

@@ -9,7 +9,7 @@ from typing import Final
 import orjson
 
 from helix_temporal.errors import InvalidCursorError, InvalidRequestError
-from helix_temporal.models.base import check_text, dumps
+from helix_temporal.models.base import check_text, dump_json
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.threads import MessagePage, ReadPage
@@ -55,7 +55,7 @@ def check_page(request: ReadPage) -> None:
         raise InvalidRequestError(f"max_bytes {request.max_bytes}: from 1 to {MAX_PAGE_BYTES} allowed")
 
 
-def trim(first: int, records: Sequence[Record], wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
+def trim_records(first: int, records: Sequence[Record], wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
     """The records that fit the limits, from the asked side, at least one."""
     size = count = 0
     for record in reversed(records) if wanted.backward else records:
@@ -120,7 +120,7 @@ _MOST: Final = 4096
 
 def encode_cursor(scope: str, order: int, key: str) -> str:
     """A cursor that goes on beyond (order, key) of a list; ``scope`` names the list and its order."""
-    return base64.urlsafe_b64encode(dumps([scope, order, key])).decode().rstrip("=")
+    return base64.urlsafe_b64encode(dump_json([scope, order, key])).decode().rstrip("=")
 
 
 def decode_cursor(scope: str, cursor: str) -> tuple[int, str]:

@@ -45,11 +45,11 @@ class StoreSessionStorage:
             origin = None if session.parent_id is None else ForkOrigin(session_id=session.parent_id)
             options = CreateSession(forked_from=origin, custom_state={_SAVING: _NEW})
             state = await self._store.create_session(session.id, options, if_not_exists=True)
-        stored = await self._messages(session.id)
-        same = _common(stored, session.messages)
+        stored = await self._load_messages(session.id)
+        same = _common_length(stored, session.messages)
         if same < max(len(stored), len(session.messages)):
             if _SAVING not in state.custom_state:
-                await self._mark(session.id, same)
+                await self._mark_saving(session.id, same)
             if same < len(stored):
                 await self._store.truncate_messages(session.id, same)
             for start in range(same, len(session.messages), _STEP):
@@ -66,10 +66,10 @@ class StoreSessionStorage:
             state = await self._store.load_state(session_id)
             if state is None or state.custom_state.get(_SAVING) == _NEW:
                 return None
-            messages = _counting(state, await self._messages(session_id))
+            messages = _messages_that_count(state, await self._load_messages(session_id))
             now = await self._store.load_state(session_id)
             if now is not None and (now.version, now.created_at) == (state.version, state.created_at):
-                return _session(state, messages)
+                return _stored_session(state, messages)
         raise StaleStateError(f"session {session_id!r}: its state changed {_TRIES} times while it was read")
 
     async def delete(self, session_id: str) -> None:
@@ -80,7 +80,7 @@ class StoreSessionStorage:
         """See `SessionStorage.list`; those whose first save is under way among them."""
         return sorted([each async for each in self._store.iter_session_ids()])
 
-    async def _messages(self, session_id: str) -> tuple[Message, ...]:
+    async def _load_messages(self, session_id: str) -> tuple[Message, ...]:
         found: list[Message] = []
         while True:
             page = await self._store.get_messages(session_id, offset=len(found), limit=MAX_LIMIT)
@@ -88,27 +88,27 @@ class StoreSessionStorage:
             if not page.has_more:
                 return tuple(found)
 
-    async def _mark(self, session_id: str, count: int) -> None:
+    async def _mark_saving(self, session_id: str, count: int) -> None:
         for _ in range(_TRIES):
-            state = await self._present(session_id)
+            state = await self._require_state(session_id)
             marked = state.model_copy(update={"custom_state": {**state.custom_state, _SAVING: count}})
-            if await self._saved(marked):
+            if await self._try_save(marked):
                 return
         raise _always_changed(session_id)
 
     async def _save_state(self, session: StoredSession) -> None:
         for _ in range(_TRIES):
-            if await self._saved(_with(await self._present(session.id), session)):
+            if await self._try_save(_state_with_session(await self._require_state(session.id), session)):
                 return
         raise _always_changed(session.id)
 
-    async def _present(self, session_id: str) -> SessionState:
+    async def _require_state(self, session_id: str) -> SessionState:
         state = await self._store.load_state(session_id)
         if state is None:
             raise SessionNotFoundError(f"session {session_id!r} was deleted while it was saved")
         return state
 
-    async def _saved(self, state: SessionState) -> bool:
+    async def _try_save(self, state: SessionState) -> bool:
         try:
             await self._store.save_state(state.session_id, state)
         except StaleStateError:
@@ -120,7 +120,7 @@ def _always_changed(session_id: str) -> StaleStateError:
     return StaleStateError(f"session {session_id!r}: its state changed {_TRIES} times while it was saved")
 
 
-def _session(state: SessionState, messages: tuple[Message, ...]) -> StoredSession:
+def _stored_session(state: SessionState, messages: tuple[Message, ...]) -> StoredSession:
     return StoredSession(
         id=state.session_id,
         messages=messages,
@@ -134,12 +134,12 @@ def _session(state: SessionState, messages: tuple[Message, ...]) -> StoredSessio
     )
 
 
-def _counting(state: SessionState, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _messages_that_count(state: SessionState, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     counted = state.custom_state.get(_SAVING)
     return messages[:counted] if isinstance(counted, int) else messages
 
 
-def _with(state: SessionState, session: StoredSession) -> SessionState:
+def _state_with_session(state: SessionState, session: StoredSession) -> SessionState:
     custom = {**session.state, _USAGE: session.usage.model_dump(mode="json")}
     changes: dict[str, object] = {"metadata": dict(session.metadata), "custom_state": custom}
     changes |= session.properties.changes()
@@ -148,7 +148,7 @@ def _with(state: SessionState, session: StoredSession) -> SessionState:
     return state.model_copy(update=changes)
 
 
-def _common(stored: tuple[Message, ...], wanted: tuple[Message, ...]) -> int:
+def _common_length(stored: tuple[Message, ...], wanted: tuple[Message, ...]) -> int:
     at = 0
     while at < min(len(stored), len(wanted)) and stored[at] == wanted[at]:
         at += 1

@@ -11,7 +11,7 @@ from typing import Final, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from helix_temporal.errors import HelixError, InvalidRequestError, StoreCorruptError
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.store_calls import Page
 from helix_temporal.models.usage import (
@@ -67,13 +67,13 @@ class UsageFilter:
         )
 
 
-def chosen(entries: Iterable[UsageEntry], wanted: UsageFilter) -> list[UsageEntry]:
+def select_entries(entries: Iterable[UsageEntry], wanted: UsageFilter) -> list[UsageEntry]:
     """Those that match, in the order of all listings: by time, then session, then id."""
     found = [entry for entry in entries if wanted.matches(entry)]
     return sorted(found, key=lambda entry: (entry.timestamp, entry.session_id, entry.id))
 
 
-def part(entries: Sequence[UsageEntry], limit: int | None, offset: int) -> list[UsageEntry]:
+def page_of_entries(entries: Sequence[UsageEntry], limit: int | None, offset: int) -> list[UsageEntry]:
     """One page of them."""
     return list(entries[offset : None if limit is None else offset + limit])
 
@@ -83,7 +83,7 @@ def part(entries: Sequence[UsageEntry], limit: int | None, offset: int) -> list[
 
 def to_body(entry: UsageEntry) -> bytes:
     """The entry as it is stored."""
-    return canonical(entry.model_dump(mode="json", exclude_none=True))
+    return canonical_json(entry.model_dump(mode="json", exclude_none=True))
 
 
 def from_body(body: bytes, where: str) -> UsageEntry:
@@ -123,7 +123,7 @@ def of_session(
     steps = steps or StepRange()
     _in_order(steps.min, steps.max, "step_range")
     return UsageFilter(
-        kinds=_kinds(kinds),
+        kinds=_check_kinds(kinds),
         session_id=validate_id(session_id, "session id"),
         run_id=None if run_id is None else validate_id(run_id, "run id"),
         first_step=steps.min,
@@ -139,7 +139,7 @@ def of_query(query: UsageQuery) -> UsageFilter:
     """
     _in_order(query.since, query.until, "since and until")
     return UsageFilter(
-        kinds=_kinds(query.kinds),
+        kinds=_check_kinds(query.kinds),
         session_id=query.session_id,
         run_id=query.run_id,
         agent_type=query.agent_type,
@@ -160,7 +160,7 @@ def check_page(limit: object, offset: object, most: int) -> None:
         raise InvalidRequestError("offset: 0 or more expected")
 
 
-def _kinds(kinds: Collection[str] | None) -> frozenset[str] | None:
+def _check_kinds(kinds: Collection[str] | None) -> frozenset[str] | None:
     if kinds is None:
         return None
     if isinstance(kinds, str) or not _KINDS.issuperset(kinds):
@@ -179,7 +179,7 @@ def _in_order(first: int | None, last: int | None, what: str) -> None:
 # ---- sums -------------------------------------------------------------------------------------------
 
 
-def descendants(entries: Iterable[UsageEntry]) -> list[str]:
+def sub_session_ids(entries: Iterable[UsageEntry]) -> list[str]:
     """The sessions of sub-agents that entries lead to, each once, in the order of the entries."""
     found = (entry.sub_session_id for entry in entries if isinstance(entry, SubAgentUsageEntry))
     return list(dict.fromkeys(found))
@@ -212,7 +212,7 @@ def roll_up(entries: Mapping[str, Sequence[UsageEntry]]) -> UsageRollup | None:
     )
 
 
-def plus(one: int | Decimal, other: int | Decimal) -> int | Decimal:
+def exact_sum(one: int | Decimal, other: int | Decimal) -> int | Decimal:
     """The exact sum: an int if both are."""
     if isinstance(one, int) and isinstance(other, int):
         return one + other
@@ -239,20 +239,20 @@ class _Sums:
         """Add one entry."""
         if isinstance(entry, TokenUsageEntry):
             counts = entry.tokens.model_dump()
-            _grow(self.tokens, counts)
-            _grow(self.by_model.setdefault(entry.model, {}), counts)
+            _add_counts(self.tokens, counts)
+            _add_counts(self.by_model.setdefault(entry.model, {}), counts)
             if entry.cost_usd is not None:
                 self.cost = _EXACT.add(self.cost or Decimal(0), entry.cost_usd)
         elif isinstance(entry, ToolUsageEntry):
-            _called(entry, self.tools, self.by_tool.setdefault(entry.tool_name, {}))
+            _add_call(entry, self.tools, self.by_tool.setdefault(entry.tool_name, {}))
         elif isinstance(entry, SubAgentUsageEntry):
-            _called(entry, self.sub_agents, self.by_type.setdefault(entry.agent_type, {}))
+            _add_call(entry, self.sub_agents, self.by_type.setdefault(entry.agent_type, {}))
         elif isinstance(entry, CustomUsageEntry):
             keys = self.custom.setdefault(entry.metric, {})
-            keys[entry.key] = plus(keys.get(entry.key, 0), entry.amount)
+            keys[entry.key] = exact_sum(keys.get(entry.key, 0), entry.amount)
 
 
-def _called(entry: ToolUsageEntry | SubAgentUsageEntry, *sums: _Counts) -> None:
+def _add_call(entry: ToolUsageEntry | SubAgentUsageEntry, *sums: _Counts) -> None:
     counts = {
         "total_calls": 1,
         "success": int(entry.success),
@@ -260,10 +260,10 @@ def _called(entry: ToolUsageEntry | SubAgentUsageEntry, *sums: _Counts) -> None:
         "total_duration_ms": entry.duration_ms,
     }
     for each in sums:
-        _grow(each, counts)
+        _add_counts(each, counts)
 
 
-def _grow(sums: _Counts, counts: Mapping[str, int]) -> None:
+def _add_counts(sums: _Counts, counts: Mapping[str, int]) -> None:
     for name, count in counts.items():
         sums[name] = sums.get(name, 0) + count
 
@@ -278,7 +278,7 @@ class UsageLedger(ABC):
     # -- what a backend brings
 
     @abstractmethod
-    async def _add(self, entry: UsageEntry, body: bytes) -> bool:
+    async def _add_entry(self, entry: UsageEntry, body: bytes) -> bool:
         """Keep an entry unless its session has one of that id."""
 
     @abstractmethod
@@ -292,11 +292,11 @@ class UsageLedger(ABC):
         """Entries of all sessions that match, in order, and how many there are in all."""
 
     @abstractmethod
-    async def _any(self, session_id: str) -> bool:
+    async def _has_entries(self, session_id: str) -> bool:
         """Whether the session has entries."""
 
     @abstractmethod
-    async def _drop(self, session_id: str) -> bool:
+    async def _drop_entries(self, session_id: str) -> bool:
         """Remove a session's entries; whether there were any."""
 
     # -- the protocol
@@ -305,7 +305,7 @@ class UsageLedger(ABC):
         """See `UsageStore.record_entry`."""
         if not isinstance(entry, _ENTRIES):
             raise InvalidRequestError(f"a usage entry expected, got {type(entry).__name__}")
-        return await self._add(entry, to_body(entry))
+        return await self._add_entry(entry, to_body(entry))
 
     async def get_entries(
         self,
@@ -331,7 +331,7 @@ class UsageLedger(ABC):
                 *(self._of_session(each, UsageFilter(), None, 0) for each in level)
             )
             found.update(zip(level, entries, strict=True))
-            below = descendants(entry for each in entries for entry in each)
+            below = sub_session_ids(entry for each in entries for entry in each)
             level = [each for each in below if each not in found] if include_sub_agents else []
         return roll_up(found)
 
@@ -352,8 +352,8 @@ class UsageLedger(ABC):
 
     async def exists(self, session_id: str) -> bool:
         """See `UsageStore.exists`."""
-        return await self._any(validate_id(session_id, "session id"))
+        return await self._has_entries(validate_id(session_id, "session id"))
 
     async def delete(self, session_id: str) -> bool:
         """See `UsageStore.delete`."""
-        return await self._drop(validate_id(session_id, "session id"))
+        return await self._drop_entries(validate_id(session_id, "session id"))

@@ -16,7 +16,7 @@ from temporalio.testing import WorkflowEnvironment
 from helix_temporal.agents import Agent
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
-from helix_temporal.devstack.programs import find
+from helix_temporal.devstack.programs import find_program
 from helix_temporal.devstack.temporal import TEST_SERVER
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionOptions
@@ -55,7 +55,7 @@ class HelixEnv:
         Raises:
             ThreadNotFoundError: There is no such thread.
         """
-        return await self.sessions.messages(thread_id)
+        return await self.sessions.session(thread_id).messages()
 
 
 @contextlib.asynccontextmanager
@@ -85,7 +85,7 @@ async def helix_env(
         workflows: Your own, beside those of the pack.
         activities: Your own; or a function that makes them, given the stores.
         options: For the sessions that ``sessions`` starts.
-        directory: Stores and archive are files there, and a later environment finds them again.  Without
+        directory: Stores and archive are there, and a later environment finds them again.  Without
             it the stores are in memory, over an archive in a directory of their own, until the block ends.
         settings: Stores of your own choice instead; their address of Temporal is not used.
         plugin: Further arguments for `HelixPlugin`.
@@ -94,7 +94,7 @@ async def helix_env(
     Raises:
         ServerMissingError: The test server is not installed; the message says how to get it.
     """
-    server = find(TEST_SERVER, os.environ)
+    server = find_program(TEST_SERVER, os.environ)
     async with contextlib.AsyncExitStack() as exits:
         archive = exits.enter_context(tempfile.TemporaryDirectory(prefix="helix-env-"))
         chosen = settings or _settings(directory, Path(archive))

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from helix_temporal.client import SessionClient
-from helix_temporal.client._streams import After, Until
+from helix_temporal.client import After, SessionClient, SessionHandle, Until
 from helix_temporal.errors import (
     ConflictError,
     ForeignDeploymentError,
@@ -30,11 +29,11 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import RunEnded
 from helix_temporal.models.waiting import ToolApproval
-from helix_temporal.web._events import EventStream, failure, frames
+from helix_temporal.web._events import EventStream, error_fields, event_frames
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -98,7 +97,11 @@ def create_sse_app(
     limits = _Limits(keep_alive, max_body, body_timeout, max_streams)
     return Starlette(
         routes=_Endpoints(client, agent, authorise, limits).routes(),
-        exception_handlers={HelixError: _refused, TimeoutError: _refused, ValidationError: _unfit},
+        exception_handlers={
+            HelixError: _answer_error,
+            TimeoutError: _answer_error,
+            ValidationError: _answer_validation_error,
+        },
     )
 
 
@@ -163,20 +166,19 @@ class _Endpoints:
         ]
 
     async def events(self, request: Request) -> Response:
-        session_id, given = await self._session(request), request.query_params
+        session, given = await self._authorise_session(request), request.query_params
         until = _one_of(given.get("until", "closed"), "until", get_args(Until))
         seen = request.headers.get("last-event-id")
-        after = _place(given.get("after")) if seen is None else _place(seen)
-        if isinstance(after, int) and seen is not None and await self._is_over(session_id, after, until):
+        after = _parse_after(given.get("after")) if seen is None else _parse_after(seen)
+        if isinstance(after, int) and seen is not None and await self._is_over(session, after, until):
             return Response(status_code=204)
-        chunks = self._client.stream(
-            session_id,
+        chunks = session.stream(
             after=after,
             until=cast("Until", until),
             run_id=given.get("run_id"),
             message_id=given.get("message_id"),
         )
-        source = frames(chunks, keep_alive=self._limits.keep_alive, end=until)
+        source = event_frames(chunks, keep_alive=self._limits.keep_alive, end=until)
         if self._open_streams >= self._limits.max_streams:
             raise HTTPException(
                 503,
@@ -190,63 +192,62 @@ class _Endpoints:
         self._open_streams -= 1
 
     async def history(self, request: Request) -> Response:
-        session_id, given = await self._session(request), request.query_params
-        page = await self._client.history(
-            session_id,
-            start=_number(given.get("start", "0"), "start"),
-            limit=_number(given.get("limit", "100"), "limit"),
+        session, given = await self._authorise_session(request), request.query_params
+        page = await session.history(
+            start=_parse_number(given.get("start", "0"), "start"),
+            limit=_parse_number(given.get("limit", "100"), "limit"),
             backward=given.get("backward") in {"1", "true"},
             cursor=given.get("cursor"),
         )
-        return _json(page.model_dump(mode="json"))
+        return _json_response(page.model_dump(mode="json"))
 
     async def send(self, request: Request) -> Response:
-        session_id = await self._session(request)
-        message = await self._body(request, _Message)
+        session = await self._authorise_session(request)
+        message = await self._read_body(request, _Message)
         message_id = await self._client.send(
-            session_id, message.text, agent=self._agent, message_id=message.message_id
+            session.session_id, message.text, agent=self._agent, message_id=message.message_id
         )
-        return _json({"message_id": message_id}, 202)
+        return _json_response({"message_id": message_id}, 202)
 
     async def pending(self, request: Request) -> Response:
-        session_id = await self._session(request)
-        waiting = await self._client.pending(session_id)
-        return _json({"pending": [each.model_dump(mode="json") for each in waiting]})
+        session = await self._authorise_session(request)
+        waiting = await session.pending()
+        return _json_response({"pending": [each.model_dump(mode="json") for each in waiting]})
 
     async def answer_call(self, request: Request) -> Response:
-        session_id = await self._session(request)
-        answer = await self._body(request, _CallAnswer)
-        reply = await self._client.submit_tool_result(
-            session_id, answer.call, answer.result, error=answer.error, submission_id=answer.submission_id
+        session = await self._authorise_session(request)
+        answer = await self._read_body(request, _CallAnswer)
+        reply = await session.submit_tool_result(
+            answer.call, answer.result, error=answer.error, submission_id=answer.submission_id
         )
-        return _json({"status": reply.status})
+        return _json_response({"status": reply.status})
 
     async def approve(self, request: Request) -> Response:
-        session_id = await self._session(request)
-        given = await self._body(request, _Approval)
+        session = await self._authorise_session(request)
+        given = await self._read_body(request, _Approval)
         approval = ToolApproval(approval_id=given.approval_id, approved=given.approved, reason=given.reason)
-        reply = await self._client.submit_approval(session_id, approval, submission_id=given.submission_id)
-        return _json({"status": reply.status})
+        reply = await session.submit_approval(approval, submission_id=given.submission_id)
+        return _json_response({"status": reply.status})
 
     async def stop(self, request: Request) -> Response:
-        session_id = await self._session(request)
-        asked = await self._body(request, _Stop)
-        stopping = await self._client.stop(session_id, abort=asked.abort, run_id=asked.run_id)
-        return _json({"stopping": stopping})
+        session = await self._authorise_session(request)
+        asked = await self._read_body(request, _Stop)
+        stopping = await session.stop(abort=asked.abort, run_id=asked.run_id)
+        return _json_response({"stopping": stopping})
 
-    async def _session(self, request: Request) -> str:
+    async def _authorise_session(self, request: Request) -> SessionHandle:
         """The session that the request names, if it may."""
         session_id = validate_id(request.path_params["session_id"], "session_id")
         if self._authorise is not None and not await self._authorise(request, session_id):
             raise HTTPException(403)
-        return session_id
+        return self._client.session(session_id)
 
-    async def _body(self, request: Request, model: type[T]) -> T:
+    async def _read_body(self, request: Request, model: type[T]) -> T:
         """The request's body as this model; 408 if it does not arrive."""
         limits = self._limits
         try:
             async with asyncio.timeout(limits.body_timeout):
-                data = await _read(request, limits.max_body)
+                data = await _read_bytes(request, limits.max_body)
         except TimeoutError:
             raise HTTPException(
                 408,
@@ -256,33 +257,32 @@ class _Endpoints:
         try:
             return model.model_validate_json(data or b"{}")
         except ValidationError as error:
-            raise InvalidRequestError(f"the request's body does not fit: {_fields(error)}") from None
+            raise InvalidRequestError(f"the request's body does not fit: {_describe_errors(error)}") from None
 
-    async def _is_over(self, session_id: str, seen: int, until: str) -> bool:
+    async def _is_over(self, session: SessionHandle, seen: int, until: str) -> bool:
         """Whether the last event that a browser saw was the last of what it asks for."""
-        streams = self._client.streams
-        info = await streams.get_info(session_id)
+        info = await self._client.streams.get_info(session.session_id)
         if info is None or seen > info.last_sequence:
             return False
         if until == "closed":
             return info.status == "ended" and seen == info.last_sequence
         if seen < info.first_sequence:
             return False
-        return isinstance((await _chunk_at(self._client, session_id, seen)), RunEnded)
+        return isinstance((await _chunk_at(session, seen)), RunEnded)
 
 
-async def _chunk_at(client: SessionClient, session_id: str, sequence: int) -> Any:
-    async with aclosing(client.stream(session_id, after=sequence - 1, until="closed")) as chunks:
+async def _chunk_at(session: SessionHandle, sequence: int) -> Any:
+    async with aclosing(session.stream(after=sequence - 1, until="closed")) as chunks:
         return (await anext(chunks)).chunk
 
 
-def _place(text: str | None) -> After | None:
+def _parse_after(text: str | None) -> After | None:
     if text is None or text == "turn":
         return cast("After | None", text)
-    return _number(text, "after, the sequence of an event,")
+    return _parse_number(text, "after, the sequence of an event,")
 
 
-def _number(text: str, what: str) -> int:
+def _parse_number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise InvalidRequestError(f"{what} is no number from 0 on")
     return int(text)
@@ -294,7 +294,7 @@ def _one_of(text: str, what: str, known: tuple[str, ...]) -> str:
     return text
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read_bytes(request: Request, limit: int) -> bytes:
     data = bytearray()
     async for part in request.stream():
         data += part
@@ -303,7 +303,7 @@ async def _read(request: Request, limit: int) -> bytes:
     return bytes(data)
 
 
-def _fields(error: ValidationError) -> str:
+def _describe_errors(error: ValidationError) -> str:
     """What is wrong, without what was given."""
     return ", ".join(
         f"{'.'.join(map(str, each['loc'])) or 'body'} ({each['msg']})"
@@ -311,18 +311,20 @@ def _fields(error: ValidationError) -> str:
     )
 
 
-async def _unfit(request: Request, error: Exception) -> Response:
+async def _answer_validation_error(request: Request, error: Exception) -> Response:
     """What the request says fits no call of the client, such as a number of messages below 0."""
     assert isinstance(error, ValidationError)
-    return await _refused(request, InvalidRequestError(f"the request does not fit: {_fields(error)}"))
+    return await _answer_error(
+        request, InvalidRequestError(f"the request does not fit: {_describe_errors(error)}")
+    )
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _answer_error(_: Request, error: Exception) -> Response:
     status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 500)
     if isinstance(error, HelixError):
-        return _json(failure(error), status)
-    return _json({"error": type(error).__name__, "message": str(error)}, status)
+        return _json_response(error_fields(error), status)
+    return _json_response({"error": type(error).__name__, "message": str(error)}, status)
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(dumps(value), status, media_type="application/json")
+def _json_response(value: Any, status: int = 200) -> Response:
+    return Response(dump_json(value), status, media_type="application/json")

@@ -9,25 +9,25 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.streams import StoredChunk
 
 RETRY_MS: Final = 1000
 """After so long a browser connects again."""
 
 
-def frame(event: str, data: bytes, sequence: int | None = None) -> bytes:
+def event_frame(event: str, data: bytes, sequence: int | None = None) -> bytes:
     """One event; ``data`` is JSON, which holds no line break."""
     place = b"" if sequence is None else b"id: %d\n" % sequence
     return b"%sevent: %s\ndata: %s\n\n" % (place, event.encode(), data)
 
 
-def failure(error: HelixError) -> dict[str, Any]:
+def error_fields(error: HelixError) -> dict[str, Any]:
     """An error as JSON: its name, what it says, and its facts."""
     return {**error.facts, "error": type(error).__name__, "message": str(error)}
 
 
-async def frames(
+async def event_frames(
     chunks: AsyncGenerator[StoredChunk], *, keep_alive: float, end: str
 ) -> AsyncGenerator[bytes]:
     """Chunks as events with their sequence as id; then ``end``, or the ``error`` that ended them."""
@@ -35,18 +35,18 @@ async def frames(
     coming: asyncio.Task[StoredChunk | None] | None = None
     try:
         while True:
-            coming = coming or asyncio.create_task(_next(chunks))
+            coming = coming or asyncio.create_task(_next_chunk(chunks))
             await asyncio.wait([coming], timeout=keep_alive)
             if not coming.done():
                 yield b": still here\n\n"
                 continue
             stored, coming = coming.result(), None
             if stored is None:
-                yield frame("end", dumps({"reason": end}))
+                yield event_frame("end", dump_json({"reason": end}))
                 return
-            yield frame(_name(stored), stored.body, stored.sequence)
+            yield event_frame(_event_name(stored), stored.body, stored.sequence)
     except HelixError as error:
-        yield frame("error", dumps(failure(error)))
+        yield event_frame("error", dump_json(error_fields(error)))
     finally:
         if coming is not None:
             coming.cancel()
@@ -54,11 +54,11 @@ async def frames(
         await chunks.aclose()
 
 
-async def _next(chunks: AsyncGenerator[StoredChunk]) -> StoredChunk | None:
+async def _next_chunk(chunks: AsyncGenerator[StoredChunk]) -> StoredChunk | None:
     return await anext(chunks, None)
 
 
-def _name(stored: StoredChunk) -> str:
+def _event_name(stored: StoredChunk) -> str:
     """The chunk's type; one of an application's own with a line break in it must not break the frame."""
     kind = stored.chunk.type
     return kind if kind.isprintable() else "unknown"
@@ -84,12 +84,15 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Serve it."""
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-        tasks = {asyncio.create_task(self._gone(receive)), asyncio.create_task(self._sent(send, start))}
+        tasks = {
+            asyncio.create_task(self._wait_for_disconnect(receive)),
+            asyncio.create_task(self._send_frames(send, start)),
+        }
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             try:
-                await _ended(tasks)
+                await _cancel_tasks(tasks)
             finally:
                 if self._on_end is not None:
                     self._on_end()
@@ -97,11 +100,11 @@ class EventStream(Response):
             if not task.cancelled() and not isinstance(task.exception(), OSError | None):
                 await task
 
-    async def _gone(self, receive: Receive) -> None:
+    async def _wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    async def _sent(self, send: Send, start: Any) -> None:
+    async def _send_frames(self, send: Send, start: Any) -> None:
         async with contextlib.aclosing(self._source) as source:
             await send(start)
             async for each in source:
@@ -109,7 +112,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _ended(tasks: Iterable["asyncio.Task[None]"]) -> None:
+async def _cancel_tasks(tasks: Iterable["asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

@@ -227,7 +227,9 @@ class TemporalCalls:
             options["schedule_to_close_timeout"] = timedelta(seconds=longest)
         handle = workflow.start_activity_method(SessionActivities.open, request, **options)
         try:
-            opened = await typed(run_to_completion(handle, lambda: cancels.append(True), lambda: False))
+            opened = await with_typed_errors(
+                run_to_completion(handle, lambda: cancels.append(True), lambda: False)
+            )
         except Exception as error:
             if cancels:
                 raise asyncio.CancelledError from error
@@ -238,13 +240,13 @@ class TemporalCalls:
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`."""
-        return await typed(
+        return await with_typed_errors(
             workflow.execute_activity_method(SessionActivities.run_step, request, **self.model_options())
         )
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """As `Calls.end_turn`."""
-        return await typed(
+        return await with_typed_errors(
             workflow.execute_activity_method(SessionActivities.end_turn, request, **self.model_options())
         )
 
@@ -252,7 +254,7 @@ class TemporalCalls:
         """Text of an answer that was given before; None if it is too long."""
         request = LoadAnswerInput(thread_id=thread_id, answer=answer)
         return (
-            await typed(
+            await with_typed_errors(
                 workflow.execute_activity_method(
                     SessionActivities.load_answer, request, **self.store_options()
                 )
@@ -261,7 +263,7 @@ class TemporalCalls:
 
     async def set_properties(self, request: SetPropertiesInput) -> SetPropertiesResult:
         """Set properties of the session in the session store."""
-        return await typed(
+        return await with_typed_errors(
             workflow.execute_activity_method(
                 SessionActivities.set_properties, request, **self.store_options()
             )
@@ -269,7 +271,7 @@ class TemporalCalls:
 
     async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
         """Where a request to take turns back cuts the thread."""
-        return await typed(
+        return await with_typed_errors(
             workflow.execute_activity_method(
                 TakeBacks.plan_take_back, request, **self.store_options(beats=True)
             )
@@ -292,7 +294,7 @@ class TemporalCalls:
                 start_to_close_timeout=timedelta(seconds=once),
                 schedule_to_close_timeout=timedelta(seconds=limit) if limit else None,
                 heartbeat_timeout=timedelta(seconds=silent),
-                retry_policy=self._retry(maximum_attempts=facts.max_attempts),
+                retry_policy=self._make_retry_policy(maximum_attempts=facts.max_attempts),
                 summary=facts.name,
             )
             return outcome
@@ -308,17 +310,19 @@ class TemporalCalls:
             if asyncio_cancelled(error):
                 raise asyncio.CancelledError from error
             said = {
-                TimeoutType.START_TO_CLOSE: late(facts.name, once),
-                TimeoutType.SCHEDULE_TO_CLOSE: f"{late(facts.name, limit or 0)}, with all attempts",
+                TimeoutType.START_TO_CLOSE: tool_timeout_text(facts.name, once),
+                TimeoutType.SCHEDULE_TO_CLOSE: (
+                    f"{tool_timeout_text(facts.name, limit or 0)}, with all attempts"
+                ),
                 TimeoutType.HEARTBEAT: f"tool {facts.name!r}: no sign of life for {silent:g} s",
             }
-            raise ToolFailedError(_reason(error, said)) from error
+            raise ToolFailedError(_failure_text(error, said)) from error
 
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
         """As `Calls.agent_facts`."""
         options = self.store_options()
         options["schedule_to_close_timeout"] = timedelta(seconds=self.policy.roll_out + _LAST_ATTEMPT)
-        return await typed(
+        return await with_typed_errors(
             workflow.execute_activity_method(SessionActivities.agent_facts, request, **options)
         )
 
@@ -326,7 +330,7 @@ class TemporalCalls:
         """Whether a worker has begun with a sub-agent's session; true where that can't be told."""
         call = workflow.execute_activity_method(ChildActivities.taken_up, request, **self.store_options())
         try:
-            return (await typed(call)).taken_up
+            return (await with_typed_errors(call)).taken_up
         except (ActivityError, errors.HelixError):
             return True
 
@@ -339,11 +343,13 @@ class TemporalCalls:
                 event,
                 result_type=UserMessageDecision | None,  # type: ignore[arg-type]
                 start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
-                retry_policy=self._retry(maximum_attempts=3),
+                retry_policy=self._make_retry_policy(maximum_attempts=3),
             )
 
         # A cancel must not look like a hook that failed.
-        return await typed(self.roll_outs.until_served(attempt, f"hook {activity!r}", self.policy.roll_out))
+        return await with_typed_errors(
+            self.roll_outs.until_served(attempt, f"hook {activity!r}", self.policy.roll_out)
+        )
 
     async def try_flush(self, request: FlushThreadInput) -> FlushThreadResult:
         """Try once to archive."""
@@ -352,24 +358,28 @@ class TemporalCalls:
             request,
             start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
             heartbeat_timeout=timedelta(seconds=self.policy.heartbeat),
-            retry_policy=self._retry(maximum_attempts=1),
+            retry_policy=self._make_retry_policy(maximum_attempts=1),
         )
 
     def start_open(self, request: OpenSessionInput) -> "workflow.ActivityHandle[OpenSessionResult]":
         """Start opening again, for a finaliser, which awaits it to completion."""
-        return workflow.start_activity_method(SessionActivities.open, request, **self._final(beats=True))
+        return workflow.start_activity_method(
+            SessionActivities.open, request, **self._finaliser_options(beats=True)
+        )
 
     def start_save(self, request: SaveValuesInput) -> "workflow.ActivityHandle[SaveValuesResult]":
         """Start saving the application's values; a finaliser awaits it to completion."""
-        return workflow.start_activity_method(SessionActivities.save, request, **self._final())
+        return workflow.start_activity_method(SessionActivities.save, request, **self._finaliser_options())
 
     def start_flush(self, request: FlushThreadInput) -> "workflow.ActivityHandle[FlushThreadResult]":
         """Start archiving; a finaliser awaits it to completion."""
-        return workflow.start_activity_method(ThreadActivities.flush, request, **self._final(beats=True))
+        return workflow.start_activity_method(
+            ThreadActivities.flush, request, **self._finaliser_options(beats=True)
+        )
 
     def start_evict(self, request: ThreadEpochInput) -> "workflow.ActivityHandle[EvictThreadResult]":
         """Start dropping the hot record; a finaliser awaits it to completion."""
-        return workflow.start_activity_method(ThreadActivities.evict, request, **self._final())
+        return workflow.start_activity_method(ThreadActivities.evict, request, **self._finaliser_options())
 
     async def pause(self, seconds: float) -> None:
         """As `Calls.pause`: a durable timer."""
@@ -385,7 +395,7 @@ class TemporalCalls:
 
     # -- options, each call whole: a partial override never drops the rest
 
-    def _retry(self, *, maximum_attempts: int = 0) -> RetryPolicy:
+    def _make_retry_policy(self, *, maximum_attempts: int = 0) -> RetryPolicy:
         return RetryPolicy(
             initial_interval=timedelta(seconds=self.policy.retry_initial),
             backoff_coefficient=self.policy.retry_backoff,
@@ -398,13 +408,13 @@ class TemporalCalls:
         config = workflow.ActivityConfig(
             start_to_close_timeout=timedelta(seconds=self.policy.store_start_to_close),
             schedule_to_close_timeout=timedelta(seconds=self.policy.store_schedule_to_close),
-            retry_policy=self._retry(),
+            retry_policy=self._make_retry_policy(),
         )
         if beats:
             config["heartbeat_timeout"] = timedelta(seconds=self.policy.heartbeat)
         return config
 
-    def _final(self, *, beats: bool = False) -> workflow.ActivityConfig:
+    def _finaliser_options(self, *, beats: bool = False) -> workflow.ActivityConfig:
         config = self.store_options(beats=beats)
         config["schedule_to_close_timeout"] = timedelta(seconds=self.policy.finaliser_budget)
         return config
@@ -415,11 +425,11 @@ class TemporalCalls:
             start_to_close_timeout=timedelta(seconds=self.policy.model_start_to_close),
             schedule_to_close_timeout=timedelta(seconds=self.policy.model_schedule_to_close),
             heartbeat_timeout=timedelta(seconds=self.policy.heartbeat),
-            retry_policy=self._retry(),
+            retry_policy=self._make_retry_policy(),
         )
 
 
-async def typed(call: Awaitable[R]) -> R:
+async def with_typed_errors(call: Awaitable[R]) -> R:
     """Raise what the activity raised, rather than Temporal's wrapping of it."""
     try:
         return await call
@@ -451,12 +461,12 @@ def typed_error(error: ActivityError) -> Exception:
     return errors.from_wire(cause.type, cause.message, facts) or error
 
 
-def late(tool: str, seconds: float) -> str:
+def tool_timeout_text(tool: str, seconds: float) -> str:
     """What a model is told of a tool that takes too long."""
     return f"tool {tool!r}: no result within {seconds:g} s"
 
 
-def _reason(error: ActivityError, late: Mapping[TimeoutType, str]) -> str:
+def _failure_text(error: ActivityError, late: Mapping[TimeoutType, str]) -> str:
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return cause.message
@@ -489,16 +499,16 @@ async def run_to_completion(
 
 def is_cancelled(before: int = 0) -> bool:
     """Whether this task was asked to end, more often than ``before``, rather than one that it waits for."""
-    return cancels() > before
+    return count_cancels() > before
 
 
-def cancels() -> int:
+def count_cancels() -> int:
     """How often this task was asked to end."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
-async def heeding(call: Awaitable[R]) -> R:
+async def heed_cancel(call: Awaitable[R]) -> R:
     """What a call gives, unless this task was asked to end meanwhile.
 
     An activity that completes in the very workflow task in which it is cancelled gives its result, and
@@ -555,8 +565,8 @@ async def call(
     handle = workflow.start_activity_method(method, request, **chosen)
     try:
         if shielded:
-            return await typed(run_to_completion(handle, lambda: None, lambda: False))
-        return await typed(handle)
+            return await with_typed_errors(run_to_completion(handle, lambda: None, lambda: False))
+        return await with_typed_errors(handle)
     except ActivityError as error:
         if isinstance(error.cause, exceptions.TimeoutError):
             raise _timed_out(method, error.cause) from error

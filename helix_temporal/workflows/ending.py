@@ -19,7 +19,7 @@ from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.models.waiting import AnsweredCall, KnownCall, Suspension
 from helix_temporal.workflows.calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
-from helix_temporal.workflows.opening import CurrentThread, opens_again, reopen
+from helix_temporal.workflows.opening import CurrentThread, opens_again, reopen_thread
 
 _SAVES: Final = 3
 _SAVED_AGAIN: Final = "saved-again"
@@ -100,13 +100,13 @@ class Finaliser:
         cuts = ending.closes and not ending.stays
         await self._calls.children.ended(self._on_cancel, talk.request if cuts else None)
         if (heads := talk.to_open_first) is not None:
-            receipts.append(await self._open(talk, heads))
+            receipts.append(await self._open_thread(talk, heads))
         if self._has_news(ending):
-            receipts.append(await self._save(talk, ending))
+            receipts.append(await self._save_ending(talk, ending))
         if ending.closes or not talk.handle.archived:
-            receipts.extend(await self._flush(talk, ending))
+            receipts.extend(await self._flush_thread(talk, ending))
         if talk.handle.archived:
-            receipts.append(await self._evict(talk))
+            receipts.append(await self._evict_thread(talk))
         else:
             receipts.append(Receipt(name="evict", ok=False, detail="not archived"))
         if talk.repairs:
@@ -120,17 +120,17 @@ class Finaliser:
             return True
         return ending.run_id is not None and workflow.patched("helix-end-is-told")
 
-    async def _open(self, talk: CurrentThread, heads: ReopenHeads) -> Receipt:
+    async def _open_thread(self, talk: CurrentThread, heads: ReopenHeads) -> Receipt:
         """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
         request, seed, before = opens_again(talk, heads), talk.seed(), talk.handle
-        receipt, opened = await self._done("open", lambda: self._calls.start_open(request))
+        receipt, opened = await self._run_to_receipt("open", lambda: self._calls.start_open(request))
         if opened is not None:
             talk.opened(opened.handle, seed)
             if opened.reset:
                 talk.went_on(before.head.position, before.epoch)
         return receipt
 
-    async def _save(self, talk: CurrentThread, ending: "Ending") -> Receipt:
+    async def _save_ending(self, talk: CurrentThread, ending: "Ending") -> Receipt:
         cut = self._calls.children.taken_cut()
         told = self._calls.policy.keeps_state or ending.run_id is not None
         request = SaveValuesInput(
@@ -140,15 +140,15 @@ class Finaliser:
             **({} if ending.values is None else {"changed": ending.changed}),
             **(ending.told(talk.request.session_id) if told else {}),
             **({"cut_children": cut} if cut else {}),
-            **_known(ending),
+            **_known_fields(ending),
         )
-        receipt, saved = await self._done("save", lambda: self._calls.start_save(request))
+        receipt, saved = await self._run_to_receipt("save", lambda: self._calls.start_save(request))
         if saved is not None and ending.in_slice:
             update = {"slice_version": saved.version, "archived": False}
             talk.handle = talk.handle.model_copy(update=update)
         return receipt
 
-    async def _flush(self, talk: CurrentThread, ending: "Ending") -> list[Receipt]:
+    async def _flush_thread(self, talk: CurrentThread, ending: "Ending") -> list[Receipt]:
         """Archive; a state that was lost between its save and this is saved again."""
         receipts: list[Receipt] = []
         for _ in range(_SAVES):
@@ -157,7 +157,7 @@ class Finaliser:
             lost = ending.in_slice and _is_of(receipt.detail, HeadMovedError)
             if not (lost and workflow.patched(_SAVED_AGAIN)):
                 break
-            receipts.append(await self._save(talk, ending))
+            receipts.append(await self._save_ending(talk, ending))
         return receipts
 
     async def _flush_once(self, talk: CurrentThread, ending: "Ending") -> Receipt:
@@ -169,7 +169,7 @@ class Finaliser:
         request = FlushThreadInput(
             thread_id=talk.request.thread_id, epoch=talk.handle.epoch, closes=ending.closes, **fields
         )
-        receipt, flushed = await self._done("flush", lambda: self._calls.start_flush(request))
+        receipt, flushed = await self._run_to_receipt("flush", lambda: self._calls.start_flush(request))
         if flushed is None:
             talk.not_flushed(receipt.detail)
             return receipt
@@ -177,9 +177,9 @@ class Finaliser:
         self.committed = flushed.committed
         return Receipt(name="flush", ok=talk.handle.archived, detail=flushed.status)
 
-    async def _evict(self, talk: CurrentThread) -> Receipt:
+    async def _evict_thread(self, talk: CurrentThread) -> Receipt:
         request = ThreadEpochInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch)
-        receipt, evicted = await self._done("evict", lambda: self._calls.start_evict(request))
+        receipt, evicted = await self._run_to_receipt("evict", lambda: self._calls.start_evict(request))
         if evicted is None:
             return receipt
         return Receipt(name="evict", ok=evicted.outcome != "newer", detail=evicted.outcome)
@@ -195,20 +195,20 @@ class Finaliser:
                 self._on_cancel()
             except TimeoutError:
                 task.cancel()
-                await self._outlast(task)
+                await self._await_task_end(task)
                 return Receipt(name=name, ok=False, detail="took too long")
         error = task.exception()
         if error is not None:
-            return Receipt(name=name, ok=False, detail=describe(error))
+            return Receipt(name=name, ok=False, detail=describe_failure(error))
         return Receipt(name=name, ok=task.result())
 
     async def told(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
         """Let the end hooks be told to the end, whatever happens meanwhile."""
         task = asyncio.create_task(telling)
-        await self._outlast(task)
+        await self._await_task_end(task)
         return Receipt(name="session_ended", ok=task.result())
 
-    async def _outlast(self, task: "asyncio.Task[bool]") -> None:
+    async def _await_task_end(self, task: "asyncio.Task[bool]") -> None:
         """Wait for the end of a task; cancels meanwhile are remembered."""
         while not task.done():
             try:
@@ -216,12 +216,14 @@ class Finaliser:
             except asyncio.CancelledError:
                 self._on_cancel()
 
-    async def _done(self, name: str, start: Callable[[], ActivityHandle[Any]]) -> tuple[Receipt, Any]:
+    async def _run_to_receipt(
+        self, name: str, start: Callable[[], ActivityHandle[Any]]
+    ) -> tuple[Receipt, Any]:
         try:
             result = await run_to_completion(start(), self._on_cancel, self._gives_way)
         except ActivityError as error:
             cause = typed_error(error)
-            return Receipt(name=name, ok=False, detail=describe(cause)), None
+            return Receipt(name=name, ok=False, detail=describe_failure(cause)), None
         return Receipt(name=name, ok=True), result
 
 
@@ -237,20 +239,20 @@ async def catch_up(calls: TemporalCalls, talk: CurrentThread, *, at_rest: bool) 
         if asyncio_cancelled(error):
             raise asyncio.CancelledError from error
         cause = typed_error(error)
-        talk.not_flushed(describe(cause))
+        talk.not_flushed(describe_failure(cause))
         if at_rest and isinstance(cause, HeadMovedError) and workflow.patched(_LOSSES_SEEN):
             await _open_after_loss(calls, talk)
 
 
 async def _open_after_loss(calls: TemporalCalls, talk: CurrentThread) -> None:
     try:
-        await reopen(calls, talk, ReopenHeads(known=talk.head, turn_start=talk.head))
+        await reopen_thread(calls, talk, ReopenHeads(known=talk.head, turn_start=talk.head))
     except (ActivityError, errors.HelixError) as error:
         # The next turn, or the end, opens it.
         workflow.logger.warning("thread %s: not opened after a loss: %s", talk.request.thread_id, error)
 
 
-def describe(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """Type and message of a failure, without Temporal's wrapping."""
     if isinstance(error, ActivityError) and error.cause is not None:
         error = error.cause
@@ -280,7 +282,7 @@ def _is_permanent(detail: str) -> bool:
     return kind is not None and not kind.retryable
 
 
-def _known(ending: Ending) -> dict[str, Any]:
+def _known_fields(ending: Ending) -> dict[str, Any]:
     told: dict[str, Any] = {"answered": ending.answered} if ending.answered else {}
     if ending.suspended is not None:
         return told | {"suspended": ending.suspended}

@@ -17,7 +17,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
     split_text,
 )
-from helix_temporal.models.base import canonical, check_json, check_text, only_set
+from helix_temporal.models.base import canonical_json, check_json, check_text, only_set
 from helix_temporal.models.handles import (
     PlanTakeBackInput,
     PlanTakeBackResult,
@@ -52,8 +52,8 @@ from helix_temporal.models.states import (
     SessionProperties,
     Submission,
     check_thread,
-    expired,
     is_past,
+    session_expired_error,
 )
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.models.waiting import (
@@ -72,8 +72,13 @@ from helix_temporal.session.inbox import Entry, Inbox, TurnOutcome
 from helix_temporal.session.waiting import Waits
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.ending import describe
-from helix_temporal.workflows.opening import CurrentThread, open_conversation, remembered_if_unclear, reopen
+from helix_temporal.workflows.ending import describe_failure
+from helix_temporal.workflows.opening import (
+    CurrentThread,
+    open_conversation,
+    remembered_if_unclear,
+    reopen_thread,
+)
 from helix_temporal.workflows.subagents import ChildWaits, may_sleep, reply_to
 from helix_temporal.workflows.turn import Turn, TurnResult
 
@@ -149,23 +154,23 @@ async def carry_out(
     reopened = None
     try:
         try:
-            plan = await _plan(calls, talk, rewind.request)
+            plan = await _plan_take_back(calls, talk, rewind.request)
         except HeadMovedError:
             if rewind.request.checkpoint is not None:
                 raise
             # An older copy of the thread: turns that are counted on it would be others than those asked for.
-            stood, reopened = talk.head, await reopen(calls, talk, _as_it_stands(talk))
+            stood, reopened = talk.head, await reopen_thread(calls, talk, _as_it_stands(talk))
             inbox.put_first(reopened.under_way)
             if talk.head.position < stood.position:
                 raise
-            plan = await _plan(calls, talk, rewind.request)
-        opened = await _cut(calls, talk, rewind.request, plan) if plan.cuts else None
+            plan = await _plan_take_back(calls, talk, rewind.request)
+        opened = await _cut_thread(calls, talk, rewind.request, plan) if plan.cuts else None
     except (HelixError, ActivityError) as error:
         if isinstance(error, ActivityError) and not workflow.patched(_OUTLASTS):
             raise
-        rewind.result = RewindResult(done=False, head=talk.head, error=describe(error))
+        rewind.result = RewindResult(done=False, head=talk.head, error=describe_failure(error))
         return reopened
-    messages = _put(inbox, plan, cut=None if opened is None else opened.handle.head)
+    messages = _requeue_messages(inbox, plan, cut=None if opened is None else opened.handle.head)
     if opened is not None:
         inbox.put_first(opened.under_way)
     told: dict[str, Any] = {"messages": messages} if messages else {}
@@ -193,7 +198,7 @@ class _Plan:
         return self.found.record.to if self.found.done else self.found.to
 
 
-async def _plan(calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest) -> _Plan:
+async def _plan_take_back(calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest) -> _Plan:
     wanted = PlanTakeBackInput(
         session_id=talk.request.session_id,
         thread_id=talk.request.thread_id,
@@ -203,7 +208,7 @@ async def _plan(calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequ
     return _Plan(await calls.plan_take_back(wanted), request.id in talk.tried)
 
 
-async def _cut(
+async def _cut_thread(
     calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest, plan: _Plan
 ) -> OpenSessionResult:
     changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.found.to, "fork_from": None}
@@ -227,7 +232,7 @@ async def _cut(
     return opened
 
 
-def _put(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[UserMessage, ...]:
+def _requeue_messages(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[UserMessage, ...]:
     """Together they become one turn; who asks for one of them gets that turn's answer."""
     if cut is not None:
         inbox.forget_after(cut.position)
@@ -354,7 +359,7 @@ class Live:
             ApplicationError: A `SessionExpiredError`, as an update tells it.
         """
         if is_past(self.expires_at, now_ms()):
-            raise update_refusal(expired(session_id, self.expires_at))
+            raise update_refusal(session_expired_error(session_id, self.expires_at))
 
     def refuse_unopened(self) -> None:
         """Tell whoever comes again why the session could not even be opened.
@@ -657,10 +662,10 @@ class Handlers:
         if self._live.closing:
             return AskResult(status=AskStatus.MOVED)
         before = self._live.inbox.answered(message.id)
-        if before is not None and (again := await self._answered(message.id, before)) is not None:
+        if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
             return self._live.placed(again, self._input)
         known = self._live.inbox.find(message.id)
-        if known is None and not await self._admits(message):
+        if known is None and not await self._admit_message(message):
             return AskResult(status=AskStatus.MOVED)
         if self._live.is_suspended and self._live.leaves and not self._live.supersedes:
             return self._live.suspended(in_thread=known is not None and known.taken)
@@ -677,7 +682,7 @@ class Handlers:
         assert result is not None
         return self._live.placed(result, self._input)
 
-    async def _answered(self, message_id: str, answer: AnswerRef) -> AskResult | None:
+    async def _load_earlier_answer(self, message_id: str, answer: AnswerRef) -> AskResult | None:
         """The answer that was given before; None if the stores have lost it."""
         try:
             text = await self._calls.load_answer(self._live.thread_of(self._input), answer)
@@ -693,7 +698,7 @@ class Handlers:
         if self._live.closing:
             return SendResult(accepted=False)
         if self._live.inbox.answered(message.id) is None:
-            if self._live.inbox.find(message.id) is None and not await self._admits(message):
+            if self._live.inbox.find(message.id) is None and not await self._admit_message(message):
                 return SendResult(accepted=False)
             self._live.inbox.put(message.without_properties())
             await self._supersede_below()
@@ -713,7 +718,7 @@ class Handlers:
             live.refuse_unopened()
         return live.talk is not None
 
-    async def _admits(self, message: UserMessage) -> bool:
+    async def _admit_message(self, message: UserMessage) -> bool:
         """Whether a new message may come in, once the properties that it names are set; false: the run ends.
 
         It may have begun to end since the message came: what came in then would have no turn anywhere.
@@ -729,7 +734,7 @@ class Handlers:
                 self._check_thread(message)
             except InvalidRequestError as error:
                 raise update_refusal(error) from error
-        if message.properties is not None and not await self._set(message.properties):
+        if message.properties is not None and not await self._set_properties(message.properties):
             return False
         self._live.check_not_expired(self._input.session_id)
         return not self._live.closing
@@ -738,7 +743,7 @@ class Handlers:
         if message.thread_id is not None:
             check_thread(self._input.session_id, self._live.thread_of(self._input), message.thread_id)
 
-    async def _set(self, properties: SessionProperties) -> bool:
+    async def _set_properties(self, properties: SessionProperties) -> bool:
         """Set properties of the session; false where the run ends, or could not be opened."""
         live, opens = self._live, self._live.talk is None and self._input.carried is None
         if not await self._is_open() or live.closing:
@@ -763,7 +768,7 @@ class Handlers:
 
     async def _on_set_properties(self, properties: SessionProperties) -> bool:
         # The store has them: the next open finds them there, and only a run that goes on as new has none.
-        return await self._set(properties) or not self._live.rested
+        return await self._set_properties(properties) or not self._live.rested
 
     async def _on_close(self) -> None:
         self._live.close = True
@@ -796,9 +801,9 @@ class Stops:
     async def supersede_below(self) -> None:
         """A message ends a turn whose sub-agents wait, where the session is set so."""
         if self._live.supersedes and self._live.waits_below and self._live.inbox:
-            await self._interrupt()
+            await self._interrupt_turn()
 
-    async def _interrupt(self) -> None:
+    async def _interrupt_turn(self) -> None:
         """Let the turn, and those of its sub-agents, end after the present step."""
         if self._live.turn is not None:
             self._live.turn.interrupted = True
@@ -808,16 +813,16 @@ class Stops:
         if request.suspended:
             await workflow.wait_condition(lambda: self._live.talk is not None or self._live.closing)
             if self._live.talk is None:
-                return self._unopened()
+                return self._unopened_result()
         if self._live.is_suspended:
             return self._stop_suspended(request)
         if self._live.turn is None or self._live.turn_task is None:
             return StopResult(stopping=False)
         under_way = self._live.turn.run_id
-        if not _means(request, under_way):
+        if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
         if request.mode == "interrupt":
-            await self._interrupt()
+            await self._interrupt_turn()
         else:
             self._live.aborting = True
             self._live.turn_task.cancel()
@@ -826,12 +831,12 @@ class Stops:
     def _stop_suspended(self, request: StopRequest) -> StopResult:
         assert self._live.waits.turn is not None
         under_way = self._live.waits.turn.run_id
-        if not _means(request, under_way):
+        if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
         self._live.stopping = request.mode
         return StopResult(stopping=True, run_id=under_way)
 
-    def _unopened(self) -> StopResult:
+    def _unopened_result(self) -> StopResult:
         why = self._live.unopened
         fields: dict[str, Any] = {"moved": True} if why is None else {"error": why}
         return StopResult(stopping=False, **fields)
@@ -843,10 +848,10 @@ class Stops:
             return
         if self._live.turn is None and self._input.parent is not None:
             self._live.interrupted = True
-        await self._interrupt()
+        await self._interrupt_turn()
 
 
-def _means(request: StopRequest, under_way: str | None) -> bool:
+def _is_for_turn(request: StopRequest, under_way: str | None) -> bool:
     """Whether it is this run's turn that is to be stopped."""
     # A turn that is run again goes by another name; those who stop it know the first one.
     return request.run_id in {None, under_way, (under_way or "").split(".", 1)[0]}
@@ -879,23 +884,23 @@ class Submissions:
         self._handing = len(wake.submits)
         for routed in wake.submits:
             task = asyncio.create_task(self._on_submit_for(routed))
-            task.add_done_callback(self._handed)
+            task.add_done_callback(self._finish_hand_over)
         await workflow.wait_condition(lambda: not self._handing or self._live.has_messages)
 
-    def _handed(self, task: "asyncio.Task[None]") -> None:
+    def _finish_hand_over(self, task: "asyncio.Task[None]") -> None:
         self._handing -= 1
         if not task.cancelled() and task.exception() is not None:
             workflow.logger.warning("an answer could not be handed over: %s", task.exception())
 
     def register(self) -> None:
         """Make the update known to the workflow."""
-        workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check)
+        workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check_submit)
         workflow.set_signal_handler("child_pending", self._on_child_pending)
         workflow.set_signal_handler("tell_parent", self._live.below.tell_again)
         workflow.set_signal_handler("submit_for", self._on_submit_for)
         workflow.set_signal_handler("submitted", self._on_submitted)
 
-    def _check(self, request: SubmitInput) -> None:
+    def _check_submit(self, request: SubmitInput) -> None:
         self._check_kind(request)
         limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
         check_size(
@@ -905,7 +910,7 @@ class Submissions:
         held = self._live.waits.held + len(request.text.encode())
         if request.parts is not None:
             check_json(request.parts, "parts")
-            size = len(canonical(request.parts))
+            size = len(canonical_json(request.parts))
             check_size(size, MAX_TEXT_BYTES, "parts of a tool's result")
             held += size
         check_size(held, MAX_HELD_BYTES, "results of one step that were not put aside")
@@ -930,7 +935,7 @@ class Submissions:
             return SubmitReply()
         if not self._live.closing:
             self._live.check_not_expired(self._session_id)
-        return await self._take(request, checked=False)
+        return await self._take_answer(request, checked=False)
 
     @property
     def _comes_with_start(self) -> bool:
@@ -948,13 +953,13 @@ class Submissions:
         return live.is_suspended and not live.stays_suspended
 
     async def _ready_for(self, request: SubmitInput) -> None:
-        await workflow.wait_condition(lambda: self._live.closing or self._knows(request.call))
+        await workflow.wait_condition(lambda: self._live.closing or self._knows_call(request.call))
 
-    async def _take(self, request: SubmitInput, *, checked: bool = True) -> SubmitReply:
+    async def _take_answer(self, request: SubmitInput, *, checked: bool = True) -> SubmitReply:
         live = self._live
         await self._ready_for(request)
         if live.closing:
-            return self._ending()
+            return self._reply_when_closing()
         if not checked:
             self._refuse_other_kinds(request)
         if request.call == RESUME:
@@ -1001,7 +1006,7 @@ class Submissions:
             if workflow.patched(_KINDS):
                 raise update_refusal(error) from error
 
-    def _ending(self) -> SubmitReply:
+    def _reply_when_closing(self) -> SubmitReply:
         why = self._live.unopened
         if why is None:
             return SubmitReply()
@@ -1019,7 +1024,7 @@ class Submissions:
             return SubmitReply(submission=submission, result=live.suspended(in_thread=True))
         return SubmitReply(submission=submission, result=live.inbox.told)
 
-    def _knows(self, call: str) -> bool:
+    def _knows_call(self, call: str) -> bool:
         """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
         live = self._live
         if live.talk is None:
@@ -1048,7 +1053,7 @@ class Submissions:
                 self._live.waits.remember_below(each)
 
     async def _on_submit_for(self, routed: RoutedSubmit) -> None:
-        reply = await self._take(routed.request)
+        reply = await self._take_answer(routed.request)
         await reply_to(routed, reply.submission)
 
     def _on_submitted(self, reply: RoutedReply) -> None:

@@ -55,7 +55,7 @@ class HookRunner:
     async def tell(self, facts: AgentFacts, name: str, event: HookEvent) -> bool:
         """Tell that something happened; a failing hook changes nothing, and the result is false."""
         try:
-            await self._run(facts, name, event)
+            await self._run_hook(facts, name, event)
         except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
             workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
             return False
@@ -64,12 +64,12 @@ class HookRunner:
     async def ask(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision:
         """Let hooks decide; one that fails refuses."""
         try:
-            return await self._run(facts, name, event) or UserMessageDecision()
+            return await self._run_hook(facts, name, event) or UserMessageDecision()
         except Exception as error:  # noqa: BLE001 (a user's code; it must not wedge the task)
             workflow.logger.warning("hook %s failed: %s", name, type(error).__name__)
-            return UserMessageDecision(refuse=f"hook {name} failed: {_reason(error)}")
+            return UserMessageDecision(refuse=f"hook {name} failed: {_failure_text(error)}")
 
-    async def _run(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision | None:
+    async def _run_hook(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision | None:
         function = getattr(self._functions, name)
         if function is not None:
             found = function(event)
@@ -82,7 +82,7 @@ class HookRunner:
         return await self._calls.hook(activity, event) if activity is not None else None
 
 
-def _reason(error: Exception) -> str:
+def _failure_text(error: Exception) -> str:
     """Type, and text where it was cut on its way out of an activity."""
     kind = type(error).__name__
     return f"{kind}: {error}" if isinstance(error, HelixError) else kind
@@ -99,7 +99,7 @@ class Events:
         mode = self._input.mode
         if mode == "auto":
             mode = "new" if created else "continue"
-        await self._tell("session_started", SessionStarted, mode=mode)
+        await self._tell_hooks("session_started", SessionStarted, mode=mode)
 
     async def admitted(self, entries: list[Entry]) -> list[Entry]:
         """Let the before-hook change or refuse each message."""
@@ -109,7 +109,10 @@ class Events:
         for entry in entries:
             message = entry.message
             event = BeforeUserMessage(
-                **self._who(), message_id=message.id, text=message.text, **only_truthy(ref=message.ref)
+                **self._common_fields(),
+                message_id=message.id,
+                text=message.text,
+                **only_truthy(ref=message.ref),
             )
             decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
             if decision.refuse is not None:
@@ -126,10 +129,10 @@ class Events:
     async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
         """A turn is committed: first each of its messages, then the turn."""
         for entry in fresh:
-            await self._tell(
+            await self._tell_hooks(
                 "after_user_message", AfterUserMessage, message_id=entry.message.id, text=entry.message.text
             )
-        await self._tell(
+        await self._tell_hooks(
             "turn_completed",
             TurnCompleted,
             turn=self._live.turns,
@@ -145,12 +148,16 @@ class Events:
         if not self._hooks.wants(live.open.facts, "session_ended"):
             return
         event = SessionEnded(
-            **self._who(), exit_reason=live.exit.value, turns=live.turns, usage=live.usage, error=live.error
+            **self._common_fields(),
+            exit_reason=live.exit.value,
+            turns=live.turns,
+            usage=live.usage,
+            error=live.error,
         )
         told = await finaliser.told(self._hooks.tell(live.open.facts, "session_ended", event))
         live.receipts = (*live.receipts, told)
 
-    def _who(self) -> dict[str, Any]:
+    def _common_fields(self) -> dict[str, Any]:
         return {
             "session_id": self._input.session_id,
             "thread_id": self._live.open.request.thread_id,
@@ -158,9 +165,9 @@ class Events:
             "metadata": self._live.open.request.metadata,
         }
 
-    async def _tell(self, name: str, event: type[HookEvent], **fields: Any) -> None:
+    async def _tell_hooks(self, name: str, event: type[HookEvent], **fields: Any) -> None:
         if self._hooks.wants(self._live.open.facts, name):
-            await self._hooks.tell(self._live.open.facts, name, event(**self._who(), **fields))
+            await self._hooks.tell(self._live.open.facts, name, event(**self._common_fields(), **fields))
 
 
 def ask_result(result: TurnResult) -> AskResult:

@@ -47,24 +47,24 @@ class SweepWorkflow:
             start_to_close_timeout=timedelta(minutes=10),
             heartbeat_timeout=timedelta(seconds=30),
         )
-        found = await self._sweep(page.thread_ids, input)
-        summary = add(input.summary or SweepResult(), found)
+        found = await self._sweep_threads(page.thread_ids, input)
+        summary = add_swept(input.summary or SweepResult(), found)
         if page.more:
             workflow.continue_as_new(
                 input.model_copy(update={"after": page.thread_ids[-1], "summary": summary})
             )
         return summary
 
-    async def _sweep(self, thread_ids: Sequence[str], input: SweepInput) -> list[SweepThreadResult]:
+    async def _sweep_threads(self, thread_ids: Sequence[str], input: SweepInput) -> list[SweepThreadResult]:
         slots = asyncio.Semaphore(input.parallel)
 
         async def one(thread_id: str) -> SweepThreadResult:
             async with slots:
-                return await self._one(thread_id, input)
+                return await self._sweep_thread(thread_id, input)
 
         return list(await asyncio.gather(*(one(thread_id) for thread_id in thread_ids)))
 
-    async def _one(self, thread_id: str, input: SweepInput) -> SweepThreadResult:
+    async def _sweep_thread(self, thread_id: str, input: SweepInput) -> SweepThreadResult:
         retry = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5)
         try:
             result = await workflow.execute_activity_method(
@@ -88,7 +88,7 @@ class SweepWorkflow:
         return result
 
 
-def add(summary: SweepResult, found: Sequence[SweepThreadResult]) -> SweepResult:
+def add_swept(summary: SweepResult, found: Sequence[SweepThreadResult]) -> SweepResult:
     """The summary with these threads counted in."""
 
     def count(outcome: str) -> int:
@@ -129,7 +129,7 @@ class KeepWorkflow:
                 start_to_close_timeout=timedelta(minutes=30),
                 heartbeat_timeout=timedelta(seconds=30),
             )
-            summary = add_kept(summary, await self._keep(page.thread_ids, input))
+            summary = add_kept(summary, await self._keep_threads(page.thread_ids, input))
             seen += len(page.thread_ids)
             part, after = (part, page.thread_ids[-1]) if page.more else (part + 1, "")
             if seen >= input.page and part < _PARTS:
@@ -138,16 +138,16 @@ class KeepWorkflow:
                 )
         return summary
 
-    async def _keep(self, thread_ids: Sequence[str], input: KeepInput) -> list[Kept]:
+    async def _keep_threads(self, thread_ids: Sequence[str], input: KeepInput) -> list[Kept]:
         slots = asyncio.Semaphore(input.parallel)
 
         async def one(thread_id: str) -> Kept:
             async with slots:
-                return await self._one(thread_id, input)
+                return await self._keep_thread(thread_id, input)
 
         return list(await asyncio.gather(*(one(thread_id) for thread_id in thread_ids)))
 
-    async def _one(self, thread_id: str, input: KeepInput) -> Kept:
+    async def _keep_thread(self, thread_id: str, input: KeepInput) -> Kept:
         try:
             return await workflow.execute_activity_method(
                 MaintenanceActivities.keep_thread,

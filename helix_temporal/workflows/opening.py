@@ -223,7 +223,7 @@ async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSess
     raise AssertionError("unreachable")  # pragma: no cover
 
 
-async def reopen(
+async def reopen_thread(
     calls: Calls, talk: CurrentThread, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
 ) -> OpenSessionResult:
     """Open again under a new epoch, keeping what this execution knows and nothing beyond it.

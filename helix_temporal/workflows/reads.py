@@ -112,10 +112,10 @@ class LookWorkflow:
                 ChildActivities.children, input.children, **beating
             )
             return LookReply(children=children)
-        return await _listed(input, store)
+        return await _look_across_sessions(input, store)
 
 
-async def _listed(input: LookRequest, store: workflow.ActivityConfig) -> LookReply:
+async def _look_across_sessions(input: LookRequest, store: workflow.ActivityConfig) -> LookReply:
     """What is asked of all sessions."""
     if input.sessions is not None:
         sessions = await workflow.execute_activity_method(SessionReads.find, input.sessions, **store)

@@ -56,7 +56,7 @@ class TaskMarkers:
         return completion
 
     def _check_ahead(self, activation: Any) -> None:
-        if not _jobs(activation):
+        if not _event_job_kinds(activation):
             return
         # Both come with the start of a task: where they stay, and events come, no task was started.
         started = (activation.timestamp.ToNanoseconds(), activation.history_size_bytes)
@@ -70,7 +70,7 @@ class TaskMarkers:
             raise TaskNotDoneError(TASK_NOT_DONE)
 
     def _look_at(self, activation: Any, commands: Any) -> None:
-        jobs = _jobs(activation)
+        jobs = _event_job_kinds(activation)
         if not jobs:
             return
         if activation.history_length != self._task:
@@ -80,7 +80,7 @@ class TaskMarkers:
                 self._since_replay = 0
             elif self._since_replay is not None:
                 self._since_replay += 1
-        recorded = _recorded(commands)
+        recorded = _recorded_command_kinds(commands)
         if recorded:
             self._empty = False
             # The SDK answers a task that only brings the end of a cancelled activity: we do not see it.
@@ -96,7 +96,7 @@ class TaskMarkers:
             self._empty = False
 
 
-def _jobs(activation: Any) -> set[str]:
+def _event_job_kinds(activation: Any) -> set[str]:
     """Kinds of jobs that come from new events."""
     return {each.WhichOneof("variant") for each in activation.jobs} - _NO_EVENT
 
@@ -113,7 +113,7 @@ def keep_tasks_apart() -> None:
         markers.wanted = True
 
 
-def _recorded(commands: Any) -> set[str]:
+def _recorded_command_kinds(commands: Any) -> set[str]:
     """Kinds of those commands that get an event in the history."""
     found = {_name_of(each) for each in commands}
     undone = {(_UNDONE_BY[kind], seq) for kind, seq in found if kind in _UNDONE_BY} & found

@@ -35,10 +35,16 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import Entry
-from helix_temporal.session.values import StoredValues, Values, taken
-from helix_temporal.workflows.calls import OPEN_POLICY, OpenedAllTheSame, TemporalCalls, cancels, is_cancelled
+from helix_temporal.session.values import StoredValues, Values, merge_stored_values
+from helix_temporal.workflows.calls import (
+    OPEN_POLICY,
+    OpenedAllTheSame,
+    TemporalCalls,
+    count_cancels,
+    is_cancelled,
+)
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe, is_lost
+from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe_failure, is_lost
 from helix_temporal.workflows.handlers import (
     NOTES,
     Handlers,
@@ -49,7 +55,7 @@ from helix_temporal.workflows.handlers import (
     without_turn,
 )
 from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result
-from helix_temporal.workflows.opening import CurrentThread, open_conversation, reopen, thread_of
+from helix_temporal.workflows.opening import CurrentThread, open_conversation, reopen_thread, thread_of
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.turn import Turn, TurnResult
 
@@ -79,14 +85,16 @@ class Serving:
         """A turn of all messages that wait."""
         # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
         self._live.turn_start = self._live.open.head
-        entries = await self._events.admitted(self._live.inbox.take(self._live.rewinds.before, self._most()))
+        entries = await self._events.admitted(
+            self._live.inbox.take(self._live.rewinds.before, self._turn_message_limit())
+        )
         if not entries:
             return
         self._live.status = Status.RUNNING
-        turn, start = self._turn(), self._live.open.head
+        turn, start = self._make_turn(), self._live.open.head
         turn.interrupted = self._live.interrupted
         task = asyncio.create_task(turn.run([entry.message for entry in entries]))
-        await self._follow(turn, task, start, entries)
+        await self._follow_turn(turn, task, start, entries)
 
     async def go_on(self) -> None:
         """Go on with the turn that is suspended, or end it as was asked."""
@@ -95,11 +103,11 @@ class Serving:
         if live.stopping == "abort":
             live.stopping = None
             live.waits.end()
-            await self._abandon(suspended.run_id, suspended.start)
+            await self._abandon_turn(suspended.run_id, suspended.start)
             live.status, live.quiet_since = Status.IDLE, workflow.now()
             return
         reason = live.gives_up
-        live.stopping, live.status, turn = None, Status.RUNNING, self._turn()
+        live.stopping, live.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
         suspended = suspended.model_copy(update={"known": live.waits.known()})
         if reason is None:
@@ -107,7 +115,7 @@ class Serving:
         else:
             live.waits.give_up(_WHY.get(reason, INTERRUPTED))
             running = turn.give_up(suspended, reason)
-        await self._follow(turn, asyncio.create_task(running), suspended.start, live.inbox.taken)
+        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, live.inbox.taken)
 
     async def end_suspended(self, finaliser: Finaliser) -> str | None:
         """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
@@ -122,7 +130,7 @@ class Serving:
         asleep = live.waits.sleepers.waits()
         before = suspended.model_copy(update={"known": live.waits.known(), "children": asleep})
         live.waits.give_up(INTERRUPTED)
-        turn = self._turn()
+        turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
         receipt = await finaliser.to_the_end("end_turn", ended)
         live.notes = (*live.notes, receipt)
@@ -155,7 +163,7 @@ class Serving:
         self._live.turns += 1
         return True
 
-    def _turn(self) -> Turn:
+    def _make_turn(self) -> Turn:
         self._live.waits.sleepers.ending = False
         self._calls.children.archive = self._live.options.archive
         turn = self._live.turn = Turn(
@@ -167,17 +175,17 @@ class Serving:
             changed=self._values.changed(),
             waits=self._live.waits,
             archive=self._live.options.archive,
-            settles=self._settle,
+            settles=self._settle_messages,
             adopts=self._live.inbox.adopt,
         )
         return turn
 
-    def _most(self) -> int | None:
+    def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
         fit = self._live.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
         return fit if fit < len(self._live.inbox) and workflow.patched(_BOUNDED) else None
 
-    def _settle(self, result: RunStepResult) -> bool:
+    def _settle_messages(self, result: RunStepResult) -> bool:
         """Tell those whose messages were answered before; those that a step left have their turn next."""
         inbox = self._live.inbox
         if len(inbox.taken) < 2 or (result.left and not workflow.patched(_LEFT_TOGETHER)):
@@ -188,14 +196,14 @@ class Serving:
         inbox.leave(result.left)
         return True
 
-    async def _follow(
+    async def _follow_turn(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
     ) -> None:
         self._unended = turn
-        await self._followed(turn, task, start, entries)
+        await self._await_turn_outcome(turn, task, start, entries)
         self._unended = None
 
-    async def _followed(
+    async def _await_turn_outcome(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
     ) -> None:
         live, before = self._live, StoredValues.of(self._values.now)
@@ -207,7 +215,7 @@ class Serving:
             if not aborting or is_cancelled():
                 raise
             live.waits.end()
-            await self._abandon(turn.run_id, start)
+            await self._abandon_turn(turn.run_id, start)
             return
         except ColdTierBehindError as behind:
             self._refuse_behind(behind)
@@ -228,7 +236,7 @@ class Serving:
         if turn.took_values:
             self._values.known = before
         if turn.promoted is not None:
-            self._values.now = taken(self._values.now, before.saved, turn.promoted)
+            self._values.now = merge_stored_values(self._values.now, before.saved, turn.promoted)
             self._values.known = StoredValues.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
             live.status = Status.SUSPENDED
@@ -238,7 +246,7 @@ class Serving:
 
     def _refuse_behind(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
-        refused = AskResult(status=AskStatus.FAILED, error=describe(why))
+        refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
         if self._live.promised(self._live.inbox.taken) and workflow.patched(_HELD):
             self._live.wait_for_archive(refused)
         self._live.inbox.finish(refused)
@@ -253,9 +261,9 @@ class Serving:
             raise why  # a store's, of the turn itself
         self._live.waits.end()
         inbox = self._live.inbox
-        finished = await self._cut(run_id, start)
+        finished = await self._cut_turn(run_id, start)
         lost = inbox.find(str(why.facts.get("message_id")))
-        failed = AskResult(status=AskStatus.FAILED, error=describe(why))
+        failed = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
         refused = [] if finished else inbox.taken if lost is None else [lost]
         self._live.refused(refused, type(why).__name__)
         if lost is None and not finished:
@@ -267,14 +275,14 @@ class Serving:
         inbox.leave([entry.message.id for entry in inbox.taken])
         inbox.finish(failed.model_copy(update={"in_thread": finished}))
 
-    async def _abandon(self, run_id: str | None, start: Head) -> None:
+    async def _abandon_turn(self, run_id: str | None, start: Head) -> None:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
         # What was finished before anybody could stop it stays.
-        finished: dict[str, Any] = {"in_thread": True} if await self._cut(run_id, start) else {}
+        finished: dict[str, Any] = {"in_thread": True} if await self._cut_turn(run_id, start) else {}
         interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
         self._live.inbox.finish(interrupted)
 
-    async def _cut(self, run_id: str | None, start: Head) -> bool:
+    async def _cut_turn(self, run_id: str | None, start: Head) -> bool:
         """Cut what the turn left in the thread: a late attempt of its step must not bring it back.
 
         Returns:
@@ -282,7 +290,7 @@ class Serving:
         """
         heads, talk = ReopenHeads(known=start, turn_start=start), self._live.open
         epoch = talk.handle.epoch
-        opened = await reopen(self._calls, talk, heads, abandoned=run_id, cuts=True)
+        opened = await reopen_thread(self._calls, talk, heads, abandoned=run_id, cuts=True)
         if opened.reset:
             talk.went_on(start.position, epoch)
         return talk.head.position > start.position
@@ -368,18 +376,18 @@ class AgentSession:
             ContinueAsNewError: It goes on in another run.
         """
         failure: Exception | None = None
-        self._cancels = cancels()
+        self._cancels = count_cancels()
         try:
             if self._was_refused():
                 self._live.rested = True  # the first ask was rejected: there is nothing to do
             else:
-                await self._open()
-                await self._serve()
+                await self._open_session()
+                await self._serve_turns()
         except asyncio.CancelledError:
             self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             self._live.cancelled = True
         except _Move:
-            await self._move()
+            await self._continue_as_new()
         except GeneratorExit:
             # The worker has ended with this run in its cache: whoever takes it over replays it.
             self._live.rested = True
@@ -389,14 +397,14 @@ class AgentSession:
                 self._live.rested = True
                 raise
             failure = error
-            self._failed(error)
+            self._record_failure(error)
         finally:
             # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
             # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
             if not self._live.rested:
-                await self._end()
+                await self._end_execution()
         if failure is not None:
-            self._fail(failure)
+            self._raise_failure(failure)
         if self._live.cancelled:
             self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             raise asyncio.CancelledError
@@ -407,7 +415,7 @@ class AgentSession:
         first = self._input.expects_ask and self._input.carried is None
         return first and not self._live.inbox and workflow.all_handlers_finished()
 
-    async def _open(self) -> None:
+    async def _open_session(self) -> None:
         request = OpenSessionInput(
             session_id=self._input.session_id,
             thread_id=self._input.thread,
@@ -438,12 +446,12 @@ class AgentSession:
             # A later open must not set them again.
             opened = await open_conversation(self._calls, request.model_copy(update=properties))
         except OpenedAllTheSame as cancelled:
-            self._adopt(request, cancelled.opened, seed)
+            self._apply_open_result(request, cancelled.opened, seed)
             raise
-        self._adopt(request, opened, seed)
+        self._apply_open_result(request, opened, seed)
         await self._events.started(created=opened.created)
 
-    def _adopt(self, request: OpenSessionInput, opened: OpenSessionResult, seed: int) -> None:
+    def _apply_open_result(self, request: OpenSessionInput, opened: OpenSessionResult, seed: int) -> None:
         self._calls.policy = opened.policy
         self._live.options = opened.options or self._live.options
         self._live.expires_at = opened.expires_at
@@ -472,17 +480,17 @@ class AgentSession:
         if opened.suspended is not None:
             self._live.take_up(opened.suspended)
 
-    async def _serve(self) -> None:
+    async def _serve_turns(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
             await self._submissions.hand_over(self._input.woken)
         idle = asyncio.create_task(self._live.watch_idle()) if self._live.options.persistent else None
         telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
             while True:
-                self._heed()
+                self._raise_pending_cancel()
                 await self._next_work()
                 if self._live.rewinds.due or (self._live.rewinds and self._live.is_suspended):
-                    await self._rewind()
+                    await self._carry_out_rewind()
                 elif self._live.is_suspended and self._live.has_messages:
                     await self._serving.go_on()
                     self._move_if_long()
@@ -491,14 +499,14 @@ class AgentSession:
                 elif self._live.inbox and not (self._live.is_suspended or self._live.inbox.held):
                     await self._serving.serve()
                     self._move_if_long()
-                elif await self._rest():
+                elif await self._finalise_if_idle():
                     return
         finally:
             for each in (idle, telling):
                 if each is not None:
                     each.cancel()
 
-    def _heed(self) -> None:
+    def _raise_pending_cancel(self) -> None:
         """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
         if self._live.cancelled or is_cancelled(self._cancels):
             raise asyncio.CancelledError
@@ -515,7 +523,7 @@ class AgentSession:
             behind = not live.open.handle.archived and (policy.flush_each_step or live.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             asked = live.holds_askers
-            until = _first(timeout, live.waits.left(), ASK_SECONDS if asked else None)
+            until = _shortest_timeout(timeout, live.waits.left(), ASK_SECONDS if asked else None)
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
@@ -527,7 +535,7 @@ class AgentSession:
                 pause *= 2
                 await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
                 if is_cancelled(self._cancels) and workflow.patched(_HEEDS_LATE):
-                    self._heed()  # the flush was done in that very task: nothing more is heard of it
+                    self._raise_pending_cancel()  # the flush ended in that very task
                 live.note_losses()
                 if live.open.handle.archived:
                     live.inbox.release()
@@ -540,7 +548,7 @@ class AgentSession:
 
     # -- turns
 
-    async def _rewind(self) -> None:
+    async def _carry_out_rewind(self) -> None:
         rewind = self._live.rewinds.next
         opened = await carry_out(self._calls, self._live.open, self._live.inbox, rewind)
         if opened is not None and self._calls.policy.keeps_state:
@@ -558,13 +566,13 @@ class AgentSession:
         if workflow.info().is_continue_as_new_suggested() or (limit and self._live.run_turns >= limit):
             raise _Move
 
-    async def _move(self) -> NoReturn:
+    async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
         self._live.rested = self._live.closing = True
         (inbox, answered, asked), told = self._live.inbox.carried(), self._live.inbox.told
         self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
         self._live.rewinds.refuse()
-        await self._drain()
+        await self._drain_handlers()
         carried = Carried(
             **self._live.open.carried(),
             policy=self._calls.policy,
@@ -599,7 +607,7 @@ class AgentSession:
         }
         workflow.continue_as_new(self._input.model_copy(update=further))
 
-    async def _rest(self) -> bool:
+    async def _finalise_if_idle(self) -> bool:
         """Archive and drop what is hot, then end unless somebody came meanwhile.
 
         The check and the return are in one activation, without a flag before: whoever comes later
@@ -614,7 +622,7 @@ class AgentSession:
             live.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
         status = "paused" if live.exit in _PAUSES else "completed"
         known, asleep = live.waits.known(), live.waits.suspension()
-        ending = Ending(*self._unsaved(), status, **self._live.waits.to_save())
+        ending = Ending(*self._unsaved_values(), status, **self._live.waits.to_save())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
@@ -624,11 +632,11 @@ class AgentSession:
         if live.is_suspended and live.cancelled and workflow.patched(_HEEDS):
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
         if is_lost(receipts, ending):
-            await self._pause()
+            await self._wait_to_save_again()
             return False
         if ends():
             live.receipts = receipts
-            await self._events.ended(self._finaliser())
+            await self._events.ended(self._make_finaliser())
         live.quiet_since, live.idle = workflow.now(), False
         if not (ends() and self._submissions.handled):
             live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
@@ -639,7 +647,7 @@ class AgentSession:
         live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
         return True
 
-    async def _pause(self) -> None:
+    async def _wait_to_save_again(self) -> None:
         """Nobody but this execution knows what is not saved: it may not end before that is."""
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(lambda: not self._live.may_end, timeout=_FLUSH_AGAIN)
@@ -656,16 +664,16 @@ class AgentSession:
         except TimeoutError:
             live.waits.expire()
 
-    async def _end(self) -> None:
+    async def _end_execution(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
         self._live.closing = True
         self._live.rewinds.refuse()
         committed = 0
         if self._live.talk is not None:
-            finaliser = self._finaliser()
+            finaliser = self._make_finaliser()
             run_id = await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
-            ending = Ending(*self._unsaved(), status, self._live.error, closes=True, run_id=run_id)
+            ending = Ending(*self._unsaved_values(), status, self._live.error, closes=True, run_id=run_id)
             if self._serving.waits_on:
                 ending = replace(ending, status="paused", stays=True, **self._live.waits.to_save())
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
@@ -676,8 +684,8 @@ class AgentSession:
         self._name_messages_without_turn(cut=not (ended or waits))
         self._give_up(in_thread=ended, waits=waits)
         if self._live.talk is not None:
-            await self._events.ended(self._finaliser())
-        await self._drain()
+            await self._events.ended(self._make_finaliser())
+        await self._drain_handlers()
 
     def _name_messages_without_turn(self, *, cut: bool) -> None:
         """Messages that were sent, and have no turn: whoever reads the result may send them again.
@@ -704,7 +712,7 @@ class AgentSession:
             ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
             self._live.inbox.give_up(self._live.finish_result(ended))
 
-    async def _drain(self) -> None:
+    async def _drain_handlers(self) -> None:
         """Let handlers return; a cancel meanwhile is remembered."""
         while True:
             try:
@@ -717,19 +725,19 @@ class AgentSession:
     def _on_cancel(self) -> None:
         self._live.cancelled = True
 
-    def _finaliser(self) -> Finaliser:
+    def _make_finaliser(self) -> Finaliser:
         return Finaliser(self._calls, self._on_cancel)
 
-    def _unsaved(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    def _unsaved_values(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
         return self._values.unsaved(), self._values.changed()
 
-    def _failed(self, failure: Exception) -> None:
-        self._live.error = describe(failure)
+    def _record_failure(self, failure: Exception) -> None:
+        self._live.error = describe_failure(failure)
         if isinstance(failure, NotArchivedError):
             self._live.keep_unarchived(committed=bool(failure.facts.get("committed")))
         self._live.end(ExitReason.FAILED, Status.FAILED)
 
-    def _fail(self, failure: Exception) -> NoReturn:
+    def _raise_failure(self, failure: Exception) -> NoReturn:
         kind, _ = split_text(self._live.error or "")
         result = self._live.result_of(self._input)
         raise ApplicationError(
@@ -737,7 +745,7 @@ class AgentSession:
         ) from failure
 
 
-def _first(*seconds: float | None) -> float | None:
+def _shortest_timeout(*seconds: float | None) -> float | None:
     return min((each for each in seconds if each is not None), default=None)
 
 

@@ -27,6 +27,7 @@ from helix_temporal.models.base import only_set
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Finish, Usage, are_left_out
 from helix_temporal.models.sessions import (
+    ArchiveMode,
     AskResult,
     AskStatus,
     ExitReason,
@@ -36,7 +37,6 @@ from helix_temporal.models.sessions import (
     SessionResult,
     UserMessage,
 )
-from helix_temporal.models.slices import ArchiveMode
 from helix_temporal.models.states import SessionProperties, Submission
 from helix_temporal.models.steps import ChildEnd, OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.waiting import (
@@ -128,13 +128,13 @@ class ChildWaits:
             return  # late
         known = {each.id for each in self.pending()}
         self._told[told.session_id] = told
-        self._announce(known)
+        self._announce_new_calls(known)
 
     def sleeps(self, wait: ChildWait) -> None:
         """A child has ended, since it waits."""
         known = {each.id for each in self.pending()}
         self.sleepers.sleep(wait)
-        self._announce(known)
+        self._announce_new_calls(known)
 
     def woke(self, wait: ChildWait) -> None:
         """Until it speaks again, it waits for what it waited for."""
@@ -142,7 +142,7 @@ class ChildWaits:
             session_id=wait.session_id, run="", number=0, calls=wait.calls
         )
 
-    def _announce(self, known: Collection[str]) -> None:
+    def _announce_new_calls(self, known: Collection[str]) -> None:
         if any(each.id not in known for each in self.pending()):
             self.rounds += 1
             if self.on_wait is not None:
@@ -158,7 +158,7 @@ class ChildWaits:
 
     async def ask(self, session_id: str) -> None:
         """Let whoever has a session say whether it is our child."""
-        await signal(self.workflow_id(session_id), "tell_parent")
+        await signal_workflow(self.workflow_id(session_id), "tell_parent")
 
     def hears(self, session_id: str) -> bool:
         """Whether an execution of ours that has this session spoke."""
@@ -208,7 +208,7 @@ class ChildWaits:
                 number=number,
                 **{name: each for name, each in what.items() if each},
             )
-            await signal(parent.workflow_id, "child_pending", change)
+            await signal_workflow(parent.workflow_id, "child_pending", change)
 
     def tell_again(self) -> None:
         """The parent does not know us."""
@@ -235,7 +235,7 @@ class ChildWaits:
         if request.ref is not None and payload_ref(request.ref) is None:
             ref = PayloadRef(thread_id=thread_id, name=request.ref).named()
             request = request.model_copy(update={"ref": ref})
-        name = self._send(request)
+        name = self._remember_submit(request)
         routed = RoutedSubmit(
             id=name,
             reply_to=workflow.info().workflow_id,
@@ -261,7 +261,7 @@ class ChildWaits:
         self._replies[reply.id] = reply
         if submission is None or submission.status not in {"submitted", "already_completed"}:
             return None
-        self._answered(request.call)
+        self._remove_answered_call(request.call)
         when = submission.completed_at or 0
         if submission.status == "submitted":
             return AnsweredCall(id=request.call, when=when, by=request.by)
@@ -278,16 +278,16 @@ class ChildWaits:
         """To the owner; where that sleeps, to the first above it that does not, which wakes the next."""
         if self.sleepers.send(route[0], routed):
             return True
-        if await signal(self.workflow_id(route[-1]), "submit_for", routed):
+        if await signal_workflow(self.workflow_id(route[-1]), "submit_for", routed):
             return True
         if len(route) == 1 or not workflow.patched(_HOP_BY_HOP):
             return False
         for session_id in route[-2::-1]:
-            if await signal(self.workflow_id(session_id), "submit_for", routed):
+            if await signal_workflow(self.workflow_id(session_id), "submit_for", routed):
                 return True
         return False
 
-    def _send(self, request: SubmitInput) -> str:
+    def _remember_submit(self, request: SubmitInput) -> str:
         name = workflow.uuid4().hex
         self._sent[name] = request
         while len(self._sent) > REMEMBERED_CALLS:
@@ -295,7 +295,7 @@ class ChildWaits:
             self._replies.pop(gone, None)
         return name
 
-    def _answered(self, call: str) -> None:
+    def _remove_answered_call(self, call: str) -> None:
         """It waits no more, whenever its session comes to say so."""
         for session_id, told in self._told.items():
             left = tuple(each for each in told.calls if each.id != call)
@@ -310,10 +310,10 @@ def may_sleep(suspend: str) -> bool:
 async def reply_to(routed: RoutedSubmit, submission: Submission | None) -> None:
     """Say what became of an answer."""
     reply = RoutedReply(id=routed.id, **only_set(submission=submission))
-    await signal(routed.reply_to, "submitted", reply)
+    await signal_workflow(routed.reply_to, "submitted", reply)
 
 
-async def signal(to: str, name: str, *arguments: object) -> bool:
+async def signal_workflow(to: str, name: str, *arguments: object) -> bool:
     """Signal a workflow; false if it has ended."""
     try:
         await workflow.get_external_workflow_handle(to).signal(name, args=arguments)
@@ -331,19 +331,19 @@ _ENDS: Final[Mapping[ExitReason | None, str]] = {
 }
 
 
-def outcome(result: SessionResult, facts: ToolFacts, before: Usage | None = None) -> ToolResult:
+def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None = None) -> ToolResult:
     """What a session that came to its end gives; ``before`` is what it used in executions for this call."""
     told = result.told or AskResult(status=AskStatus.FAILED, error="it was given no message")
-    used = _sum(result.used, before) if facts.thread == "continue" else _all_used(result, told, before)
+    used = _sum_usage(result.used, before) if facts.thread == "continue" else _all_used(result, told, before)
     if told.status is not AskStatus.ANSWERED:
         status: Literal["interrupted", "failed"] = "failed"
         if told.exit_reason in {ExitReason.INTERRUPTED, ExitReason.CANCELLED}:
             status = "interrupted"
-        return _error(_why(told), result.session_id, status, used)
+        return _error_result(_why_no_answer(told), result.session_id, status, used)
     if told.finish in _WITHHELD:
         why = f"The sub-agent gave no answer ({told.finish}). {told.text or ''}".strip()
-        return _error(why, result.session_id, "failed", used)
-    fields: dict[str, Any] = {"child": _ended(result.session_id, "completed")}
+        return _error_result(why, result.session_id, "failed", used)
+    fields: dict[str, Any] = {"child": _make_child_end(result.session_id, "completed")}
     if told.text is not None:
         fields["text"] = told.text
     elif told.answer is not None:
@@ -352,24 +352,24 @@ def outcome(result: SessionResult, facts: ToolFacts, before: Usage | None = None
     return ToolResult(**fields, **_with_usage(used))
 
 
-def slept(result: SessionResult, wait: ChildWait) -> ChildWait | None:
+def remaining_wait(result: SessionResult, wait: ChildWait) -> ChildWait | None:
     """What a session waits for that has ended; None if it has come to its end."""
     told = result.told
     if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
         return None
-    used = _sum(result.used, wait.used)
+    used = _sum_usage(result.used, wait.used)
     news: dict[str, Any] = {"calls": told.pending} | only_set(used=used)
     if result.due != wait.due:
         news["due"] = result.due
     return wait.model_copy(update=news)
 
 
-def late(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
+def late_result(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
     """What a call gives whose time ended while its session slept."""
-    return _error(f"The sub-agent {_too_late(facts)}.", session_id, "failed", used)
+    return _error_result(f"The sub-agent {_too_late(facts)}.", session_id, "failed", used)
 
 
-def failed(
+def failure_result(
     failure: FailureError, facts: ToolFacts, session_id: str, workflow: str, before: Usage | None = None
 ) -> ToolResult:
     """What a session that failed, or could not be started, gives."""
@@ -387,10 +387,10 @@ def failed(
     else:
         why, used = f"failed: {getattr(cause, 'message', type(cause).__name__)}", _used_before(cause)
     killed = isinstance(cause, TimedOutError | TerminatedError)
-    return _error(f"The sub-agent {why}.", session_id, status, _sum(used, before), killed=killed)
+    return _error_result(f"The sub-agent {why}.", session_id, status, _sum_usage(used, before), killed=killed)
 
 
-def called(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
+def with_call_facts(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
     """The result with what is counted of the call."""
     if result.child is None:
         return result
@@ -398,17 +398,17 @@ def called(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
     return result.model_copy(update={"child": result.child.model_copy(update=counted)})
 
 
-def interrupted(session_id: str) -> ToolResult:
+def interrupted_result(session_id: str) -> ToolResult:
     """What a call gives whose turn came after its session was interrupted."""
-    return _error("The sub-agent was interrupted before it began.", session_id, "interrupted", None)
+    return _error_result("The sub-agent was interrupted before it began.", session_id, "interrupted", None)
 
 
-def refused(session_id: str, why: str) -> ToolResult:
+def refusal_result(session_id: str, why: str) -> ToolResult:
     """A call for which no session is started."""
-    return _error(f"The sub-agent was not called: {why}.", session_id, "failed", None)
+    return _error_result(f"The sub-agent was not called: {why}.", session_id, "failed", None)
 
 
-def _why(told: AskResult) -> str:
+def _why_no_answer(told: AskResult) -> str:
     if told.status is AskStatus.REFUSED:
         return f"The sub-agent refused the task: {told.error or 'no reason given'}"
     if told.status is AskStatus.FAILED:
@@ -418,10 +418,10 @@ def _why(told: AskResult) -> str:
 
 def _all_used(result: SessionResult, told: AskResult, before: Usage | None) -> Usage | None:
     """A session that serves one call alone has used all of it for that, whatever executions it took."""
-    return result.usage if told.status is AskStatus.ANSWERED else _sum(result.used, before)
+    return result.usage if told.status is AskStatus.ANSWERED else _sum_usage(result.used, before)
 
 
-def _sum(used: Usage | None, before: Usage | None) -> Usage | None:
+def _sum_usage(used: Usage | None, before: Usage | None) -> Usage | None:
     return before if used is None else used if before is None else used + before
 
 
@@ -440,7 +440,7 @@ def _used_before(cause: BaseException) -> Usage | None:
         return None
 
 
-def _error(
+def _error_result(
     text: str,
     session_id: str,
     status: Literal["interrupted", "failed"],
@@ -448,13 +448,13 @@ def _error(
     *,
     killed: bool = False,
 ) -> ToolResult:
-    child = _ended(session_id, status)
+    child = _make_child_end(session_id, status)
     if killed:
         child = child.model_copy(update={"killed": True})
     return ToolResult(text=text, is_error=True, child=child, **_with_usage(used))
 
 
-def _ended(session_id: str, status: Literal["completed", "interrupted", "failed"]) -> ChildEnd:
+def _make_child_end(session_id: str, status: Literal["completed", "interrupted", "failed"]) -> ChildEnd:
     return ChildEnd(session_id=session_id, status=status)
 
 
@@ -482,7 +482,7 @@ def task_message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage
     return None if text is None else UserMessage(id=call, text=text)
 
 
-def fresh(
+def new_call_input(
     facts: ToolFacts,
     request: ToolInput,
     wait: ChildWait,
@@ -502,12 +502,12 @@ def fresh(
         messages=(message,),
         parent=link,
         **fields,
-        **_metadata(request.metadata),
-        **_trace(request),
+        **_metadata_fields(request.metadata),
+        **_tracing_fields(request),
     )
 
 
-def again(
+def resumed_call_input(
     woken: Woken, request: ToolInput, message: UserMessage, link: ParentLink, options: SessionOptions
 ) -> SessionInput:
     """For a call that has waited.
@@ -517,7 +517,7 @@ def again(
     """
     wait = woken.wait
     if woken.ends or woken.late:
-        return ending(wait, link, request.metadata)
+        return ending_call_input(wait, link, request.metadata)
     letters: dict[str, Any] = {"submits": woken.letters} if woken.letters else {}
     return SessionInput(
         session_id=wait.session_id,
@@ -527,12 +527,12 @@ def again(
         messages=(message,),
         parent=link,
         woken=Wake(**letters),
-        **_metadata(request.metadata),
-        **_trace(request),
+        **_metadata_fields(request.metadata),
+        **_tracing_fields(request),
     )
 
 
-def ending(wait: ChildWait, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
+def ending_call_input(wait: ChildWait, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
     """For a call that is nobody's any more: its turn ends, and what waits below it."""
     return SessionInput(
         session_id=wait.session_id,
@@ -541,7 +541,7 @@ def ending(wait: ChildWait, link: ParentLink, metadata: dict[str, str]) -> Sessi
         options=child_options(exits=True),
         parent=link,
         woken=Wake(ends=True),
-        **_metadata(metadata),
+        **_metadata_fields(metadata),
     )
 
 
@@ -585,11 +585,11 @@ def child_options(*, exits: bool, archive: ArchiveMode | None = None) -> Session
     return SessionOptions(persistent=False, while_suspended="supersede", **leaves)
 
 
-def _metadata(metadata: dict[str, str]) -> dict[str, Any]:
+def _metadata_fields(metadata: dict[str, str]) -> dict[str, Any]:
     return {"metadata": metadata} if metadata else {}
 
 
-def _trace(request: ToolInput) -> dict[str, Any]:
+def _tracing_fields(request: ToolInput) -> dict[str, Any]:
     trace = request.tracing_context
     return {} if trace is None else {"properties": SessionProperties(tracing_context=trace)}
 
@@ -657,40 +657,42 @@ class Children:
         A cancel is passed on to the child, which is then waited for.
         """
         wait = should_wait(facts, request, now_ms())
-        link = self._link(request.session_id, wait.call)
+        link = self._build_parent_link(request.session_id, wait.call)
         if link.depth > MAX_DEPTH:
-            return refused(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
+            return refusal_result(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
         message = task_message(facts, request, wait.call)
         if message is None:
-            return refused(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
-        async with self._alone(facts, wait.session_id):
+            return refusal_result(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
+        async with self._lock_thread(facts, wait.session_id):
             woken = self.waits.sleepers.wake(wait.at)
             if woken is not None and woken.wait.calls:
-                start = again(woken, request, message, link, self._options())
-                return await self._follow(facts, start, woken)
+                start = resumed_call_input(woken, request, message, link, self._session_options())
+                return await self._follow_child(facts, start, woken)
             if self.waits.sleepers.is_asleep(wait.session_id):
                 self.waits.sleepers.sleep(wait)
                 return wait
             if self._is_interrupted(request, woken):
-                return interrupted(wait.session_id)
-            start = fresh(facts, request, wait, message, link, self._options())
-            return await self._follow(facts, start, Woken(wait))
+                return interrupted_result(wait.session_id)
+            start = new_call_input(facts, request, wait, message, link, self._session_options())
+            return await self._follow_child(facts, start, Woken(wait))
 
     def dismiss(self, request: OpenSessionInput) -> None:
         """Let those that sleep end their turns, which are nobody's any more; `ended` waits for that."""
         for wait in self.waits.sleepers.dismiss():
             self.cut.append(wait.session_id)
-            start = ending(wait, self._link(request.session_id, wait.call), request.metadata)
+            start = ending_call_input(
+                wait, self._build_parent_link(request.session_id, wait.call), request.metadata
+            )
             child = _Child(wait.session_id)
-            task = self._begin(child, facts_of(wait), start, END_SECONDS)
-            task.add_done_callback(lambda done, child=child: self._dismissed(child, done))  # type: ignore[misc]
+            task = self._begin_child(child, facts_of(wait), start, END_SECONDS)
+            task.add_done_callback(lambda done, child=child: self._release_dismissed(child, done))  # type: ignore[misc]
 
-    def _dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
+    def _release_dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
         if not task.cancelled():
             task.exception()  # what became of it is nobody's any more
-        self._gone(child)
+        self._forget_child(child)
 
-    def _options(self) -> SessionOptions:
+    def _session_options(self) -> SessionOptions:
         # Whether their sessions are to end while they wait for people, their caller says.
         leaves = self.waits.sleepers.allowed and self.waits.sleepers.leaves()
         return child_options(exits=leaves, archive=self.archive)
@@ -727,13 +729,13 @@ class Children:
         cut, self.cut = tuple(self.cut), []
         return cut
 
-    def _alone(self, facts: ToolFacts, session_id: str) -> AbstractAsyncContextManager[object]:
+    def _lock_thread(self, facts: ToolFacts, session_id: str) -> AbstractAsyncContextManager[object]:
         """Calls of one continuing thread are served one after the other."""
         if facts.thread != "continue":
             return contextlib.nullcontext()
         return self._turns.setdefault(session_id, asyncio.Lock())
 
-    def _link(self, session_id: str, call: str) -> ParentLink:
+    def _build_parent_link(self, session_id: str, call: str) -> ParentLink:
         parent = self.parent
         return ParentLink(
             session_id=session_id,
@@ -742,20 +744,22 @@ class Children:
             depth=parent.depth + 1 if parent else 1,
         )
 
-    async def _follow(self, facts: ToolFacts, start: SessionInput, woken: Woken) -> ToolResult | ChildWait:
+    async def _follow_child(
+        self, facts: ToolFacts, start: SessionInput, woken: Woken
+    ) -> ToolResult | ChildWait:
         wait, child = woken.wait, _Child(start.session_id)
         if start.woken is not None and not start.woken.ends:
             self.waits.woke(wait)
         limit = seconds_left(facts, start, wait, now_ms())
-        task = self._begin(child, facts, start, limit)
+        task = self._begin_child(child, facts, start, limit)
         try:
-            await _awaited(child, task)
-            sleeps = self._slept(task, wait)
+            await _await_child(child, task)
+            sleeps = self._find_suspension(task, wait)
             if sleeps is not None:
                 self.waits.sleeps(sleeps)
                 return sleeps
         except asyncio.CancelledError:
-            sleeps = self._slept(task, wait)
+            sleeps = self._find_suspension(task, wait)
             if sleeps is None:
                 self.cut.append(child.session_id)
             else:
@@ -763,34 +767,34 @@ class Children:
                 self.waits.sleepers.sleep(sleeps)
             raise
         finally:
-            self._gone(child)
+            self._forget_child(child)
         try:
-            result = outcome(task.result(), facts, wait.used)
+            result = child_result(task.result(), facts, wait.used)
         except FailureError as failure:
-            result = failed(
+            result = failure_result(
                 failure, facts, child.session_id, self.waits.workflow_id(child.session_id), wait.used
             )
         if woken.late:
-            result = late(facts, child.session_id, result.usage)
-        return called(result, facts, timedelta(milliseconds=now_ms() - wait.since))
+            result = late_result(facts, child.session_id, result.usage)
+        return with_call_facts(result, facts, timedelta(milliseconds=now_ms() - wait.since))
 
-    def _slept(self, task: "asyncio.Task[SessionResult]", wait: ChildWait) -> ChildWait | None:
+    def _find_suspension(self, task: "asyncio.Task[SessionResult]", wait: ChildWait) -> ChildWait | None:
         ended = self.waits.sleepers.allowed and task.done() and not task.cancelled()
         if not ended or task.exception() is not None:
             return None
         result = task.result()
         if result.due is not None and not workflow.patched(_HEEDS_BELOW):
             result = result.model_copy(update={"due": None})
-        return slept(result, wait)
+        return remaining_wait(result, wait)
 
-    def _begin(
+    def _begin_child(
         self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
     ) -> "asyncio.Task[SessionResult]":
         self._running.append(child)
-        task = child.run = asyncio.create_task(self._execute(child, facts, start, limit))
+        task = child.run = asyncio.create_task(self._execute_child(child, facts, start, limit))
         return task
 
-    async def _execute(
+    async def _execute_child(
         self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
     ) -> SessionResult:
         """Start the child, once no other execution has its session, and wait for its result.
@@ -800,9 +804,11 @@ class Children:
         """
         while True:
             try:
-                child.handle = await _started(facts, start, limit, self.waits.workflow_id(start.session_id))
+                child.handle = await _start_child(
+                    facts, start, limit, self.waits.workflow_id(start.session_id)
+                )
             except WorkflowAlreadyStartedError:
-                if not await _free(child, facts, self.waits):
+                if not await _wait_until_free(child, facts, self.waits):
                     raise
                 continue
             break
@@ -815,13 +821,13 @@ class Children:
             await check_begun(child.handle, facts, self.taken_up)
         return await child.handle
 
-    def _gone(self, child: _Child) -> None:
+    def _forget_child(self, child: _Child) -> None:
         self._running.remove(child)
         run = None if child.handle is None else child.handle.first_execution_run_id
         self.waits.gone(child.session_id, run)
 
 
-async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
+async def _await_child(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
     """Wait for the child's end; a cancel is passed on, and its end waited for within bounds."""
     cancelled = False
     while not task.done():
@@ -840,7 +846,7 @@ async def _awaited(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
         raise asyncio.CancelledError
 
 
-async def _free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
+async def _wait_until_free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
     """Wait until the session may be free; false if it is held for too long, or nobody wants it any more.
 
     After a reset the execution that has it is our own, of the earlier timeline: its work counts, and it
@@ -866,7 +872,7 @@ async def _free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
     return not child.cancelled
 
 
-async def _started(
+async def _start_child(
     facts: ToolFacts, start: SessionInput, limit: float | None, name: str
 ) -> "workflow.ChildWorkflowHandle[Any, SessionResult]":
     found = workflow.info().typed_search_attributes
@@ -897,4 +903,4 @@ async def _pass_on(child: _Child, name: str) -> None:
     if child.handle is None and child.held_since is None:
         return  # once it has started
     if child.handle is None or not child.handle.done():
-        await signal(name, "interrupt")
+        await signal_workflow(name, "interrupt")

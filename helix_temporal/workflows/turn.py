@@ -20,8 +20,14 @@ from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set
 from helix_temporal.models.messages import Finish, ToolCall, Usage, why_not_run
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import AnswerRef, ExitReason, Receipt, SuspendedTurn, UserMessage
-from helix_temporal.models.slices import ArchiveMode
+from helix_temporal.models.sessions import (
+    AnswerRef,
+    ArchiveMode,
+    ExitReason,
+    Receipt,
+    SuspendedTurn,
+    UserMessage,
+)
 from helix_temporal.models.steps import (
     AgentFactsInput,
     EndTurnInput,
@@ -35,8 +41,8 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.waiting import INTERRUPTED, AnsweredCall, ChildWait
 from helix_temporal.session.waiting import OpenCalls, Sleepers, Waits
-from helix_temporal.workflows.calls import Calls, ToolFailedError, heeding, is_cancelled
-from helix_temporal.workflows.opening import CurrentThread, reopen, thread_of
+from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
+from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
 
 _ADDED: Final = "tools-added-since"
 _NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
@@ -97,11 +103,13 @@ class ToolCalls:
                 for at in step.to_run():
                     if at in running or (running and not self._talk.facts.parallel_tools):
                         continue
-                    task = running[at] = asyncio.create_task(self._tool(run_id, result, at, result.calls[at]))
+                    task = running[at] = asyncio.create_task(
+                        self._run_call(run_id, result, at, result.calls[at])
+                    )
                     task.add_done_callback(lambda _: news.set())
                 if not running:
                     return
-                await heeding(news.wait())
+                await heed_cancel(news.wait())
                 for at in [at for at, task in running.items() if task.done()]:
                     outcome = running.pop(at).result()
                     if isinstance(outcome, ToolResult):
@@ -117,19 +125,24 @@ class ToolCalls:
         """Run the tools that a step asks for, or those at ``wanted``; in call order, whoever ends first."""
         calls = [(at, result.calls[at]) for at in (range(len(result.calls)) if wanted is None else wanted)]
         if not self._talk.facts.parallel_tools:
-            return [_ended(await heeding(self._tool(run_id, result, at, call))) for at, call in calls]
+            return [
+                _require_result(await heed_cancel(self._run_call(run_id, result, at, call)))
+                for at, call in calls
+            ]
         # gather would leave the others running when one is cancelled.
-        tasks = [asyncio.create_task(self._tool(run_id, result, ordinal, call)) for ordinal, call in calls]
+        tasks = [
+            asyncio.create_task(self._run_call(run_id, result, ordinal, call)) for ordinal, call in calls
+        ]
         try:
-            return [_ended(await heeding(task)) for task in tasks]
+            return [_require_result(await heed_cancel(task)) for task in tasks]
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _tool(
+    async def _run_call(
         self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
     ) -> ToolResult | ChildWait:
-        facts = self._talk.facts.tool(call.name) or await self._added(result, ordinal, call)
+        facts = self._talk.facts.tool(call.name) or await self._look_up_added_tool(result, ordinal, call)
         if facts is None:
             known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
             return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
@@ -138,7 +151,9 @@ class ToolCalls:
             return ToolResult(text=told, is_error=True)
         return await self._run_tool(facts, run_id, result, ordinal, call)
 
-    async def _added(self, result: RunStepResult, ordinal: int, call: ToolCall) -> ToolFacts | None:
+    async def _look_up_added_tool(
+        self, result: RunStepResult, ordinal: int, call: ToolCall
+    ) -> ToolFacts | None:
         """A tool that the agent has got since the session was opened, or by a worker that is newer.
 
         The worker that ran the step has offered it to the model; ours did not know of it.
@@ -181,12 +196,12 @@ class ToolCalls:
         return outcome
 
 
-def _ended(outcome: ToolResult | ChildWait) -> ToolResult:
+def _require_result(outcome: ToolResult | ChildWait) -> ToolResult:
     assert isinstance(outcome, ToolResult), "nobody may sleep here"
     return outcome
 
 
-def unanswerable(result: RunStepResult) -> dict[int, ToolResult]:
+def unanswerable_results(result: RunStepResult) -> dict[int, ToolResult]:
     """Results of calls that somebody would have to answer, where nobody can be waited for."""
     text = "Nobody can answer this call here."
     return {each.at: ToolResult(text=text, is_error=True) for each in result.waiting}
@@ -329,7 +344,7 @@ class Turn:
 
     async def resume(self, suspended: SuspendedTurn) -> TurnResult:
         """Go on with a turn whose calls, or some of them, were answered."""
-        return await self._until_over(self._from(suspended), suspended.dropped)
+        return await self._until_over(self._restore_suspended(suspended), suspended.dropped)
 
     async def give_up(
         self, suspended: SuspendedTurn, reason: ExitReason, *, again: bool = True
@@ -341,7 +356,7 @@ class Turn:
         Raises:
             HeadMovedError: It is lost, and was not to be run again.
         """
-        result = self._from(suspended)
+        result = self._restore_suspended(suspended)
         assert self._waits is not None
         known = self._waits.results()
         if self._waits.sleepers:
@@ -352,7 +367,7 @@ class Turn:
         inputs = tool_inputs(result, outcomes, self._waits.answers())
         self._waits.end()
         try:
-            return await self._end(inputs, reason, suspended.dropped)
+            return await self._end_turn(inputs, reason, suspended.dropped)
         except _RunAgain as lost:
             if not again and lost.__cause__ is not None:
                 raise lost.__cause__ from None
@@ -360,7 +375,7 @@ class Turn:
         self.interrupted = True
         return await self._until_over(None, ())
 
-    def _from(self, suspended: SuspendedTurn) -> RunStepResult:
+    def _restore_suspended(self, suspended: SuspendedTurn) -> RunStepResult:
         """Be the turn that was suspended; its newest step."""
         self._messages, self._left = suspended.messages, suspended.left
         self._start, self.steps, self._used_before = suspended.start, suspended.steps, suspended.usage
@@ -377,7 +392,7 @@ class Turn:
             try:
                 if resumed is not None and self._talk.opened_by_another_run:
                     await self._look_behind(resumed.head)
-                return await self._run(users, resumed, dropped)
+                return await self._run_steps(users, resumed, dropped)
             except _RunAgain as again:
                 resumed = None
                 self._begins_again(again)
@@ -388,7 +403,7 @@ class Turn:
         Raises:
             _RunAgain: It has, or has lost the step: the turn's steps that stand are found one by one.
         """
-        opened = await self._reopen(waiting)
+        opened = await self._reopen_thread(waiting)
         if self._talk.head == waiting and not (opened.goes_on or opened.reset):
             return
         assert self._waits is not None
@@ -411,34 +426,34 @@ class Turn:
         # The session store may have committed the run whose steps the record lost, or has gone on behind.
         self.run_id = f"{self._first_run_id}.{self._again}"
 
-    async def _run(
+    async def _run_steps(
         self, users: tuple[StepInput, ...], resumed: RunStepResult | None, dropped: tuple[str, ...]
     ) -> TurnResult:
         inputs = users
         while True:
             before = self._talk.head if resumed is None else self._start
-            result, resumed = resumed or await self._step(inputs), None
+            result, resumed = resumed or await self._run_step(inputs), None
             dropped = dropped or result.dropped
             self._left = self._left or result.left
             self._part_with_others(result)
             if not result.calls:
-                self._committed(result)
-                return self._answered(result, dropped, stepped=result.head != before)
+                self._apply_commit(result)
+                return self._result_with_answer(result, dropped, stepped=result.head != before)
             if result.stop == "abort":
                 raise SessionInterruptedError(f"run {self.run_id}: asked to abort")
             self.interrupted = self.interrupted or result.stop is not None
-            outcomes, answers = await self._outcomes(result, dropped)
-            if self._rewinds(outcomes):
-                self._check_reset(await self._reopen(before, cuts=True), before)
+            outcomes, answers = await self._collect_results(result, dropped)
+            if self._wants_rewind(outcomes):
+                self._check_reset(await self._reopen_thread(before, cuts=True), before)
                 if self._talk.head != before:
                     raise _RunAgain
                 continue
             if len(outcomes) < len(result.calls):
                 return self._turn_result(ExitReason.SUSPENDED, dropped=dropped)
             inputs = tool_inputs(result, outcomes, answers)
-            reason = self._ends(outcomes)
+            reason = self._reason_to_end(outcomes)
             if reason is not None:
-                return await self._end(inputs, reason, dropped)
+                return await self._end_turn(inputs, reason, dropped)
 
     def _part_with_others(self, result: RunStepResult) -> None:
         """Messages that are not of this turn do not wait for its end, nor are they asked again with it."""
@@ -446,7 +461,7 @@ class Turn:
             apart = {*result.left, *result.dropped}
             self._messages = tuple(each for each in self._messages if each.id not in apart)
 
-    async def _outcomes(
+    async def _collect_results(
         self, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
@@ -457,20 +472,20 @@ class Turn:
         if not result.waiting and (self._waits is None or self._waits.turn is None):
             return await self._tools.run(self.run_id, result), {}
         if self._waits is None:
-            known = unanswerable(result)
+            known = unanswerable_results(result)
             wanted = [at for at in range(len(result.calls)) if at not in known]
             known |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
             return [known[at] for at in sorted(known)], {}
         waits = self._waits
-        waits.begin(self._suspended(result, dropped), found=False)
+        waits.begin(self._make_suspended_turn(result, dropped), found=False)
         await self._tools.answered(self.run_id, result, waits)
         if self.interrupted:
             waits.give_up(INTERRUPTED)
         known, answers = waits.results(), waits.answers()
-        if len(known) == len(result.calls) or self._rewinds(known.values()):
+        if len(known) == len(result.calls) or self._wants_rewind(known.values()):
             waits.end()
         else:
-            waits.begin(self._suspended(result, dropped))
+            waits.begin(self._make_suspended_turn(result, dropped))
         return [known[at] for at in sorted(known)], answers
 
     def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
@@ -491,9 +506,9 @@ class Turn:
     async def _while_some_sleep(
         self, waits: Waits, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
-        """As `_outcomes`: the turn is suspended once all that is left waits for people, here or below."""
+        """As `_collect_results`; the turn is suspended once all that is left waits for people."""
         if result.waiting:
-            waits.begin(self._suspended(result, dropped), found=False)
+            waits.begin(self._make_suspended_turn(result, dropped), found=False)
         step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.sleepers)
         await self._tools.until_quiet(self.run_id, result, step)
         if self.interrupted:
@@ -501,14 +516,14 @@ class Turn:
             await self._tools.until_quiet(self.run_id, result, step)
             waits.give_up(INTERRUPTED)
         known, answers = step.results(), waits.answers()
-        if len(known) == len(result.calls) or self._rewinds(known.values()):
+        if len(known) == len(result.calls) or self._wants_rewind(known.values()):
             waits.end()
         else:
-            suspended = self._suspended(result, dropped)
+            suspended = self._make_suspended_turn(result, dropped)
             waits.begin(suspended.model_copy(update={"known": step.known()}))
         return [known[at] for at in sorted(known)], answers
 
-    def _suspended(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
+    def _make_suspended_turn(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
         return SuspendedTurn(
             head=result.head,
             start=self._start,
@@ -525,17 +540,19 @@ class Turn:
             ),
         )
 
-    def _rewinds(self, outcomes: Iterable[ToolResult]) -> bool:
+    def _wants_rewind(self, outcomes: Iterable[ToolResult]) -> bool:
         return self.steps < self._max_steps and any(outcome.rewind for outcome in outcomes)
 
-    def _ends(self, outcomes: Sequence[ToolResult]) -> ExitReason | None:
+    def _reason_to_end(self, outcomes: Sequence[ToolResult]) -> ExitReason | None:
         if any(outcome.wait for outcome in outcomes):
             return ExitReason.WAITING
         if self.interrupted:
             return ExitReason.INTERRUPTED
         return ExitReason.MAX_STEPS if self.steps >= self._max_steps else None
 
-    def _answered(self, result: RunStepResult, dropped: tuple[str, ...], *, stepped: bool) -> TurnResult:
+    def _result_with_answer(
+        self, result: RunStepResult, dropped: tuple[str, ...], *, stepped: bool
+    ) -> TurnResult:
         answer = result.answer
         if not stepped and answer is None:
             # Sent again, and its turn had ended without an answer.
@@ -546,7 +563,7 @@ class Turn:
             ExitReason.COMPLETED, answer=answer, text=result.text, dropped=dropped, finish=result.finish
         )
 
-    async def _end(
+    async def _end_turn(
         self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]
     ) -> TurnResult:
         """Results without a further answer: every call is answered, and the turn is whole."""
@@ -568,11 +585,11 @@ class Turn:
             )
 
         result = await self._at_head(attempt, inputs, answered=False)
-        self._committed(result)
+        self._apply_commit(result)
         talk.take(result)
         return self._turn_result(reason, dropped=dropped)
 
-    def _committed(self, result: RunStepResult) -> None:
+    def _apply_commit(self, result: RunStepResult) -> None:
         if result.values is not None:
             self.promoted = result.values
         self.notes = (*self.notes, *result.notes)
@@ -584,7 +601,7 @@ class Turn:
 
     # -- steps
 
-    async def _step(self, inputs: tuple[StepInput, ...]) -> RunStepResult:
+    async def _run_step(self, inputs: tuple[StepInput, ...]) -> RunStepResult:
         talk = self._talk
 
         async def attempt(**answered: Any) -> RunStepResult:
@@ -626,7 +643,7 @@ class Turn:
             below = () if self._waits is None else self._waits.unsaid()
             try:
                 self._talk.check_settled()
-                result: RunStepResult = await heeding(attempt(**only_set(answered=below or None)))
+                result: RunStepResult = await heed_cancel(attempt(**only_set(answered=below or None)))
                 if self._waits is not None:
                     self._waits.said(below)
                 return result
@@ -640,7 +657,7 @@ class Turn:
                 # What still stands in the way then is no step that a reset workflow comes to.
                 cuts = not answered or tries >= _CUTTING_AFTER
                 ids = tuple(each.id for each in inputs)
-                opened = await self._reopen(head, ids, answered=answered, cuts=cuts)
+                opened = await self._reopen_thread(head, ids, answered=answered, cuts=cuts)
                 self._check_reset(opened, head, moved)
                 if opened.taken_back or self._talk.head.position < self._start.position:
                     # What the stores have lost stays gone: the turn begins where the thread is.
@@ -678,12 +695,12 @@ class Turn:
         self._messages = (*messages, *(each for each in self._messages if each.id not in first))
         return changed
 
-    async def _reopen(
+    async def _reopen_thread(
         self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True, cuts: bool = False
     ) -> OpenSessionResult:
         heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
         self._epoch_before = self._talk.handle.epoch
-        opened = await reopen(self._calls, self._talk, heads, cuts=cuts)
+        opened = await reopen_thread(self._calls, self._talk, heads, cuts=cuts)
         self.notes = (*self.notes, *opened.notes)
         return opened
 

@@ -24,15 +24,15 @@ calls = st.builds(ToolCall, id=ids, name=names, arguments=arguments)
 
 _DATA = "+//+"
 some_parts = st.one_of(
-    texts.map(parts.text),
-    texts.map(lambda text: parts.text(text, cache=True)),
-    texts.map(parts.thinking),
-    st.just(parts.image(media_type="image/png", data=_DATA)),
-    st.just(parts.image(url="https://x.example/a.png")),
-    st.just(parts.file(media_type="application/pdf", data=_DATA, name="a.pdf")),
-    st.just(parts.file(media_type="text/plain", data="aGk=")),
-    st.just(parts.file(url="https://x.example/a.pdf", media_type="application/pdf")),
-    st.just(parts.file(file_id="file-1")),
+    texts.map(parts.text_part),
+    texts.map(lambda text: parts.text_part(text, cache=True)),
+    texts.map(parts.thinking_part),
+    st.just(parts.image_part(media_type="image/png", data=_DATA)),
+    st.just(parts.image_part(url="https://x.example/a.png")),
+    st.just(parts.file_part(media_type="application/pdf", data=_DATA, name="a.pdf")),
+    st.just(parts.file_part(media_type="text/plain", data="aGk=")),
+    st.just(parts.file_part(url="https://x.example/a.pdf", media_type="application/pdf")),
+    st.just(parts.file_part(file_id="file-1")),
     st.just({"type": "image"}),
     st.just({"type": "hologram", "of": [1]}),
 )

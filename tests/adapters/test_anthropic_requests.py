@@ -30,19 +30,19 @@ async def sent(standin: StandIn, *messages: Message | str, **fields: Any) -> Any
 
 PARTS = {
     "image": (
-        parts.image(media_type="image/png", data="iVBO"),
+        parts.image_part(media_type="image/png", data="iVBO"),
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}},
     ),
     "image by address": (
-        parts.image(url="http://a/b.png"),
+        parts.image_part(url="http://a/b.png"),
         {"type": "image", "source": {"type": "url", "url": "http://a/b.png"}},
     ),
     "an image among files": (
-        parts.file(media_type="image/png", data="iVBO"),
+        parts.file_part(media_type="image/png", data="iVBO"),
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}},
     ),
     "pdf": (
-        parts.file(media_type="application/pdf", data="JVBE", name="a.pdf"),
+        parts.file_part(media_type="application/pdf", data="JVBE", name="a.pdf"),
         {
             "type": "document",
             "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBE"},
@@ -50,26 +50,26 @@ PARTS = {
         },
     ),
     "text file": (
-        parts.file(media_type="text/csv", data=base64.b64encode("a,ö\n".encode()).decode()),
+        parts.file_part(media_type="text/csv", data=base64.b64encode("a,ö\n".encode()).decode()),
         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,ö\n"}},
     ),
     "file of the provider's": (
-        parts.file(file_id="file_1"),
+        parts.file_part(file_id="file_1"),
         {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
     ),
     "what the provider can't read": (
-        parts.file(media_type="application/zip", data="UEsE", name="a.zip"),
+        parts.file_part(media_type="application/zip", data="UEsE", name="a.zip"),
         {"type": "text", "text": "(a.zip, application/zip: can't be shown to this model.)"},
     ),
     "an image that it can't read": (
-        parts.image(media_type="image/tiff", data="SUkq"),
+        parts.image_part(media_type="image/tiff", data="SUkq"),
         {"type": "text", "text": "(image/tiff: can't be shown to this model.)"},
     ),
     "an address that it doesn't read": (
-        parts.file(media_type="text/csv", url="http://a/b.csv"),
+        parts.file_part(media_type="text/csv", url="http://a/b.csv"),
         {"type": "text", "text": "(text/csv, http://a/b.csv: can't be shown to this model.)"},
     ),
-    "marked": (parts.text("long", cache=True), wire.text("long") | {"cache_control": MARK}),
+    "marked": (parts.text_part("long", cache=True), wire.text("long") | {"cache_control": MARK}),
 }
 
 
@@ -86,7 +86,7 @@ async def test_a_tool_may_give_an_image(standin: StandIn) -> None:
     standin.will(wire.says(wire.use("toolu_1")), wire.says(wire.text("ok")))
     first = await answer_of(model, asking("go", tools=[WEATHER]))
     image, expected = PARTS["image"]
-    answered = result(first.tool_calls[0], [parts.text("Look:"), image])
+    answered = result(first.tool_calls[0], [parts.text_part("Look:"), image])
     await answer_of(model, asking("go", stored(first), answered, tools=[WEATHER]))
     assert standin.bodies[1]["messages"][2]["content"][0]["content"] == [wire.text("Look:"), expected]
 
@@ -105,7 +105,7 @@ async def test_a_tool_may_give_nothing(standin: StandIn, is_error: bool) -> None
 
 async def test_parts_that_nobody_knows_and_empty_text_are_left_out(standin: StandIn) -> None:
     """The provider refuses both, and a thread may hold them."""
-    body = await sent(standin, said({"type": "poll", "x": 1}, parts.text(" "), parts.text("Hi")))
+    body = await sent(standin, said({"type": "poll", "x": 1}, parts.text_part(" "), parts.text_part("Hi")))
     assert body["messages"][0]["content"] == [wire.text("Hi")]
 
 
@@ -175,7 +175,7 @@ async def test_without_instructions_the_tools_are_cached(standin: StandIn) -> No
 
 async def test_no_more_marks_than_the_provider_takes(standin: StandIn) -> None:
     """A fifth fails the request; the newest are worth most."""
-    marked = [parts.text(name, cache=True) for name in "abcdef"]
+    marked = [parts.text_part(name, cache=True) for name in "abcdef"]
     body = await sent(standin, said(*marked), instructions="x", options={"cache": "auto"})
     found = [block["text"] for block in body["messages"][0]["content"] if "cache_control" in block]
     assert found == ["d", "e", "f"]
@@ -186,7 +186,7 @@ async def test_a_mark_of_a_result_is_at_the_result(standin: StandIn) -> None:
     model = wire.model(standin)
     standin.will(wire.says(wire.use("toolu_1")), wire.says(wire.text("ok")))
     first = await answer_of(model, asking("go", tools=[WEATHER]))
-    answered = result(first.tool_calls[0], [parts.text("long", cache=True)])
+    answered = result(first.tool_calls[0], [parts.text_part("long", cache=True)])
     await answer_of(model, asking("go", stored(first), answered, tools=[WEATHER]))
     assert standin.bodies[1]["messages"][2]["content"] == [
         {

@@ -80,7 +80,7 @@ async def test_reasoning_is_a_part_and_text_stays_text(standin: StandIn) -> None
     """An application shows both without knowing the provider."""
     standin.will(wire.says(wire.thinking("Hm."), wire.redacted(), wire.text("Yes.")))
     answer = await answer_of(wire.model(standin), asking("go"))
-    assert answer.content == [messages.thinking("Hm."), messages.text("Yes.")]
+    assert answer.content == [messages.thinking_part("Hm."), messages.text_part("Yes.")]
     assert stored(answer).text == "Yes."
 
 
@@ -139,7 +139,7 @@ async def test_another_providers_answer_is_sent_in_our_form(standin: StandIn) ->
         {
             "id": "a1",
             "role": "assistant",
-            "content": [messages.thinking("secret"), messages.text("Let me look.")],
+            "content": [messages.thinking_part("secret"), messages.text_part("Let me look.")],
             "tool_calls": [
                 {"id": "call:0/äö", "name": "weather", "arguments": {"city": "Bern"}},
                 {"id": "call_0", "name": "weather", "arguments": {"city": "Thun"}},

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._answers import raw_of, remembering, sent_arguments_text, tool_call
+from helix_temporal.adapters._answers import attach_provider_raw, raw_of, sent_arguments_text, tool_call
 from helix_temporal.adapters._http import ServerEvent, server_events
-from helix_temporal.adapters._messages import outgoing
+from helix_temporal.adapters._messages import prepare_outgoing
 from helix_temporal.errors import ModelStreamEndedError
 from helix_temporal.models import messages as parts
 from helix_temporal.models.agents import ModelResponse
-from helix_temporal.models.base import check_text, clean
+from helix_temporal.models.base import check_text, storable_text
 from helix_temporal.models.messages import Message, ToolCall, invalid_arguments
 from tests.adapters._talk import result, stored
 
@@ -35,14 +35,14 @@ JSON = st.recursive(
 def test_what_is_kept_comes_back_byte_for_byte(texts: list[str], more: Any) -> None:
     """Whatever the texts are, which are taken out of it and put in again."""
     raw = {"z": more, "texts": [*texts, *texts], "a": "".join(texts)}
-    response = ModelResponse(content=[parts.text(text) for text in texts])
-    kept = remembering("x", response, raw, lambda _: None)
+    response = ModelResponse(content=[parts.text_part(text) for text in texts])
+    kept = attach_provider_raw("x", response, raw, lambda _: None)
     assert json.dumps(raw_of(stored(kept), "x")) == json.dumps(raw)
 
 
 def test_nothing_is_kept_where_our_form_gives_the_same() -> None:
     """And it says all the same who made the answer."""
-    kept = remembering("x", ModelResponse(content="Hi"), ["Hi"], lambda message: [message.text])
+    kept = attach_provider_raw("x", ModelResponse(content="Hi"), ["Hi"], lambda message: [message.text])
     assert kept.provider == {"x": {}}
     assert raw_of(stored(kept), "x") is None
 
@@ -51,7 +51,9 @@ def test_an_order_of_keys_that_a_store_loses_is_kept() -> None:
     """What is compared is the message as it comes back."""
     call = ToolCall(id="c", name="n", arguments={"z": 1, "a": 2})
     response = ModelResponse(tool_calls=(call,))
-    kept = remembering("x", response, {"z": 1, "a": 2}, lambda message: message.tool_calls[0].arguments)
+    kept = attach_provider_raw(
+        "x", response, {"z": 1, "a": 2}, lambda message: message.tool_calls[0].arguments
+    )
     assert json.dumps(raw_of(stored(kept), "x")) == '{"z": 1, "a": 2}'
 
 
@@ -59,7 +61,7 @@ def test_an_order_of_keys_that_a_store_loses_is_kept() -> None:
     "changes",
     [
         {"content": "other"},
-        {"content": [parts.text("said"), parts.text("more")]},
+        {"content": [parts.text_part("said"), parts.text_part("more")]},
         {"tool_calls": ()},
         {"tool_calls": (ToolCall(id="c", name="n", arguments={"a": 2}),)},
     ],
@@ -68,7 +70,7 @@ def test_an_answer_that_was_changed_has_nothing_kept(changes: dict[str, Any]) ->
     """What was taken out of it must not come back."""
     call = ToolCall(id="c", name="n", arguments={"a": 1})
     response = ModelResponse(content="said", tool_calls=(call,))
-    message = stored(remembering("x", response, ["raw"], lambda _: None))
+    message = stored(attach_provider_raw("x", response, ["raw"], lambda _: None))
     assert raw_of(message, "x") == ["raw"]
     assert raw_of(message, "y") is None
     assert raw_of(message.model_copy(update=changes), "x") is None
@@ -78,10 +80,10 @@ def test_ids_that_were_made_unique_do_not_change_what_is_kept() -> None:
     """The answer is the same, and its results follow it under the ids that its provider knows."""
     call = ToolCall(id="call_0", name="n")
     response = ModelResponse(tool_calls=(call,))
-    message = stored(remembering("x", response, {"ids": ["call_0"]}, lambda _: None))
+    message = stored(attach_provider_raw("x", response, {"ids": ["call_0"]}, lambda _: None))
     renamed = call.model_copy(update={"id": "call_0_2"})
     message = message.model_copy(update={"tool_calls": (renamed,)})
-    sent = outgoing([message, result(renamed)], "x", lambda raw: raw["ids"])
+    sent = prepare_outgoing([message, result(renamed)], "x", lambda raw: raw["ids"])
     assert sent[0].raw == {"ids": ["call_0"]}
     assert sent[1].message.tool_call_id == "call_0"
 
@@ -93,7 +95,7 @@ def answer_with(number: int, *ids: str, **fields: Any) -> Message:
 
 def ids_of(*messages: Message, adapter: str = "x") -> list[list[str]]:
     """Ids as they are sent: those of calls, and of results one by one."""
-    sent = [each.message for each in outgoing(messages, adapter, lambda _: [])]
+    sent = [each.message for each in prepare_outgoing(messages, adapter, lambda _: [])]
     return [
         [call.id for call in each.tool_calls] if each.role == "assistant" else [str(each.tool_call_id)]
         for each in sent
@@ -153,8 +155,8 @@ def test_arguments_that_could_not_be_read_go_back_to_those_who_take_text(argumen
 @given(st.text())
 def test_any_text_can_be_stored(text: str) -> None:
     """And only what no store can hold is changed."""
-    check_text(clean(text), "text")
-    assert len(clean(text)) <= len(text)
+    check_text(storable_text(text), "text")
+    assert len(storable_text(text)) <= len(text)
 
 
 async def read(*chunks: bytes) -> list[ServerEvent]:

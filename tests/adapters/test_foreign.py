@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.adapters._messages import outgoing
-from helix_temporal.adapters._zeitlich import converted
+from helix_temporal.adapters._messages import prepare_outgoing
+from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Message
 from tests.adapters import _anthropic as claude
@@ -97,9 +97,12 @@ def rows(adapter: str, each: list[dict[str, Any]]) -> list[Message]:
 @pytest.mark.parametrize("adapter", THREADS)
 def test_rows_of_each_adapter_become_messages(adapter: str) -> None:
     """The same conversation, whoever wrote it down; its prompt is the agent's now."""
-    user, asked, answered, last = converted(rows(adapter, THREADS[adapter]))
+    user, asked, answered, last = convert_zeitlich_rows(rows(adapter, THREADS[adapter]))
     assert user.role == "user"
-    assert user.content == [messages.text("See"), messages.image(media_type="image/png", data="iVBO")]
+    assert user.content == [
+        messages.text_part("See"),
+        messages.image_part(media_type="image/png", data="iVBO"),
+    ]
     (call,) = asked.tool_calls
     assert (call.name, call.arguments) == ("weather", {"z": 1, "city": "Bern"})
     assert (answered.role, answered.tool_call_id, answered.content) == ("tool", call.id, "sun")
@@ -120,8 +123,8 @@ async def test_anthropic_goes_on_from_its_own_words(standin: StandIn) -> None:
 def test_a_window_that_begins_or_ends_within_a_turn_is_mended(adapter: str) -> None:
     """Whoever asks for a page as it is gets halves, and providers refuse them."""
     whole = rows(adapter, THREADS[adapter])
-    begun = outgoing(whole[3:], "x", lambda _: [])
-    ended = outgoing(whole[:3], "x", lambda _: [])
+    begun = prepare_outgoing(whole[3:], "x", lambda _: [])
+    ended = prepare_outgoing(whole[:3], "x", lambda _: [])
     assert [each.message.role for each in begun] == ["assistant"]
     assert [each.message.role for each in ended] == ["user", "assistant", "tool"]
     assert ended[2].message.is_error
@@ -146,7 +149,7 @@ def test_rows_that_nobody_can_read_are_left_out(text: str, form: str) -> None:
     """The thread goes on without them; they stay where they are."""
     row = Message(id="r", role="foreign", format=form, content=text)
     said = Message(id="u", role="user", content="Hi")
-    assert list(converted([row, said])) == [said]
+    assert list(convert_zeitlich_rows([row, said])) == [said]
 
 
 def test_rows_that_we_exported_ourselves_are_read_as_they_were() -> None:
@@ -154,6 +157,6 @@ def test_rows_that_we_exported_ourselves_are_read_as_they_were() -> None:
     call = {"id": "c1", "name": "weather", "arguments": {"city": "Bern"}}
     asked = {"id": "a", "message": {"role": "assistant", "content": "", "tool_calls": [call]}}
     answered = {"id": "r", "message": {"role": "tool", "content": "sun", "tool_call_id": "c1"}}
-    first, second = converted(rows("anthropic", [asked, answered]))
+    first, second = convert_zeitlich_rows(rows("anthropic", [asked, answered]))
     assert first.tool_calls[0].arguments == {"city": "Bern"}
     assert (second.tool_call_id, second.content) == ("c1", "sun")

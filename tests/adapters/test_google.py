@@ -107,7 +107,7 @@ async def test_thoughts_signatures_and_calls_go_back_as_they_came(
     ]
     assert first.id != second.id
     assert response.finish is Finish.TOOL_CALLS
-    assert response.content == [messages.thinking("Two cities.")]
+    assert response.content == [messages.thinking_part("Two cities.")]
     assert contents_of(standin.asked[1])[1:] == [
         {"role": "model", "parts": came},
         {
@@ -216,7 +216,10 @@ async def test_an_image_that_the_model_makes_is_a_part(standin: StandIn, model: 
     response, _ = await said(model, asking(user("draw")))
     await said(model, asking(user("draw"), answered(response), user("more", "u2")))
 
-    assert response.content == [messages.text("Here:"), messages.image(media_type="image/png", data="+//+")]
+    assert response.content == [
+        messages.text_part("Here:"),
+        messages.image_part(media_type="image/png", data="+//+"),
+    ]
     assert response.provider == {"google": {}}
     assert contents_of(standin.asked[1])[1]["parts"] == [{"text": "Here:"}, {"inlineData": blob}]
 
@@ -308,16 +311,16 @@ async def test_images_and_files_are_shown(standin: StandIn, model: GoogleModel) 
     """What a user attaches reaches the model, by data or address; what it can't reach is named."""
     standin.will(gemini_text("nice"))
     shown = [
-        messages.text("Look:"),
-        messages.image(media_type="image/png", data="+//+"),
-        messages.image(url="https://x.example/a.png?x=1"),
-        messages.file(media_type="application/pdf", data="aGk=", name="a.pdf"),
-        messages.file(file_id="files/abc", media_type="application/pdf"),
-        messages.file(url="gs://b/a.pdf"),
-        messages.file(file_id="file-openai", name="b.pdf"),
-        messages.image(media_type="image/png", data="%%%"),
-        messages.thinking("not for it"),
-        messages.text(""),
+        messages.text_part("Look:"),
+        messages.image_part(media_type="image/png", data="+//+"),
+        messages.image_part(url="https://x.example/a.png?x=1"),
+        messages.file_part(media_type="application/pdf", data="aGk=", name="a.pdf"),
+        messages.file_part(file_id="files/abc", media_type="application/pdf"),
+        messages.file_part(url="gs://b/a.pdf"),
+        messages.file_part(file_id="file-openai", name="b.pdf"),
+        messages.image_part(media_type="image/png", data="%%%"),
+        messages.thinking_part("not for it"),
+        messages.text_part(""),
     ]
 
     await said(model, asking(user(shown)))
@@ -344,7 +347,11 @@ async def test_calls_of_another_provider_are_answered_in_order(standin: StandIn,
         model,
         asking(
             Message(id="a1", role="assistant", content="I draw.", tool_calls=calls),
-            result("x", [messages.text("first"), messages.image(media_type="image/png", data="aGk=")], "r1"),
+            result(
+                "x",
+                [messages.text_part("first"), messages.image_part(media_type="image/png", data="aGk=")],
+                "r1",
+            ),
             result("x", "second", "r2"),
             user("nice"),
         ),

@@ -105,12 +105,12 @@ async def test_users_results_and_instructions_are_messages_of_their_own() -> Non
     call = {"id": "c1", "name": "weather", "arguments": {"city": "Bern"}}
     asked = Message.model_validate({"id": "a1", "role": "assistant", "tool_calls": [call]})
     content = [
-        messages.text("See", cache=True),
-        messages.image(media_type="image/png", data="iVBO"),
-        messages.image(url="http://a/b.png"),
-        messages.file(media_type="application/pdf", data="JVBE", name="a.pdf"),
-        messages.file(media_type="text/csv", data="YSxi", name="a.csv"),
-        messages.file(file_id="f1"),
+        messages.text_part("See", cache=True),
+        messages.image_part(media_type="image/png", data="iVBO"),
+        messages.image_part(url="http://a/b.png"),
+        messages.file_part(media_type="application/pdf", data="JVBE", name="a.pdf"),
+        messages.file_part(media_type="text/csv", data="YSxi", name="a.csv"),
+        messages.file_part(file_id="f1"),
         {"type": "poll"},
     ]
     user = Message(id="u", role="user", content=content)
@@ -138,8 +138,8 @@ async def test_users_results_and_instructions_are_messages_of_their_own() -> Non
 @pytest.mark.parametrize("made", [wire.claude, wire.gpt])
 async def test_images_and_files_reach_the_provider(standin: StandIn, made: Any) -> None:
     """In its own form, by its own package."""
-    image = messages.image(media_type="image/png", data="iVBO")
-    pdf = messages.file(media_type="application/pdf", data="JVBE", name="a.pdf")
+    image = messages.image_part(media_type="image/png", data="iVBO")
+    pdf = messages.file_part(media_type="application/pdf", data="JVBE", name="a.pdf")
     standin.will(claude_wire.says(claude_wire.text("ok")) if made is wire.claude else wire.says("ok"))
     await answer_of(made(standin), asking(Message(id="u", role="user", content=[image, pdf])))
     sent = json.dumps(standin.bodies[0]["messages"])
@@ -150,7 +150,7 @@ async def test_images_and_files_reach_the_provider(standin: StandIn, made: Any) 
 
 async def test_marks_of_the_cache_are_for_those_who_take_them(standin: StandIn) -> None:
     """OpenAI refuses fields that it does not know."""
-    marked = Message(id="u", role="user", content=[messages.text("long", cache=True)])
+    marked = Message(id="u", role="user", content=[messages.text_part("long", cache=True)])
     standin.will(claude_wire.says(claude_wire.text("ok")), wire.says("ok"))
     await answer_of(wire.claude(standin), asking(marked))
     await answer_of(wire.gpt(standin), asking(marked))
@@ -177,7 +177,7 @@ async def test_pieces_of_claude_come_as_they_come(standin: StandIn) -> None:
         ToolArgumentsDelta("toolu_1", '": "B"}'),
     ]
     assert isinstance(last, ModelResponse)
-    assert last.content == [messages.thinking("Hm"), messages.text("Look")]
+    assert last.content == [messages.thinking_part("Hm"), messages.text_part("Look")]
 
 
 async def test_pieces_of_gpt_come_as_they_come(standin: StandIn) -> None:

@@ -151,7 +151,7 @@ async def test_reasoning_of_servers_that_show_it_goes_back(standin: StandIn, mod
     await said(model, asking(user("hi"), answered(response), user("more", "u2")))
 
     assert seen == [ReasoningDelta("Let me "), ReasoningDelta("see."), TextDelta("Hi")]
-    assert response.content == [parts.thinking("Let me see."), parts.text("Hi")]
+    assert response.content == [parts.thinking_part("Let me see."), parts.text_part("Hi")]
     assert standin.bodies[1]["messages"][1] == {
         "role": "assistant",
         "content": "Hi",
@@ -232,15 +232,15 @@ async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIChatMod
     """What a user attaches reaches the model, by data, address or id."""
     standin.will(chat_text("nice"))
     shown = [
-        parts.text("Look:"),
-        parts.image(media_type="image/png", data="aGk="),
-        parts.image(url="https://x.example/a.png"),
-        parts.file(media_type="application/pdf", data="aGk=", name="a.pdf"),
-        parts.file(file_id="file-1"),
-        parts.file(url="https://x.example/a.pdf", name="a.pdf"),
-        parts.file(media_type="audio/wav", data="aGk="),
-        parts.thinking("not for it"),
-        parts.file(file_id="file_claude", name="b.pdf"),
+        parts.text_part("Look:"),
+        parts.image_part(media_type="image/png", data="aGk="),
+        parts.image_part(url="https://x.example/a.png"),
+        parts.file_part(media_type="application/pdf", data="aGk=", name="a.pdf"),
+        parts.file_part(file_id="file-1"),
+        parts.file_part(url="https://x.example/a.pdf", name="a.pdf"),
+        parts.file_part(media_type="audio/wav", data="aGk="),
+        parts.thinking_part("not for it"),
+        parts.file_part(file_id="file_claude", name="b.pdf"),
         {"type": "hologram"},
     ]
 
@@ -262,7 +262,7 @@ async def test_an_image_of_a_tool_follows_all_results(standin: StandIn, model: O
     """Results can only be text here, and nothing may come between those of one answer."""
     standin.will(chat_text("nice"))
     calls = (ToolCall(id="a", name="draw"), ToolCall(id="b", name="draw"))
-    drawn = [parts.image(media_type="image/png", data="aGk=")]
+    drawn = [parts.image_part(media_type="image/png", data="aGk=")]
 
     await said(
         model,
@@ -349,7 +349,7 @@ async def test_cache_marks_are_sent_where_the_model_takes_them(standin: StandIn)
     standin.will(chat_text("ok"))
     async with client_of(standin) as client:
         model = OpenAIChatModel("gpt-5.6", client, cache_breakpoints=True, cache_by=None)
-        await said(model, asking(user([parts.text("long", cache=True), parts.text("short")])))
+        await said(model, asking(user([parts.text_part("long", cache=True), parts.text_part("short")])))
 
     assert "prompt_cache_key" not in standin.bodies[0]
     assert standin.bodies[0]["messages"][0]["content"] == [

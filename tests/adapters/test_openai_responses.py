@@ -114,7 +114,7 @@ async def test_reasoning_and_calls_go_back_byte_for_byte(
         ToolArgumentsDelta("call_B", ':"Rome"}'),
     ]
     assert response.finish is Finish.TOOL_CALLS
-    assert response.content == [messages.thinking("**Weighing**\n\nTwo cities.")]
+    assert response.content == [messages.thinking_part("**Weighing**\n\nTwo cities.")]
     assert [call.arguments for call in response.tool_calls] == [{"city": "Paris"}, {"city": "Rome"}]
     sent = standin.bodies[1]["input"]
     # As text: the order of keys counts, too.
@@ -204,15 +204,15 @@ async def test_images_and_files_are_shown(standin: StandIn, model: OpenAIRespons
     """What a user attaches, or a tool gives, reaches the model: by data, address or id."""
     standin.will(responses(text_item("nice")))
     shown = [
-        messages.text("Look:"),
-        messages.image(media_type="image/png", data="aGk="),
-        messages.image(url="https://x.example/a.png"),
-        messages.file(media_type="application/pdf", data="aGk=", name="a.pdf"),
-        messages.file(file_id="file-1"),
-        messages.file(media_type="image/png", file_id="file-2"),
-        messages.file(url="https://x.example/a.pdf"),
-        messages.thinking("not for it"),
-        messages.file(file_id="file_claude", name="b.pdf"),
+        messages.text_part("Look:"),
+        messages.image_part(media_type="image/png", data="aGk="),
+        messages.image_part(url="https://x.example/a.png"),
+        messages.file_part(media_type="application/pdf", data="aGk=", name="a.pdf"),
+        messages.file_part(file_id="file-1"),
+        messages.file_part(media_type="image/png", file_id="file-2"),
+        messages.file_part(url="https://x.example/a.pdf"),
+        messages.thinking_part("not for it"),
+        messages.file_part(file_id="file_claude", name="b.pdf"),
     ]
     calls = (ToolCall(id="a", name="draw"),)
 
@@ -246,7 +246,7 @@ async def test_another_providers_words_are_sent_in_ours(
     other = Message(
         id="a1",
         role="assistant",
-        content=[messages.thinking("hm"), messages.text("Bonjour")],
+        content=[messages.thinking_part("hm"), messages.text_part("Bonjour")],
         provider={"anthropic": {"raw": "[]", "of": "x"}},
     )
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from helix_temporal.adapters._zeitlich import converted
+from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
 from helix_temporal.adapters.anthropic import messages_of as anthropic_messages
 from helix_temporal.adapters.google import wire_contents
 from helix_temporal.adapters.langchain import messages_of as langchain_messages
@@ -21,7 +21,7 @@ from tests.adapters._talk import asking
 from tests.adapters._zeitlich import PNG, rows
 
 ALL = settings(max_examples=60, deadline=None)
-IMAGE = messages.image(media_type="image/png", data=PNG)
+IMAGE = messages.image_part(media_type="image/png", data=PNG)
 
 
 def langchain_sent(each: list[zeitlich.Json]) -> list[Any]:
@@ -88,7 +88,7 @@ def test_langchain_is_sent_what_zeitlich_would_send(drawn: list[Any]) -> None:
 def test_structured_results_of_langchain_are_told_as_json(content: Any, text: str | None) -> None:
     """It stores what a tool returns, and its own LangChain refuses to read objects and numbers."""
     written = zeitlich.langchain_rows([("Hi", "", [content])])
-    result = converted(rows("langChain", written))[2]
+    result = convert_zeitlich_rows(rows("langChain", written))[2]
     assert result.text == (text or '1{"a":"ü"}')
     sent = langchain_sent(written)[2].content
     assert sent == (text or ["1", {"a": "ü"}])
@@ -98,15 +98,15 @@ def test_content_blocks_of_langchain_are_read() -> None:
     """Messages of its newer form have no other content."""
     blocks = [{"type": "text", "text": "See"}, {"type": "image", "mimeType": "image/png", "data": PNG}]
     data = {"id": "u", "content_blocks": blocks, "response_metadata": {"output_version": "v1"}}
-    (user,) = converted(rows("langChain", [{"type": "human", "data": data}]))
-    assert user.content == [messages.text("See"), IMAGE]
+    (user,) = convert_zeitlich_rows(rows("langChain", [{"type": "human", "data": data}]))
+    assert user.content == [messages.text_part("See"), IMAGE]
     (sent,) = langchain_sent([{"type": "human", "data": data}])
     assert sent.content[1] == {"type": "image", "base64": PNG, "mime_type": "image/png"}
 
 
 def said(adapter: str, row: zeitlich.Json) -> Any:
     """What a provider that did not write the row is told."""
-    (message,) = converted(rows(adapter, [row]), "openai")
+    (message,) = convert_zeitlich_rows(rows(adapter, [row]), "openai")
     assert message.provider == {}
     return message.content
 
@@ -116,12 +116,16 @@ def said(adapter: str, row: zeitlich.Json) -> Any:
     [
         (
             zeitlich.ANTHROPIC_USER[5],
-            [messages.file(media_type="text/plain", data=base64.b64encode(b"All of it.").decode(), name="T")],
+            [
+                messages.file_part(
+                    media_type="text/plain", data=base64.b64encode(b"All of it.").decode(), name="T"
+                )
+            ],
         ),
         (zeitlich.ANTHROPIC_USER[7], "One."),
-        (zeitlich.ANTHROPIC_USER[8], [messages.file(file_id="file_2")]),
+        (zeitlich.ANTHROPIC_USER[8], [messages.file_part(file_id="file_2")]),
         (zeitlich.ANTHROPIC_USER[9], "Found\nhttps://e.test/s\nIt rains."),
-        (zeitlich.ANTHROPIC_USER[4], [messages.file(file_id="file_1")]),
+        (zeitlich.ANTHROPIC_USER[4], [messages.file_part(file_id="file_1")]),
         (IMAGE, [IMAGE]),
     ],
 )
@@ -134,10 +138,10 @@ def test_what_gemini_ran_is_told_to_any_model() -> None:
     """With the image that it drew."""
     content = said("googleGenAI", {"id": "a", "content": {"role": "model", "parts": zeitlich.GOOGLE_ANSWER}})
     assert content == [
-        messages.thinking("Bern, then."),
-        messages.text("Sunny."),
-        messages.text("```python\nprint(1)\n```"),
-        messages.text("OUTCOME_OK\n1\n"),
+        messages.thinking_part("Bern, then."),
+        messages.text_part("Sunny."),
+        messages.text_part("```python\nprint(1)\n```"),
+        messages.text_part("OUTCOME_OK\n1\n"),
         IMAGE,
     ]
 
@@ -156,10 +160,10 @@ def test_each_row_is_read_as_what_it_looks_like() -> None:
         zeitlich.google_rows([([{"text": "c"}], [{"text": "d"}], [])])[1],
         zeitlich.stored("human", id="u", content="e"),
     ]
-    found = converted(rows("anthropic", written))
+    found = convert_zeitlich_rows(rows("anthropic", written))
     assert [(each.role, each.content) for each in found] == [("user", "a"), ("assistant", "d"), ("user", "e")]
     unnamed = [
         Message(id=each.id, role="foreign", format="zeitlich-v1", content=each.content)
         for each in rows("", written)
     ]
-    assert [each.content for each in converted(unnamed)] == ["a", "d", "e"]
+    assert [each.content for each in convert_zeitlich_rows(unnamed)] == ["a", "d", "e"]

@@ -128,7 +128,7 @@ def test_the_environment_of_the_workers_is_read_by_settings(compose: dict[str, A
 
 def test_compose_tunes_temporal_as_the_dev_command_does(compose: dict[str, Any]) -> None:
     """Without the dispatch settings each step of a workflow waits 30 ms."""
-    assert set(temporal.arguments()) <= set(compose["services"]["temporal"]["command"])
+    assert set(temporal.dynamic_config_arguments()) <= set(compose["services"]["temporal"]["command"])
 
 
 def test_compose_has_the_keys_that_workers_use(compose: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ import helix_temporal
 from helix_temporal import client
 from tests.architecture._project import MODULES, ROOT, relative
 
-DRIVERS: Final = {"asyncpg", "redis", "aioboto3", "aiobotocore", "boto3", "botocore", "aiohttp"}
+DRIVERS: Final = {"asyncpg", "aiosqlite", "redis", "aioboto3", "aiobotocore", "boto3", "botocore", "aiohttp"}
 HEAVY: Final = {*DRIVERS, "temporalio", "pydantic", "pydantic_core"}
 LIGHT: Final = (
     "helix_temporal",
@@ -157,8 +157,8 @@ def annotated_names(holder: type) -> Iterator[tuple[str, object]]:
         known = {**vars(builtins), **vars(sys.modules[part.__module__])}
         for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(part)))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_public(node.name, part):
-                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-                written = [node.returns, *(each.annotation for each in arguments)]
+                arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.kwarg]
+                written = [node.returns, *(each.annotation for each in arguments if each is not None)]
                 parts = [name for each in written if each is not None for name in ast.walk(each)]
                 yield from ((each.id, known[each.id]) for each in parts if isinstance(each, ast.Name))
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from email.message import Message
 from email.parser import Parser
 from importlib import metadata
@@ -67,28 +68,33 @@ main()
 """The command line with the distributions that are named, and no others."""
 
 
-def closure(names: set[str]) -> set[str]:
-    """These distributions and all that they require, as their metadata name them."""
-    found: dict[str, str] = {}
-    left = {canonicalize_name(name) for name in names}
+def closure(required: Iterable[Requirement]) -> set[str]:
+    """What these name and all that it requires, with the extras asked for, as their metadata name them."""
+    found: dict[tuple[str, str], str] = {}
+    left = [place for each in required for place in places(each)]
     while left:
-        name = left.pop()
-        if name in found:
+        name, extra = left.pop()
+        if (name, extra) in found:
             continue
         distribution = metadata.distribution(name)
-        found[name] = distribution.metadata["Name"]
+        found[name, extra] = distribution.metadata["Name"]
         for text in distribution.requires or ():
             requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                left.add(canonicalize_name(requirement.name))
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                left += places(requirement)
     return set(found.values())
+
+
+def places(requirement: Requirement) -> list[tuple[str, str]]:
+    """A distribution's name, alone and with each extra that is asked for."""
+    return [(canonicalize_name(requirement.name), extra) for extra in ("", *requirement.extras)]
 
 
 @pytest.mark.parametrize("command", ["", "worker", "thread show"])
 def test_the_command_line_needs_no_extra(command: str, about: Message) -> None:
     """After a plain ``pip install`` each command is there, and says what it does."""
     required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
-    core = {requirement.name for requirement in required if requirement.marker is None}
+    core = [requirement for requirement in required if requirement.marker is None]
     allowed = ",".join(sorted(closure(core)))
     ran = subprocess.run(
         [sys.executable, "-c", ONLY, allowed, *command.split(), "--help"],
@@ -124,11 +130,13 @@ def test_the_wheel_holds_nothing_else(files: set[str]) -> None:
 
 
 def test_the_core_brings_what_the_design_names(about: Message) -> None:
-    """Providers, servers and tools are extras; an application installs nine libraries."""
+    """Providers, servers and tools are extras; an application installs ten libraries."""
     required = [Requirement(text) for text in about.get_all("Requires-Dist", [])]
-    core = {requirement.name for requirement in required if requirement.marker is None}
-    drivers = {"asyncpg", "redis", "aioboto3"}
-    assert core == {"temporalio", "pydantic", "orjson", "zstandard", "jsonpatch", "typer", *drivers}
+    core = {requirement.name: requirement.extras for requirement in required if requirement.marker is None}
+    drivers = {"asyncpg", "aiosqlite", "redis", "aioboto3"}
+    assert set(core) == {"temporalio", "pydantic", "orjson", "zstandard", "jsonpatch", "typer", *drivers}
+    # Read in Python, an answer takes longer than the server takes to give it.
+    assert {name: extras for name, extras in core.items() if extras} == {"redis": {"hiredis"}}
 
 
 def test_the_licence_is_in_the_wheel(about: Message, files: set[str]) -> None:

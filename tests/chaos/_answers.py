@@ -97,7 +97,7 @@ class Answerers:
         """What others than the asker are wanted for; nothing while no worker can say so."""
         try:
             async with asyncio.timeout(5):
-                found = await self.sessions.pending(session)
+                found = await self.sessions.session(session).pending()
         except (SessionNotFoundError, RPCError, HelixError, TimeoutError):
             return []
         wanted = [each for each in found if each.name != "person"]
@@ -131,12 +131,12 @@ class Answerers:
 
     async def _submit(self, given: Given) -> SubmitReply:
         if given.approved is None:
-            return await self.sessions.submit_tool_result(
-                given.session, given.call, given.by, agent=AGENT, timeout=20, submission_id=given.by
+            return await self.sessions.session(given.session, agent=AGENT).submit_tool_result(
+                given.call, given.by, timeout=20, submission_id=given.by
             )
         approval = ToolApproval(approval_id=given.call.id, approved=given.approved)
-        return await self.sessions.submit_approval(
-            given.session, approval, agent=AGENT, timeout=20, submission_id=given.by
+        return await self.sessions.session(given.session, agent=AGENT).submit_approval(
+            approval, timeout=20, submission_id=given.by
         )
 
     async def until(self, what: Callable[[], int], timeout: float) -> bool:

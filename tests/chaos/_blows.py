@@ -44,7 +44,7 @@ class Striker:
             elif blow == "reset":
                 await self._reset(session)
             else:
-                return await self.sessions.stop(session, abort=blow == "abort")
+                return await self.sessions.session(session).stop(abort=blow == "abort")
         except RPCError as error:
             if error.status not in _TOO_LATE:
                 raise

@@ -136,7 +136,7 @@ class _Scripted:
                 await self._place.people.ask(self.name, text)
         # The script may end before the event comes: then the end of the session is what is cancelled.
         if not self._cancelled:
-            await self._place.people.sessions.close(self.name)
+            await self._place.people.sessions.session(self.name).close()
 
     async def _cancel(self, run: WorkflowHandle[object, object], cancel: Cancel) -> int:
         requested, left = 0, cancel.again

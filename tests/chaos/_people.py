@@ -97,8 +97,8 @@ class People:
                 raise TimeoutError(f"waits for {[each.id for each in result.pending]}")
             mine = [each for each in result.pending if each.name == "person"]
             for call in mine:
-                said = await self.sessions.submit_tool_result(
-                    ask.session, call, "said", agent=agent, timeout=left
+                said = await self.sessions.session(ask.session, agent=agent).submit_tool_result(
+                    call, "said", timeout=left
                 )
                 self.submissions[said.status] += 1
             await asyncio.sleep(0 if mine else 0.2)
@@ -128,8 +128,8 @@ class People:
         await asyncio.gather(*(self._close(session) for session in sessions))
 
     async def _close(self, session: str) -> None:
-        await self.sessions.close(session)
-        await self.sessions.result(session)
+        await self.sessions.session(session).close()
+        await self.sessions.session(session).result()
 
     async def ask_again(self, asks: Sequence[Ask]) -> list[str]:
         """Send messages again under their ids; where the answer is not the first one's."""

@@ -78,9 +78,9 @@ class S3Campaigns:
         """Every session ends and says that it is not archived, and why."""
         findings = Findings()
         for name in names:
-            await place.people.sessions.close(name)
+            await place.people.sessions.session(name).close()
         for name in names:
-            result = await place.people.sessions.result(name)
+            result = await place.people.sessions.session(name).result()
             flush = next((receipt for receipt in result.receipts if receipt.name == "flush"), None)
             if flush is None or flush.ok or not flush.detail:
                 findings.others.append(f"{name}: receipts {result.receipts} do not say what is not archived")

@@ -8,9 +8,9 @@ from typing import Any, Final
 from helix_temporal.backends import Backends
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.messages import Message
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.stream_view import StreamView
 from helix_temporal.models.streams import StepCommitted
+from helix_temporal.session.record import SessionRecord
 from tests.chaos._people import read_thread
 
 _OWN_NAMES: Final = re.compile(r"#[0-9a-f]{16}|[A-Za-z0-9_-]{16}\.\d|missing-[0-9a-f]{32}")
@@ -33,7 +33,7 @@ async def _thread(backends: Backends, name: str, messages: Sequence[Message]) ->
         facts = await backends.threads.facts(name)
     except ThreadNotFoundError:
         return "not there"
-    kept = SliceState.model_validate_json(facts.slice or b"{}")
+    kept = SessionRecord.model_validate_json(facts.slice or b"{}")
     suspended = kept.suspended and (len(kept.suspended.calls), [each.at for each in kept.suspended.known])
     state = kept.model_dump(mode="json", exclude={"suspended", "answered", "taken_back", "usage"})
     return {

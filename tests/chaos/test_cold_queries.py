@@ -100,7 +100,7 @@ async def cancelled(settings: Settings, books: Path, sid: str) -> bool:
         await asyncio.sleep(1)
         await story.handle.cancel()
         await asyncio.sleep(0.3)
-        closing = asyncio.create_task(story.sessions.close(sid))
+        closing = asyncio.create_task(story.sessions.session(sid).close())
         story.workers.append(WorkerProcess(settings, books))
         async with asyncio.timeout(100):
             await asyncio.gather(query, closing)
@@ -126,7 +126,7 @@ async def idle(settings: Settings, books: Path, sid: str) -> bool:
         await query
         asked = await story.sessions.ask(sid, "three", agent=AGENT, timeout=30)
         assert asked.status is AskStatus.ANSWERED
-        assert (await story.sessions.status(sid)).turns
+        assert (await story.sessions.session(sid).status()).turns
         await story.check_replays()
         return story.refused
     finally:
@@ -147,7 +147,7 @@ async def frozen(settings: Settings, books: Path, sid: str) -> bool:
         asked = asyncio.create_task(story.sessions.ask(sid, "three", agent=AGENT, timeout=60))
         await query
         assert (await asked).status is AskStatus.ANSWERED
-        assert (await story.sessions.status(sid)).turns
+        assert (await story.sessions.session(sid).status()).turns
         await story.check_replays()
         return story.refused
     finally:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from helix_temporal.models.usage import CustomUsageEntry
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 
 SHARED_ENTRIES = 10
 
 BACKENDS: dict[str, Any] = {
-    "file": lambda path: FileBackend(Path(path)),
+    "sqlite": lambda path: SqliteBackend(path, timeout=60),
     "redis": lambda url, prefix: RedisBackend(url, prefix=prefix, timeout=60),
     "postgres": lambda dsn, prefix: PostgresBackend(dsn, table_prefix=prefix, timeout=60),
 }

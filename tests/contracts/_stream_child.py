@@ -6,20 +6,19 @@
 import asyncio
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from helix_temporal.models.streams import TextDelta
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 
 STREAM = "shared"
 WRITERS, CHUNKS = 4, 40
 
 BACKENDS: dict[str, Any] = {
-    "file": lambda path: FileBackend(Path(path)),
+    "sqlite": lambda path: SqliteBackend(path, timeout=60),
     "redis": lambda url, prefix: RedisBackend(url, prefix=prefix, timeout=60),
     "postgres": lambda dsn, prefix: PostgresBackend(dsn, table_prefix=prefix, timeout=60),
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 from tests import _postgres, _redis
 from tests._sessions import Place, postgres_place
 from tests.unit.stores._redis import backend_on
@@ -52,6 +54,22 @@ async def connected_crowd(
     async with AsyncExitStack() as stack:
         opened = [postgres_place(postgres_dsn, connected_postgres.table_prefix) for _ in range(4)]
         yield [await stack.enter_async_context(each) for each in opened]
+
+
+@pytest.fixture
+async def sqlite(data_directory: Path) -> AsyncIterator[SqliteBackend]:
+    """A database file that is not there yet."""
+    backend = SqliteBackend(data_directory / "helix.db", timeout=60)
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture
+async def another_sqlite(sqlite: SqliteBackend) -> AsyncIterator[SqliteBackend]:
+    """The same file, as another process has it."""
+    backend = SqliteBackend(sqlite.database.file, timeout=60)
+    yield backend
+    await backend.close()
 
 
 @pytest.fixture

@@ -404,7 +404,7 @@ async def damage(
             replace(decode_manifest("t", data), thread_id="other")
         ),
         "html": lambda: b"<html>\n</html>",
-        "newer format": lambda: data.replace(b'"format":2', b'"format":3'),
+        "newer format": lambda: data.replace(b'"format":3', b'"format":4'),
     }
     if what == "no access":
         stalls.blobs.fail(BlobFault.NO_ACCESS, method="get")

@@ -1,15 +1,14 @@
 """Every hot tier keeps the same promises."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from helix_temporal.stores.file import FileBackend, FileThreads
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.postgres import PostgresBackend, PostgresThreads
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
+from helix_temporal.stores.sqlite import SqliteBackend, SqliteThreads
 from helix_temporal.testing.contracts.hot_tier import HotTierContract, TimeToLive
 from helix_temporal.testing.faulty_hot import FaultyHot
 from tests import _postgres
@@ -50,35 +49,25 @@ class TestFaultyHotWithoutFaults(HotTierContract):
         return ask
 
 
-class FileContract(HotTierContract):
+class SqliteContract(HotTierContract):
     @pytest.fixture
-    async def time_to_live(self, backend: FileBackend) -> TimeToLive:
-        """Asks another process's view of the directory."""
-        return backend.threads.expires_in
+    async def time_to_live(self, sqlite: SqliteBackend) -> TimeToLive:
+        """Asks the file."""
+        return sqlite.threads.expires_in
 
 
-class TestFileThreads(FileContract):
+class TestSqliteThreads(SqliteContract):
     @pytest.fixture
-    async def backend(self, data_directory: Path) -> FileBackend:
-        """A directory that is not there yet."""
-        return FileBackend(data_directory)
+    async def store(self, sqlite: SqliteBackend) -> SqliteThreads:
+        """A file that is not there yet."""
+        return sqlite.threads
 
+
+class TestSqliteThreadsOfTwoProcesses(SqliteContract):
     @pytest.fixture
-    async def store(self, backend: FileBackend) -> FileThreads:
-        """Its threads."""
-        return backend.threads
-
-
-class TestFileThreadsOfTwoProcesses(FileContract):
-    @pytest.fixture
-    async def backend(self, data_directory: Path) -> FileBackend:
-        """One of them."""
-        return FileBackend(data_directory)
-
-    @pytest.fixture
-    async def store(self, backend: FileBackend, data_directory: Path) -> HotTier:
+    async def store(self, sqlite: SqliteBackend, another_sqlite: SqliteBackend) -> HotTier:
         """Every call goes to the other one than the call before."""
-        return alternating(backend.threads, FileBackend(data_directory).threads)
+        return alternating(sqlite.threads, another_sqlite.threads)
 
 
 class RedisContract(HotTierContract):

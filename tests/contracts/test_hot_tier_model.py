@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from helix_temporal.errors import HelixError
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import (
@@ -26,11 +25,12 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
 )
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.testing.builders import all_of, an_id
 from tests import _postgres
 
 T = TypeVar("T")
-Backend = RedisBackend | FileBackend | PostgresBackend
+Backend = RedisBackend | SqliteBackend | PostgresBackend
 
 THREAD = "the thread"
 RECORDS = st.lists(
@@ -256,7 +256,7 @@ class _SameAnswers(RuleBasedStateMachine):
         assert self.runner.run(self._expires()) == (self.memory.expires_in(THREAD) is not None)
 
     async def _expires(self) -> bool:
-        if isinstance(self.backend, FileBackend):
+        if isinstance(self.backend, SqliteBackend):
             return await self.backend.threads.expires_in(THREAD) is not None
         if isinstance(self.backend, PostgresBackend):
             query = f'SELECT expires_at FROM "{self.backend.table_prefix}threads" WHERE thread_id = $1'
@@ -272,9 +272,9 @@ def test_redis_answers_every_sequence_as_memory_does(redis_url: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
-    """What a file keeps of a thread is all of it."""
-    _compare(lambda: FileBackend(data_directory / an_id()), examples=25)
+def test_sqlite_answers_every_sequence_as_memory_does(data_directory: Path) -> None:
+    """What its rows keep of a thread is all of it."""
+    _compare(lambda: SqliteBackend(data_directory / an_id()), examples=25)
 
 
 @pytest.mark.timeout(300)

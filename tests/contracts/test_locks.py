@@ -1,16 +1,18 @@
 """Every lock manager keeps the same promises."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
-from helix_temporal.stores.file import FileBackend
-from helix_temporal.stores.file.locks import FileLocks
+from helix_temporal.errors import StoreCorruptError
+from helix_temporal.facade.documents import FileLocks
 from helix_temporal.stores.memory.locks import MemoryLocks
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.locks import RedisLocks
+from helix_temporal.stores.sqlite import SqliteBackend, SqliteLocks
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
 
@@ -27,16 +29,40 @@ class TestMemoryLocks(LocksContract):
         return locks
 
 
+class TestSqliteLocks(LocksContract):
+    @pytest.fixture
+    async def locks(self, sqlite: SqliteBackend) -> SqliteLocks:
+        """A file that is not there yet."""
+        return sqlite.locks
+
+    @pytest.fixture
+    async def another(self, another_sqlite: SqliteBackend) -> SqliteLocks:
+        """The same file."""
+        return another_sqlite.locks
+
+
 class TestFileLocks(LocksContract):
     @pytest.fixture
     async def locks(self, data_directory: Path) -> FileLocks:
-        """An empty directory."""
-        return FileBackend(data_directory).locks
+        """The leases of the façade's documents, in a directory that is not there yet."""
+        return FileLocks(data_directory)
 
     @pytest.fixture
     async def another(self, locks: FileLocks, data_directory: Path) -> FileLocks:
         """The same directory."""
-        return FileBackend(data_directory).locks
+        return FileLocks(data_directory)
+
+    async def test_a_damaged_lease_is_told_and_left_alone(
+        self, locks: FileLocks, data_directory: Path
+    ) -> None:
+        """Taken anew, it might give out a token that was given out before."""
+        await locks.acquire("k")
+        path = locks._row_path("k")
+        damaged = path.read_bytes().replace(b"fencing_token", b"fencing_tokan")
+        path.write_bytes(damaged)
+        with pytest.raises(StoreCorruptError, match="'k'"):
+            await FileLocks(data_directory).acquire("k")
+        assert await asyncio.to_thread(path.read_bytes) == damaged
 
 
 class TestPostgresLocks(LocksContract, ServerClockContract):

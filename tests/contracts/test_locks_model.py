@@ -22,17 +22,17 @@ from helix_temporal.models.usage import (
     UsageKind,
     UsageQuery,
 )
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryBackend
 from helix_temporal.stores.paging import encode_cursor
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.locks import Lock
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.testing.builders import an_id
 from tests import _postgres
 
 T = TypeVar("T")
-Backend = RedisBackend | FileBackend | PostgresBackend
+Backend = RedisBackend | SqliteBackend | PostgresBackend
 
 Pair = tuple[Lock, Lock]
 
@@ -192,9 +192,9 @@ def test_redis_answers_every_sequence_as_memory_does(redis_url: str) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
-    """What a document keeps of a lease or an entry is all of it."""
-    _compare(lambda: FileBackend(data_directory / an_id()), examples=15)
+def test_sqlite_answers_every_sequence_as_memory_does(data_directory: Path) -> None:
+    """What a row keeps of a lease or an entry is all of it."""
+    _compare(lambda: SqliteBackend(data_directory / an_id()), examples=15)
 
 
 @pytest.mark.timeout(300)
@@ -210,7 +210,7 @@ def test_all_answer_five_hundred_sequences_as_memory_does(
 ) -> None:
     """The long form."""
     _compare(lambda: RedisBackend(redis_url, prefix=f"{an_id()}:", timeout=60), examples=500, steps=50)
-    _compare(lambda: FileBackend(data_directory / an_id()), examples=500, steps=50)
+    _compare(lambda: SqliteBackend(data_directory / an_id()), examples=500, steps=50)
     _compare(_postgres_tables(postgres_dsn), examples=500, steps=50)
 
 

@@ -28,7 +28,7 @@ async def places(
 ) -> AsyncIterator[Places]:
     """A directory, a server and a database, empty; numbers at 0."""
     where = {
-        "file": [str(tmp_path / "data")],
+        "sqlite": [str(tmp_path / "helix.db")],
         "redis": [redis_url, redis_prefix],
         "postgres": [postgres_dsn, PREFIX],
     }

@@ -50,10 +50,11 @@ async def test_in_memory_all_or_nothing_happens() -> None:
     assert min(points) >= 4
 
 
-async def test_in_files_all_or_nothing_happens(tmp_path: Path) -> None:
-    """The process is killed after each system call of the write (case 46)."""
+async def test_in_sqlite_all_or_nothing_happens(data_directory: Path) -> None:
+    """The process is killed before and after each statement (case 46)."""
+    file, seeds = str(data_directory / "helix.db"), str(len(SEEDS) // 2)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.contracts._session_crash_files", str(tmp_path / "data"), str(len(SEEDS)),
+        sys.executable, "-m", "tests.contracts._session_crash_sqlite", file, seeds,
         cwd=ROOT, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, complaint = await child.communicate()

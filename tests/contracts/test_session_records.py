@@ -1,17 +1,16 @@
 """Every store of sessions keeps the same promises."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import SessionRecords
 from helix_temporal.stores.redis import RedisBackend, RedisSessions, RedisThreads
+from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.testing.contracts.session_records import SessionRecordsWithThreadsContract
 from tests.contracts._alternating import alternating
 
@@ -28,33 +27,28 @@ class TestMemorySessions(SessionRecordsWithThreadsContract):
         return MemorySessions(threads)
 
 
-class TestFileSessions(SessionRecordsWithThreadsContract):
+class TestSqliteSessions(SessionRecordsWithThreadsContract):
     @pytest.fixture
-    async def backend(self, data_directory: Path) -> FileBackend:
-        """A directory that is not there yet."""
-        return FileBackend(data_directory)
+    async def threads(self, sqlite: SqliteBackend) -> HotTier:
+        """The threads of a file that is not there yet."""
+        return sqlite.threads
 
     @pytest.fixture
-    async def threads(self, backend: FileBackend) -> HotTier:
-        """Its threads."""
-        return backend.threads
-
-    @pytest.fixture
-    async def store(self, backend: FileBackend) -> SessionRecords:
+    async def store(self, sqlite: SqliteBackend) -> SessionRecords:
         """Its sessions."""
-        return backend.sessions
+        return sqlite.sessions
 
 
-class TestFileSessionsOfTwoProcesses(SessionRecordsWithThreadsContract):
+class TestSqliteSessionsOfTwoProcesses(SessionRecordsWithThreadsContract):
     @pytest.fixture
-    async def threads(self, data_directory: Path) -> HotTier:
-        """The threads of a third."""
-        return FileBackend(data_directory).threads
+    async def threads(self, sqlite: SqliteBackend) -> HotTier:
+        """The threads of one."""
+        return sqlite.threads
 
     @pytest.fixture
-    async def store(self, data_directory: Path) -> SessionRecords:
+    async def store(self, sqlite: SqliteBackend, another_sqlite: SqliteBackend) -> SessionRecords:
         """Every call goes to the other one than the call before."""
-        return alternating(FileBackend(data_directory).sessions, FileBackend(data_directory).sessions)
+        return alternating(sqlite.sessions, another_sqlite.sessions)
 
 
 class RedisContract(SessionRecordsWithThreadsContract):

@@ -39,9 +39,9 @@ from tests._sessions import (
     Place,
     PlaceOpener,
     empty_postgres_place,
-    file_place,
     memory_place,
     redis_place,
+    sqlite_place,
 )
 
 T = TypeVar("T")
@@ -357,9 +357,9 @@ def test_postgres_answers_every_sequence_as_memory_does(postgres_dsn: str) -> No
 
 
 @pytest.mark.timeout(3_600 if LONG else 120)
-def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
-    """What a file keeps of a session is all of it."""
-    compare(lambda: partial(file_place, data_directory / an_id()), examples=10)
+def test_sqlite_answers_every_sequence_as_memory_does(data_directory: Path) -> None:
+    """What its rows keep of a session is all of it."""
+    compare(lambda: partial(sqlite_place, data_directory / an_id()), examples=10)
 
 
 @pytest.mark.timeout(3_600 if LONG else 120)

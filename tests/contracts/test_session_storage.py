@@ -12,8 +12,8 @@ from helix_temporal.facade import (
     get_default_storage,
     set_default_storage,
 )
+from helix_temporal.facade.documents import FileSessionStorage
 from helix_temporal.models.facade import StoredSession
-from helix_temporal.stores.file.storage import FileSessionStorage
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.postgres import PostgresBackend

@@ -9,9 +9,9 @@ import pytest
 
 from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.facade import fork_session
+from helix_temporal.facade.documents import FileSessionStorage
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.stores.file.storage import FileSessionStorage
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.stores.storage import StoreSessionStorage

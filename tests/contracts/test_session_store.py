@@ -11,7 +11,7 @@ from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.testing.contracts._sessions_base import Crowd
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener, SessionStoreContract
 from tests._session_stores import sessions_over, store_over
-from tests._sessions import LONG, Place, file_place, memory_place, postgres_place, redis_place
+from tests._sessions import LONG, Place, memory_place, postgres_place, redis_place, sqlite_place
 
 
 class Contract(SessionStoreContract):
@@ -32,11 +32,11 @@ class TestMemorySessionsApartFromTheirThreads(Contract):
         return sessions_over(memory_place(together=False))
 
 
-class TestFileSessions(Contract):
+class TestSqliteSessions(Contract):
     @pytest.fixture
     def opener(self, data_directory: Path) -> SessionOpener:
-        """A directory that is not there yet."""
-        return sessions_over(partial(file_place, data_directory))
+        """A file that is not there yet."""
+        return sessions_over(partial(sqlite_place, data_directory / "helix.db"))
 
     async def test_no_file_is_outside_the_directory(
         self, opener: SessionOpener, data_directory: Path
@@ -46,7 +46,7 @@ class TestFileSessions(Contract):
             for session_id in ("../x", "/tmp/x", "a/b", "..", "%2e%2e", "~"):
                 await opened.sessions.create_session(session_id)
         places = {place for place, _, files in os.walk(data_directory.parent) if files}
-        assert places == {str(data_directory / "sessions")}
+        assert places == {str(data_directory)}
 
 
 class TestRedisSessions(Contract):

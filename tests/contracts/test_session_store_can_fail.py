@@ -40,7 +40,7 @@ class Racy(MemorySessions):
 
     async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """Without comparing."""
-        return await super().commit(replace(change, revision=self._held(change.session_id).revision))
+        return await super().commit(replace(change, revision=self._held_session(change.session_id).revision))
 
 
 class Forgetful(MemorySessions):
@@ -81,10 +81,10 @@ class Resurrecting(MemorySessions):
 
     async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """The state goes, and the rest comes back with the next session of this id."""
-        held = self._held(change.session_id)
+        held = self._held_session(change.session_id)
         done = await super().commit(change)
         if change.deletes:
-            after = self._held(change.session_id)
+            after = self._held_session(change.session_id)
             self._sessions[change.session_id] = replace(after, records=held.records)
         return done
 

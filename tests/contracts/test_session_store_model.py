@@ -33,7 +33,7 @@ from helix_temporal.testing.contracts._sessions_commit import an_append, suspens
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener
 from tests import _postgres
 from tests._session_stores import sessions_over
-from tests._sessions import LONG, empty_postgres_place, file_place, memory_place, redis_place
+from tests._sessions import LONG, empty_postgres_place, memory_place, redis_place, sqlite_place
 
 SESSIONS = st.sampled_from(["a", "b", "ü/🙂"])
 STEPS = st.sampled_from(["step-1", "run-1"])
@@ -399,9 +399,9 @@ def test_a_store_that_recalls_what_it_wrote_answers_as_one_that_looks() -> None:
     compare(lambda: sessions_over(memory_place(together=False), recalls=True), examples=30)
 
 
-def test_files_answer_every_sequence_as_memory_does(data_directory: Path) -> None:
-    """In a directory."""
-    compare(lambda: sessions_over(partial(file_place, data_directory / an_id()), recalls=True), examples=4)
+def test_sqlite_answers_every_sequence_as_memory_does(data_directory: Path) -> None:
+    """In a file."""
+    compare(lambda: sessions_over(partial(sqlite_place, data_directory / an_id()), recalls=True), examples=4)
 
 
 def test_redis_answers_every_sequence_as_memory_does(redis_url: str, unique: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from helix_temporal.testing.contracts.session_store import SessionOpener, SharedSessionsContract
 from tests import _postgres
 from tests._session_stores import sessions_over
-from tests._sessions import LONG, file_place, postgres_place, redis_place
+from tests._sessions import LONG, postgres_place, redis_place, sqlite_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800 if LONG else 120)]
 
@@ -17,11 +17,11 @@ class InProcesses(SharedSessionsContract):
     rounds = 25 if LONG else SharedSessionsContract.rounds
 
 
-class TestFileSessions(InProcesses):
+class TestSqliteSessions(InProcesses):
     @pytest.fixture
     def opener(self, data_directory: Path) -> SessionOpener:
-        """An empty directory."""
-        return sessions_over(partial(file_place, data_directory))
+        """A file that is not there yet."""
+        return sessions_over(partial(sqlite_place, data_directory / "helix.db"))
 
 
 class TestRedisSessions(InProcesses):

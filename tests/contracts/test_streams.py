@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.models.streams import StreamLimits, TextDelta
-from helix_temporal.stores.file.streams import FileStreams
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.streams import RedisStreams
+from helix_temporal.stores.sqlite import Database, SqliteStreams
 from helix_temporal.testing.contracts._streams_base import MakeStreams
 from helix_temporal.testing.contracts.streams import StreamContract
 
@@ -41,14 +41,14 @@ class TestMemoryStreams(StreamContract):
         await streams.close()
 
 
-class TestFileStreams(StreamContract):
+class TestSqliteStreams(StreamContract):
     @pytest.fixture
     async def make(self, data_directory: Path) -> AsyncIterator[MakeStreams]:
-        """An empty directory."""
-        stores: list[FileStreams] = []
+        """A file that is not there yet, opened anew by each store."""
+        stores: list[SqliteStreams] = []
 
-        def make(limits: StreamLimits) -> FileStreams:
-            stores.append(FileStreams(data_directory / "streams", limits))
+        def make(limits: StreamLimits) -> SqliteStreams:
+            stores.append(SqliteStreams(Database(data_directory / "helix.db"), limits))
             return stores[-1]
 
         yield make

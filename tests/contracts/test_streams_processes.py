@@ -24,9 +24,9 @@ Places = dict[str, list[str]]
 async def places(
     data_directory: Path, redis_url: str, redis_prefix: str, postgres_dsn: str
 ) -> AsyncIterator[Places]:
-    """A directory, a server and a database, each with an empty stream."""
+    """A file, a server and a database, each with an empty stream."""
     where = {
-        "file": [str(data_directory)],
+        "sqlite": [str(data_directory / "helix.db")],
         "redis": [redis_url, redis_prefix],
         "postgres": [postgres_dsn, PREFIX],
     }

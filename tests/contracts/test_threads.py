@@ -8,10 +8,10 @@ from helix_temporal.blobs.directory import DirectoryBlobs
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.blobs.s3 import S3Blobs
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.threads import ArchivingThreadsContract, HotOnlyThreadsContract
 from helix_temporal.testing.faults import FaultyBlobs
@@ -24,11 +24,11 @@ class TestMemoryAlone(HotOnlyThreadsContract):
         return HotThreads(MemoryThreads())
 
 
-class TestFilesAlone(HotOnlyThreadsContract):
+class TestSqliteAlone(HotOnlyThreadsContract):
     @pytest.fixture
-    async def threads(self, data_directory: Path) -> HotThreads:
-        """A directory."""
-        return HotThreads(FileBackend(data_directory).threads)
+    async def threads(self, sqlite: SqliteBackend) -> HotThreads:
+        """A file."""
+        return HotThreads(sqlite.threads)
 
 
 class TestRedisAlone(HotOnlyThreadsContract):
@@ -64,17 +64,17 @@ class TestMemoryOverMemory(ArchivingThreadsContract):
         return TieredThreads(MemoryThreads(), blobs)
 
 
-class TestFilesOverDirectory(ArchivingThreadsContract):
+class TestSqliteOverDirectory(ArchivingThreadsContract):
     @pytest.fixture
     async def blobs(self, tmp_path: Path) -> FaultyBlobs:
-        """Files in another directory."""
+        """Files beside the database."""
         (tmp_path / "cold").mkdir()
         return FaultyBlobs(DirectoryBlobs(tmp_path / "cold"))
 
     @pytest.fixture
-    async def threads(self, data_directory: Path, blobs: FaultyBlobs) -> TieredThreads:
+    async def threads(self, sqlite: SqliteBackend, blobs: FaultyBlobs) -> TieredThreads:
         """Two tiers without any server."""
-        return TieredThreads(FileBackend(data_directory).threads, blobs)
+        return TieredThreads(sqlite.threads, blobs)
 
 
 class TestRedisOverS3(ArchivingThreadsContract):

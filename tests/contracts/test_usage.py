@@ -1,16 +1,13 @@
 """Every usage store keeps the same promises."""
 
-from pathlib import Path
-
 import pytest
 
-from helix_temporal.stores.file import FileBackend
-from helix_temporal.stores.file.usage import FileUsage
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.usage import PostgresUsage
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.usage import RedisUsage
+from helix_temporal.stores.sqlite import SqliteBackend, SqliteUsage
 from helix_temporal.testing.contracts.usage import UsageContract
 
 
@@ -26,16 +23,16 @@ class TestMemoryUsage(UsageContract):
         return usage
 
 
-class TestFileUsage(UsageContract):
+class TestSqliteUsage(UsageContract):
     @pytest.fixture
-    async def usage(self, data_directory: Path) -> FileUsage:
-        """An empty directory."""
-        return FileBackend(data_directory).usage
+    async def usage(self, sqlite: SqliteBackend) -> SqliteUsage:
+        """A file that is not there yet."""
+        return sqlite.usage
 
     @pytest.fixture
-    async def another(self, usage: FileUsage, data_directory: Path) -> FileUsage:
-        """The same directory."""
-        return FileBackend(data_directory).usage
+    async def another(self, another_sqlite: SqliteBackend) -> SqliteUsage:
+        """The same file."""
+        return another_sqlite.usage
 
 
 class TestPostgresUsage(UsageContract):

@@ -9,14 +9,12 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.backends import Backends
 from helix_temporal.errors import SessionNotFoundError, ThreadNotFoundError
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.sessions import ForkFrom, ReopenHeads, UserMessage
-from helix_temporal.models.slices import TakenBack
+from helix_temporal.models.sessions import ForkFrom, ReopenHeads, TakenBack, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
     LoadAnswerInput,
@@ -27,6 +25,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     StepInput,
 )
+from helix_temporal.session.record import parse_record
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ReadPage
 from helix_temporal.stores.sessions import RecordSessions
@@ -135,7 +134,7 @@ async def test_turns_are_taken_back_once(call: Caller) -> None:
     assert first.handle.head == EMPTY
     # The slice that remembers it is not archived yet.
     assert not first.handle.archived
-    kept = parse_state((await call.threads.facts("s")).slice).taken_back
+    kept = parse_record((await call.threads.facts("s")).slice).taken_back
     assert [(each.id, each.epoch) for each in kept] == [("op", first.handle.epoch)]
 
 

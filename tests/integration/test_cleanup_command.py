@@ -20,7 +20,7 @@ TWO_SECONDS = "0.000024"
 """In days."""
 
 
-@pytest.fixture(params=["postgres", "redis", "file"])
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
 def variables(
     request: pytest.FixtureRequest,
     postgres_dsn: str,
@@ -34,7 +34,7 @@ def variables(
     places = {
         "postgres": {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": table_prefix},
         "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": redis_prefix},
-        "file": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
+        "sqlite": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
     }
     chosen = places[request.param] | {"HELIX_TEMPORAL_ADDRESS": temporal_address}
     if request.param == "postgres":

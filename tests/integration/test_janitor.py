@@ -108,7 +108,7 @@ async def test_what_a_terminated_session_left_is_archived_and_dropped(
     assert (await helix.backends.threads.facts("s")).archived == 2
     await triggered(client, names[1])
     assert await helix.backends.hot.header("s") is None
-    assert [message.text for message in await sessions.messages("s")] == ["keep this", "keep this"]
+    assert [message.text for message in await sessions.session("s").messages()] == ["keep this", "keep this"]
     await remove_schedules(client, settings.task_queue)
 
 
@@ -120,7 +120,7 @@ async def test_a_session_that_nobody_answered_is_woken(
     options = SessionOptions(suspend="exit")
     sessions = SessionClient(client, task_queue=settings.task_queue, options=options)
     await sessions.ask("woken", "go", agent="asking", message_id="m")
-    await sessions.result("woken")
+    await sessions.session("woken").result()
     names = await ensure_schedules(client, settings.task_queue, RARELY)
     assert helix.backends.sessions is not None
     while not (await helix.backends.sessions.list_due()).items:  # noqa: ASYNC110 (the store has no event)
@@ -140,8 +140,8 @@ async def test_cold_threads_are_found_and_kept(
     client, _ = workers
     sessions = SessionClient(client, task_queue=settings.task_queue)
     await sessions.ask(session_id, "hello", agent="parrot")
-    await sessions.close(session_id)
-    await sessions.result(session_id)
+    await sessions.session(session_id).close()
+    await sessions.session(session_id).result()
     audited: KeepResult = await client.execute_workflow(
         KeepWorkflow.run,
         KeepInput(audit=True, page=1),
@@ -239,11 +239,16 @@ async def test_a_sweep_leaves_a_live_session_alone(
     await triggered(client, names[1])
     answer = await sessions.ask("s", "two", agent="parrot")
     assert answer.text == "two"
-    assert [message.text for message in await sessions.messages("s")] == ["one", "one", "two", "two"]
+    assert [message.text for message in await sessions.session("s").messages()] == [
+        "one",
+        "one",
+        "two",
+        "two",
+    ]
     described = await client.get_workflow_handle(workflow_id("s")).describe()
     assert described.status is WorkflowExecutionStatus.RUNNING
-    await sessions.close("s")
-    await sessions.result("s")
+    await sessions.session("s").close()
+    await sessions.session("s").result()
     await remove_schedules(client, settings.task_queue)
 
 

@@ -24,6 +24,19 @@ clerk = Agent(name="clerk", model=ScriptedModel(["I am the clerk."]))
 _others = [Agent(name="cook", model=ScriptedModel(["I am the cook."]))]
 NUMBER = 7
 """
+FROZEN = """
+import gc
+
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse
+
+
+class Counts:
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        return ModelResponse(str(gc.get_freeze_count()))
+
+
+frozen = Agent(name="frozen", model=Counts())
+"""
 RUN = "from helix_temporal.cli import main; main()"
 
 
@@ -104,6 +117,18 @@ async def test_the_agents_of_a_module_are_served(variables: dict[str, str], shop
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
         assert (await sessions.ask("s-clerk", "Who?", agent="clerk")).text == "I am the clerk."
         assert (await sessions.ask("s-cook", "Who?", agent="cook")).text == "I am the cook."
+
+
+async def test_the_collector_leaves_out_what_a_worker_has_loaded(
+    variables: dict[str, str], shop: Path
+) -> None:
+    """A full collection walks a hundred thousand objects that stay, and stops all sessions for that long."""
+    (shop / "frozen.py").write_text(FROZEN)
+    with running(shop, variables, "worker", "frozen", until="Worker for"):
+        client, _ = await connect(Settings.from_env(variables))
+        sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
+        answer = await sessions.ask("s-frozen", "How many?", agent="frozen")
+        assert int(answer.text or 0) > 50_000
 
 
 def test_a_name_picks_one_and_helix_agents_is_the_default(variables: dict[str, str], shop: Path) -> None:

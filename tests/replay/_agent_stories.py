@@ -48,10 +48,10 @@ async def child_waits(served: Served, prefix: str) -> list[tuple[str, str | None
     """A question of a sub-agent, answered at the root; one that is interrupted."""
     sid, sessions = f"{prefix}-waits", served.sessions
     await sessions.ask(sid, "new ask_user+colour?", agent="speaker", message_id="one")
-    (call,) = await sessions.pending(sid)
-    await sessions.submit_tool_result(sid, call, "blue", wait=True)
+    (call,) = await sessions.session(sid).pending()
+    await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
     await sessions.ask(sid, "continue ask_user+size?", message_id="two")
-    await sessions.stop(sid)
+    await sessions.session(sid).stop()
     await sessions.ask(sid, "continue ask_user+size?", message_id="two")
     return [*await _finish(sessions, sid), *[(each, None) for each in await _below(served, sid)]]
 
@@ -63,7 +63,7 @@ async def child_abort(served: Served, prefix: str) -> list[tuple[str, str | None
     asked = asyncio.create_task(sessions.ask(sid, "new slow+one", agent="speaker"))
     while not (below := await _below(served, sid)):  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.05)
-    await sessions.stop(sid, abort=True)
+    await sessions.session(sid).stop(abort=True)
     await asked
     await sessions.ask(sid, "hello again")
     return [*await _finish(sessions, sid), *[(each, None) for each in below]]
@@ -84,16 +84,16 @@ async def waits(served: Served, prefix: str) -> list[tuple[str, str | None]]:
         options = SessionOptions.model_validate({"suspend": suspend, "idle_timeout": 60})
         sessions = served.talker(options)
         await sessions.ask(sid, "ask_user colour? size?", agent="speaker", message_id="one")
-        for call in await sessions.pending(sid):
-            await sessions.submit_tool_result(sid, call, "blue", wait=True)
+        for call in await sessions.session(sid).pending():
+            await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
         await sessions.ask(sid, "ask_user colour? size?", agent="speaker", message_id="one")
         found += await _finish(sessions, sid)
     return found
 
 
 async def _finish(sessions: SessionClient, session_id: str) -> list[tuple[str, str | None]]:
-    await sessions.close(session_id)
-    await sessions.result(session_id)
+    await sessions.session(session_id).close()
+    await sessions.session(session_id).result()
     return [(workflow_id(session_id), None)]
 
 

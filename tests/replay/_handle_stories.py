@@ -34,12 +34,12 @@ async def rewind(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """Rewound while it runs, and to what is no head."""
     sid, sessions = f"{prefix}-rewind", served.sessions
     await sessions.ask(sid, "one", agent="player")
-    head = (await sessions.status(sid)).head
+    head = (await sessions.session(sid).status()).head
     await sessions.ask(sid, "two")
-    await sessions.rewind(sid, EMPTY)
+    await sessions.session(sid).rewind(EMPTY)
     await sessions.ask(sid, "uno")
     try:
-        await sessions.rewind(sid, head)
+        await sessions.session(sid).rewind(head)
     except HelixError:
         await sessions.ask(sid, "due")
     return await _finish(sessions, sid)
@@ -63,8 +63,8 @@ async def stopped_by_run(served: Served, prefix: str) -> list[tuple[str, str | N
     run_id: str | None = None
     while run_id is None:
         run_id = (await handle.wait_for_change(timeout=30)).run_id
-    await handle.abort(run_id="another")
-    await handle.abort(run_id=run_id)
+    await handle.stop(abort=True, run_id="another")
+    await handle.stop(abort=True, run_id=run_id)
     await asked
     return await _finish(sessions, sid)
 
@@ -91,8 +91,8 @@ async def look(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 
 async def _finish(sessions: SessionClient, session_id: str) -> list[tuple[str, str | None]]:
-    await sessions.close(session_id)
-    await sessions.result(session_id)
+    await sessions.session(session_id).close()
+    await sessions.session(session_id).result()
     return [(workflow_id(session_id), None)]
 
 

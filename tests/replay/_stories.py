@@ -73,8 +73,8 @@ def agents() -> list[Agent]:
 
 
 async def _finish(sessions: SessionClient, session_id: str) -> list[tuple[str, str | None]]:
-    await sessions.close(session_id)
-    await sessions.result(session_id)
+    await sessions.session(session_id).close()
+    await sessions.session(session_id).result()
     return [(workflow_id(session_id), None)]
 
 
@@ -93,7 +93,7 @@ async def idle(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """A session that ends by itself."""
     sid, sessions = f"{prefix}-idle", served.talker(SessionOptions(idle_timeout=1))
     await sessions.ask(sid, "one", agent="player")
-    await sessions.result(sid)
+    await sessions.session(sid).result()
     return [(workflow_id(sid), None)]
 
 
@@ -101,7 +101,7 @@ async def standard(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """One question, one answer."""
     sid, sessions = f"{prefix}-standard", served.talker(SessionOptions(persistent=False))
     await sessions.ask(sid, "one", agent="player")
-    await sessions.result(sid)
+    await sessions.session(sid).result()
     return [(workflow_id(sid), None)]
 
 
@@ -154,7 +154,7 @@ async def failure(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     await sessions.ask(f"{prefix}-missing", "one", agent="player", mode="continue", timeout=30)
     for each in (sid, f"{prefix}-missing"):
         try:
-            await sessions.result(each)
+            await sessions.session(each).result()
         except WorkflowFailureError:
             continue
     return [(workflow_id(sid), None), (workflow_id(f"{prefix}-missing"), None)]
@@ -166,7 +166,7 @@ async def stops(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     await sessions.ask(sid, "one", agent="player")
     asked = asyncio.create_task(sessions.ask(sid, "slow"))
     await _until_running(sessions, sid)
-    await sessions.stop(sid, abort=True)
+    await sessions.session(sid).stop(abort=True)
     await asked
     await sessions.ask(sid, "two")
     return await _finish(sessions, sid)
@@ -228,7 +228,7 @@ async def thread(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 
 async def _until_running(sessions: SessionClient, session_id: str) -> None:
-    while (await sessions.status(session_id)).status != "running":  # noqa: ASYNC110 (another process tells)
+    while (await sessions.session(session_id).status()).status != "running":  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.02)
 
 

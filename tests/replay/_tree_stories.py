@@ -16,9 +16,9 @@ async def answered(served: Served, prefix: str) -> Runs:
     sid, sessions = f"{prefix}-answered", _leaving(served)
     await sessions.ask(sid, "new ask_user+colour? ask_user+size?", agent="speaker", message_id="one")
     runs = await _left(served, sid)
-    for call in await sessions.pending(sid):
-        await sessions.submit_tool_result(sid, call, "blue", wait=True)
-        await sessions.close(sid)
+    for call in await sessions.session(sid).pending():
+        await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
+        await sessions.session(sid).close()
         runs += await _left(served, sid)
     return list(dict.fromkeys(runs))
 
@@ -31,11 +31,11 @@ async def given_up(served: Served, prefix: str) -> Runs:
         await sessions.ask(sid, "continue ask_user+colour?", agent="speaker", message_id="one")
         runs = await _left(served, sid)
         await sessions.send(sid, "hello", agent="speaker", message_id="two")
-        while (await sessions.status(sid)).status != "suspended":  # noqa: ASYNC110 (another process tells)
+        while (await sessions.session(sid).status()).status != "suspended":  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
-        await sessions.stop(sid, abort=how == "abort")
+        await sessions.session(sid).stop(abort=how == "abort")
         await sessions.ask(sid, "hello", message_id="two")
-        await sessions.close(sid)
+        await sessions.session(sid).close()
         found += [*runs, *await _left(served, sid)]
     return list(dict.fromkeys(found))
 

@@ -69,7 +69,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
     append = MemoryThreads.append
 
     async def overwriting(self: MemoryThreads, step: StepAppend) -> Appended | None:
-        thread = self._find(step.thread_id)
+        thread = self._find_thread(step.thread_id)
         at = step.head.position
         if thread is not None and thread.header.epoch == step.epoch and at < thread.header.head.position:
             stored = thread.tail(at)
@@ -103,7 +103,7 @@ def last_id(shop: Shop) -> Iterator[None]:
     append, standing = MemoryThreads.append, standing_step.standing_step
 
     async def trusting(self: MemoryThreads, step: StepAppend) -> Appended | None:
-        thread = self._find(step.thread_id)
+        thread = self._find_thread(step.thread_id)
         if thread is not None:
             known = hot_rules.id_before(thread.header, thread.records, step.head.position)
             if known is not None:
@@ -128,7 +128,7 @@ def cut_at_open(shop: Shop) -> Iterator[None]:
     async def no_cut(self: Opening, request: Any, base: OpenBase) -> OpenPlace:
         return OpenPlace(base.head, base.head)
 
-    with patch.object(Opening, "_place", no_cut):
+    with patch.object(Opening, "_find_place", no_cut):
         yield
 
 
@@ -219,7 +219,7 @@ def fence_before_swap(shop: Shop) -> Iterator[None]:
     async def no_fence(self: Opening, seen: object) -> bool:
         return True
 
-    with patch.object(Opening, "_fence", no_fence):
+    with patch.object(Opening, "_fence_old_epoch", no_fence):
         yield
 
 
@@ -244,21 +244,21 @@ def kept_step(shop: Shop) -> Iterator[None]:
 @contextmanager
 def committed_stays(shop: Shop) -> Iterator[None]:
     """A re-open cuts at the head that its workflow knows, though more is committed."""
-    reopened = Opening._reopened
+    reopened = Opening._find_reopen_place
 
     async def at_known(self: Opening, reopen: Reopen, base: OpenBase) -> OpenPlace:
-        if reopen.known is not None and await self._holds(base, reopen.known):
+        if reopen.known is not None and await self._has_head(base, reopen.known):
             return OpenPlace(await self._after_known(reopen, reopen.known, base), reopen.known)
         return await reopened(self, reopen, base)
 
-    with patch.object(Opening, "_reopened", at_known):
+    with patch.object(Opening, "_find_reopen_place", at_known):
         yield
 
 
 @contextmanager
 def window_since_reset(shop: Shop) -> Iterator[None]:
     """A message counts as sent again among the newest ones alone, however far back the reset went."""
-    with patch.object(steps, "_window", lambda request: steps.DEDUP_WINDOW):
+    with patch.object(steps, "_dedup_window", lambda request: steps.DEDUP_WINDOW):
         yield
 
 
@@ -283,7 +283,7 @@ def kept_turn(shop: Shop) -> Iterator[None]:
     async def nothing(self: Opening, request: object, base: object) -> None:
         return
 
-    with patch.object(Opening, "_kept", nothing):
+    with patch.object(Opening, "_find_kept_head", nothing):
         yield
 
 
@@ -380,7 +380,7 @@ GUARDS = {
         Guard(first_answer, 50, known=1),
         Guard(last_id, 3000, _FORGETTING, known=180),
         Guard(cut_at_open, 50),
-        Guard(hot_continues, 50, known=1),
+        Guard(hot_continues, 50),
         Guard(read_back, 1000, known=11),
         Guard(read_back_of_success, 1000, known=145),
         Guard(generation, 5000, _COLLECTING, known=52),
@@ -393,8 +393,8 @@ GUARDS = {
         Guard(kept_turn, 100, known=17),
         Guard(committed_stays, 100, known=5),
         Guard(window_since_reset, 3000, _RESETTING, known=8),
-        Guard(whole_step, 1000, _RESETTING, known=59),
-        Guard(settled_open, 5000, _REOPENING, known=2439),
+        Guard(whole_step, 5000, _RESETTING, known=1946),
+        Guard(settled_open, 5000, _REOPENING, known=654),
         Guard(trim_of_archived, 200, _UNARCHIVED, known=7),
         Guard(own_epoch, 5000, _WAITING, known=42),
         Guard(reset_cuts_nothing, 5000, _WAITING, known=434),

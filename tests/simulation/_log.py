@@ -95,7 +95,7 @@ class Log:
 
     def before_install(self, header: HotHeader) -> None:
         """One that comes so late that a newer record was archived and dropped takes the hot tier back."""
-        if self._threads._find(header.thread_id) is None and (
+        if self._threads._find_thread(header.thread_id) is None and (
             header.epoch < (archive := self.manifest(header.thread_id)).epoch
             or header.head.position < archive.head.position
         ):
@@ -235,7 +235,7 @@ class Log:
 
     def hot(self, thread_id: str) -> tuple[HotHeader, tuple[Record, ...]] | None:
         """What the hot tier holds now."""
-        thread = self._threads._find(thread_id)
+        thread = self._threads._find_thread(thread_id)
         return None if thread is None else (thread.header, thread.records)
 
     # -- how messages follow each other

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import _suspensions, sessions, steps
+from helix_temporal.activities import sessions, steps, suspended_turns
 from helix_temporal.coldtier import archive, flush, opening, plan, store
 from tests.simulation import _worker
 
@@ -49,7 +49,8 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
         stack.enter_context(patch.object(flush, "random", chance))
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
-        stack.enter_context(patch.object(_suspensions, "_now", lambda: int(clock() * 1000)))
+        for module in (steps, suspended_turns):
+            stack.enter_context(patch.object(module, "current_millis", lambda: int(clock() * 1000)))
         stack.enter_context(patch.object(sessions, "scheduled_epoch", _worker.scheduled_epoch))
         stack.enter_context(patch.object(sessions, "beating", _worker.beating))
         yield

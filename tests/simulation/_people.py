@@ -7,7 +7,7 @@ from helix_temporal.models.sessions import ExitReason, SuspendedTurn
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.waiting import INTERRUPTED, SubmitInput
 from helix_temporal.session.waiting import Waits
-from helix_temporal.workflows.opening import reopen
+from helix_temporal.workflows.opening import reopen_thread
 from helix_temporal.workflows.turn import TurnResult
 from tests.simulation._session import Session, SimCalls, head_of
 from tests.simulation._world import World
@@ -136,7 +136,7 @@ class People:
         self.asked = None
         calls = SimCalls(self._world, self._story.temporal, session)
         heads = ReopenHeads(known=turn.start, turn_start=turn.start)
-        await reopen(calls, session.talk, heads, abandoned=turn.run_id, cuts=True)
+        await reopen_thread(calls, session.talk, heads, abandoned=turn.run_id, cuts=True)
         self._world.note("suspended turn aborted")
         session.untold.update(session.told[turn.start.position :])
         session.told = session.told[: turn.start.position]

@@ -17,12 +17,12 @@ from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
     ExitReason,
-    SliceState,
     SuspendedTurn,
     UserMessage,
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.session.inbox import Entry, Inbox
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.session.waiting import Waits
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
@@ -404,7 +404,7 @@ class Story:
             self._check_turns(data)
 
     def _check_turns(self, data: bytes) -> None:
-        turns = SliceState.model_validate_json(data).turns if data else 0
+        turns = SessionRecord.model_validate_json(data).turns if data else 0
         if self._recount:
             # What a reset or a rewind takes back stays counted: it was paid for.
             self._uncounted, self._recount = turns - self._turns, False

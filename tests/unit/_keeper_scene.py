@@ -5,12 +5,13 @@ from copy import deepcopy
 from typing import Any
 
 from helix_temporal.activities.session_sync import StateKeeper
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.messages import Message, ToolCall, to_record
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.sessions import Receipt, SliceState
+from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import OpenSessionInput, ReopenHeads, RunStepInput, ToolInput
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import Create, OpenThread
@@ -30,7 +31,7 @@ class Scene:
         self.keeper = StateKeeper(self.store, self.threads)
         self.epoch = EPOCH
         self.head = EMPTY
-        self.kept = SliceState(agent="main")
+        self.kept = SessionRecord(agent="main")
 
     async def open(
         self,
@@ -66,7 +67,7 @@ class Scene:
         vars(self.backend.sessions)["_sessions"] = deepcopy(backup)
 
     def _slice(self) -> bytes:
-        return canonical(self.kept.model_dump(mode="json", exclude_defaults=True))
+        return canonical_json(self.kept.model_dump(mode="json", exclude_defaults=True))
 
     def request(self, run_id: str) -> RunStepInput:
         """A step's request at the present head."""

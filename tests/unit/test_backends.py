@@ -52,6 +52,7 @@ async def test_a_data_directory_keeps_threads_and_payloads_without_a_server(tmp_
     page = await second.threads.read(ReadPage("t", committed_only=False))
     assert [record.body for record in page.records] == [b"hi"]
     assert await second.payloads.get("t", ref) == "a large result"
+    await second.close()
 
 
 async def test_a_database_keeps_threads_and_payloads_without_redis(postgres_dsn: str) -> None:
@@ -83,7 +84,7 @@ async def test_a_database_without_tables_is_refused_at_the_start(
     ("given", "store"),
     [
         ({}, "memory"),
-        ({"data_directory": "d"}, "file"),
+        ({"data_directory": "d"}, "sqlite"),
         ({"data_directory": "d", "postgres_dsn": "postgresql://db"}, "postgres"),
         (_BOTH, "redis"),
         (
@@ -98,7 +99,7 @@ def test_hot_threads_are_where_settings_say(given: dict[str, Any], store: str) -
     assert Settings(**given).threads_in == store
 
 
-@pytest.mark.parametrize("store", ["redis", "postgres", "file"])
+@pytest.mark.parametrize("store", ["redis", "postgres", "sqlite"])
 def test_a_thread_store_without_an_address_is_refused(store: str) -> None:
     """Threads would land in memory and be lost, with nobody told."""
     with pytest.raises(InvalidConfigError, match=f"thread_store is '{store}' but"):

@@ -19,7 +19,7 @@ DIRECTORY: dict[str, Any] = {"data_directory": "d"}
     ("given", "place"),
     [
         ({}, "Memory"),
-        (DIRECTORY, "File"),
+        (DIRECTORY, "Sqlite"),
         (REDIS | DIRECTORY, "Redis"),
         (POSTGRES, "Postgres"),
         (POSTGRES | REDIS | DIRECTORY, "Postgres"),

@@ -22,7 +22,7 @@ DIRECTORY: dict[str, Any] = {"data_directory": "d"}
     ("given", "place"),
     [
         ({}, "Memory"),
-        (DIRECTORY, "File"),
+        (DIRECTORY, "Sqlite"),
         (POSTGRES | DIRECTORY, "Postgres"),
         (POSTGRES | REDIS | DIRECTORY, "Redis"),
         (POSTGRES | REDIS | {"stream_store": "postgres"}, "Postgres"),

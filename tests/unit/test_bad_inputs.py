@@ -373,7 +373,7 @@ class TestArchives:
             (b"null\n", ArchiveCorruptError, "not a helix manifest"),
             (b"[]\n", ArchiveCorruptError, "not a helix manifest"),
             (b"<html>\n", ArchiveCorruptError, "not JSON"),
-            (b'{"format":3}\n', UnsupportedFormatError, "3 > 2, upgrade the library"),
+            (b'{"format":4}\n', UnsupportedFormatError, "4 > 3, upgrade the library"),
         ],
         ids=["38 UTF-16", "38 BOM", "38 empty object", "38 null", "38 list", "38 html", "40"],
     )

@@ -12,9 +12,9 @@ from helix_temporal.activities.steps import Stepper
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.checkpoints import RunStatus
-from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.steps import OpenSessionInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.streams import TextDelta
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.protocols.threads import Create, OpenThread
@@ -67,7 +67,7 @@ class Scene:
         """Open the session; the turn's first step."""
         opened = await self.threads.open(OpenThread("s", EPOCH, "o", create=Create.AUTO))
         request = OpenSessionInput(session_id="s", thread_id="s", agent="main", owner="o")
-        await self.keeper.open(request, opened.header, SliceState(agent="main"), None)
+        await self.keeper.open(request, opened.header, SessionRecord(agent="main"), None)
         inputs = (StepInput(id="q", text="well?"),)
         return RunStepInput(
             session_id="s", agent="main", epoch=EPOCH, head=opened.header.head, inputs=inputs, run_id="run"

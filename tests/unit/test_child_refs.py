@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities.session_sync import ChildRefs, cut_off
+from helix_temporal.activities.session_sync import ChildRefs
 from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus, SubSessionRef
+from helix_temporal.session.projection import list_cut_refs
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.sessions.store import RecordSessions
 
@@ -44,7 +45,7 @@ async def settle(store: Any, *called: str) -> list[str]:
 def test_calls_that_are_open_are_not_cut_off() -> None:
     """Their sub-agents may be at work, or be called again."""
     refs = [SubSessionRef(sub_session_id=each) for each in ("s>a>1.0", "s>b")]
-    assert cut_off(refs, ["s>b"]) == refs[:1]
+    assert list_cut_refs(refs, ["s>b"]) == refs[:1]
 
 
 async def test_those_whose_calls_are_gone_work_no_more() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal._deployments import asking_for
 from helix_temporal.errors import ForeignDeploymentError, InvalidConfigError
-from helix_temporal.models.deployments import Deployment, DeploymentCheck, mark
+from helix_temporal.models.deployments import Deployment, DeploymentCheck, digest_location
 from helix_temporal.settings import Settings
 
 WHOLE: dict[str, Any] = {
@@ -132,7 +132,7 @@ def test_an_identity_from_before_is_the_same_deployment() -> None:
 def test_a_client_without_stores_says_its_queue_if_it_was_given_one() -> None:
     """Else it says nothing: scripts talk to sessions on any queue."""
     assert asking_for(Settings(), None) == Deployment()
-    assert asking_for(Settings(), "b") == Deployment(marks=(("queue", mark("b")),))
+    assert asking_for(Settings(), "b") == Deployment(marks=(("queue", digest_location("b")),))
     assert asking_for(Settings(task_queue="b"), None) == asking_for(Settings(), "b")
     assert asking_for(Settings(**WHOLE), "b") == Settings(**WHOLE).deployment
 
@@ -151,7 +151,7 @@ def test_everything_follows_from_the_name() -> None:
     found = Settings.from_env({"HELIX_NAME": "team-a", "HELIX_DATA_DIRECTORY": "/data"})
     assert (found.task_queue, found.redis_prefix) == ("team-a", "team-a:")
     assert (found.s3_prefix, found.table_prefix) == ("team-a", "__team_a_agents_")
-    assert found.files == Path("/data/deployments/team-a")
+    assert found.sqlite_file == Path("/data/deployments/team-a/helix.db")
 
 
 def test_each_can_be_set_alone() -> None:
@@ -164,7 +164,11 @@ def test_without_a_name_all_is_as_it_was() -> None:
     """Stored histories and data of before keep working."""
     found = Settings(data_directory=Path("/data"))
     assert (found.name, found.task_queue, found.redis_prefix) == ("helix", "helix", "helix:")
-    assert (found.s3_prefix, found.table_prefix, found.files) == ("helix", "__agents_", Path("/data"))
+    assert (found.s3_prefix, found.table_prefix, found.sqlite_file) == (
+        "helix",
+        "__agents_",
+        Path("/data/helix.db"),
+    )
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "a/b", "1a", "a-", "x" * 21, "ä", "a b"])

@@ -21,11 +21,11 @@ from helix_temporal.agents import (
 )
 from helix_temporal.errors import ApplicationCodeError, InvalidRequestError, StoreUnavailableError
 from helix_temporal.facade import Session, create_session, fork_session, resume_session
+from helix_temporal.facade.documents import FileSessionStorage
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, TextEvent
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy
 from helix_temporal.models.states import SessionProperties
-from helix_temporal.stores.file.storage import FileSessionStorage
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.protocols.storage import SessionStorage
 

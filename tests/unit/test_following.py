@@ -38,11 +38,11 @@ class Flaky(MemoryStreams):
 
     looks = 0
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         self.looks += 1
         if self.looks % 3 == 0:
             raise StoreUnavailableError("lost")
-        return await super()._view(stream_id, after, min(limit, 2))
+        return await super()._read_view(stream_id, after, min(limit, 2))
 
 
 def turn(*words: str, message: str = "m1") -> list[ChunkBase]:
@@ -202,7 +202,7 @@ async def test_a_stream_that_fails_is_told_before_the_answer_comes() -> None:
     """The page shows at once that it shows nothing; the answer may take ten minutes, and is not lost."""
 
     class Lost(MemoryStreams):
-        async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+        async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
             raise StreamTruncatedError("not kept any more")
 
     answers = asyncio.Event()

@@ -1,10 +1,8 @@
 """Sub-agents that were found to wait when their caller's thread was opened: what the slice then says."""
 
-from helix_temporal.activities._suspensions import with_asleep
 from helix_temporal.activities.subagents import with_children
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.records import Head
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.waiting import (
     AnsweredCall,
     ChildWait,
@@ -13,6 +11,7 @@ from helix_temporal.models.waiting import (
     Suspension,
     WaitingCall,
 )
+from helix_temporal.session.record import SessionRecord, add_waiting_children
 
 HEAD = Head(position=2, last_id="asks")
 NOTHING = Suspension(head=HEAD)
@@ -68,13 +67,13 @@ def test_a_call_whose_approval_was_lost_waits_for_that_first() -> None:
 def test_what_a_late_save_knows_of_other_calls_stays() -> None:
     """A worker that came too late to be told of the terminate has written between the look and the open."""
     known = (KnownCall(at=1, result=ToolResult(text="done")),)
-    late = SliceState(suspended=NOTHING.model_copy(update={"known": known}))
+    late = SessionRecord(suspended=NOTHING.model_copy(update={"known": known}))
     asleep = NOTHING.model_copy(update={"children": (sleeper(0),)})
-    merged = with_asleep(late, HEAD, asleep).suspended
+    merged = add_waiting_children(late, HEAD, asleep).suspended
     assert merged == asleep.model_copy(update={"known": known})
 
 
 def test_a_thread_that_stands_elsewhere_waits_for_nothing_that_was_found() -> None:
     """It went on, or was cut."""
     asleep = NOTHING.model_copy(update={"children": (sleeper(0),)})
-    assert with_asleep(SliceState(), Head(position=4, last_id="later"), asleep) == SliceState()
+    assert add_waiting_children(SessionRecord(), Head(position=4, last_id="later"), asleep) == SessionRecord()

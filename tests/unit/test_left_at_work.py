@@ -8,7 +8,6 @@ import pytest
 from helix_temporal.activities import stream_buffer as outlet
 from helix_temporal.activities.live import Streaming
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.sessions import SliceState
 from helix_temporal.models.streams import (
     DEFAULT_LIMITS,
     ChunkBase,
@@ -18,6 +17,7 @@ from helix_temporal.models.streams import (
     StreamLimits,
     TextDelta,
 )
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.streams.rules import Batch, Refused, Written
 
@@ -35,10 +35,10 @@ class Shaky(MemoryStreams):
             await asyncio.Event().wait()
         return await super().get_info(stream_id)
 
-    async def _append(self, batch: Batch) -> Written | Refused:
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.entries and self.fails:
             raise StoreUnavailableError("down")
-        return await super()._append(batch)
+        return await super()._append_batch(batch)
 
 
 async def left(*chunks: ChunkBase, limits: StreamLimits = DEFAULT_LIMITS) -> Shaky:
@@ -60,27 +60,27 @@ BEGUN = RunStarted(turn=3, message_ids=("m",))
 async def test_a_turn_that_is_not_in_the_thread_was_left() -> None:
     """Its execution was terminated before its first answer was there."""
     store = await left(BEGUN)
-    assert await Streaming(store).at_work("s", NEW, SliceState(turns=2, run="r0")) == "r1"
+    assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=2, run="r0")) == "r1"
 
 
 async def test_a_turn_that_stands_is_not_taken_back_on_the_page() -> None:
     """Only the word of its end was lost, with a store that was away: the answer is in the history."""
     store = await left(BEGUN)
-    assert await Streaming(store).at_work("s", NEW, SliceState(turns=3, run="r1")) is None
-    assert await Streaming(store).at_work("s", NEW, SliceState(turns=5, run="r4")) is None
+    assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=3, run="r1")) is None
+    assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=5, run="r4")) is None
 
 
 async def test_a_turn_whose_beginning_is_gone_is_known_by_its_run() -> None:
     """Where little is kept, its number went with its beginning."""
     store = await left(BEGUN, *[TextDelta(delta="x")] * 9, limits=StreamLimits(max_chunks=5))
-    assert await Streaming(store).at_work("s", NEW, SliceState(turns=3, run="r1")) is None
-    assert await Streaming(store).at_work("s", NEW, SliceState(turns=3, run="r0")) == "r1"
+    assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=3, run="r1")) is None
+    assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=3, run="r0")) == "r1"
 
 
 async def test_an_open_that_dies_before_the_end_is_written_is_done_again() -> None:
     """Its writer had shut out the left execution by then, which must not look as if the turn were ours."""
     store = await left(BEGUN)
-    streaming, state = Streaming(store), SliceState(turns=2)
+    streaming, state = Streaming(store), SessionRecord(turns=2)
     store.fails = True
     await streaming.left_behind("s", "r1", NEW)
     store.fails = False
@@ -97,7 +97,7 @@ async def test_a_late_attempt_of_an_open_leaves_the_turn_that_followed_alone() -
     store = await left(BEGUN)
     writer = await store.create_writer("s", agent_id="r2", fence=NEW)
     await writer.write(BEGUN)
-    assert await Streaming(store).at_work("s", NEW, SliceState(turns=2)) is None
+    assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=2)) is None
 
 
 async def test_a_store_that_hangs_does_not_hold_up_an_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +105,9 @@ async def test_a_store_that_hangs_does_not_hold_up_an_open(monkeypatch: pytest.M
     monkeypatch.setattr(outlet, "GRACE", 0.01)
     store = await left(BEGUN)
     store.hangs = True
-    assert await Streaming(store).at_work("s", NEW, SliceState()) is None
+    assert await Streaming(store).at_work("s", NEW, SessionRecord()) is None
 
 
 async def test_where_nothing_is_shown_nothing_is_left() -> None:
     """Sessions without a stream store are opened as ever."""
-    assert await Streaming().at_work("s", NEW, SliceState()) is None
+    assert await Streaming().at_work("s", NEW, SessionRecord()) is None

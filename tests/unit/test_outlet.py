@@ -11,10 +11,10 @@ from helix_temporal.activities.stream_buffer import GRACE, Grace, Keyed, Outlet
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.models.messages import ChildEnd
 from helix_temporal.models.records import EMPTY
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import EndTurnInput, StepInput
 from helix_temporal.models.streams import Custom
 from helix_temporal.models.usage import UsageEntry
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.streams.writer import MOST_CHUNKS, Writing
@@ -150,5 +150,5 @@ async def test_a_usage_store_with_errors_of_its_own_costs_no_turn(caplog: pytest
     result = StepInput(id="r.0", text="ok", call="c1", name="ask", child=child)
     ends = EndTurnInput(session_id="s", epoch=1, head=EMPTY, inputs=(result,))
     with caplog.at_level(logging.WARNING):
-        await UsageLog(Fails()).results(ends, SliceState())
+        await UsageLog(Fails()).results(ends, SessionRecord())
     assert "is not recorded: ConnectionResetError" in caplog.text

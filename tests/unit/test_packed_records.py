@@ -3,15 +3,15 @@
 import pytest
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.records import Packed, pack, split
-from helix_temporal.stores.redis.threads import INSTALL_FIELD_BYTES, fields
+from helix_temporal.models.records import Packed, pack_records, split_records
+from helix_temporal.stores.redis.threads import INSTALL_FIELD_BYTES, record_fields
 from helix_temporal.testing.builders import messages
 
 
 def test_packed_records_read_as_the_records_they_are() -> None:
     """Whoever takes records need not know that nobody decoded them."""
     records = messages(5)
-    packed = Packed(split(pack(records)))
+    packed = Packed(split_records(pack_records(records, 3)))
 
     assert tuple(packed) == records
     assert packed[-1] == records[-1]
@@ -22,13 +22,13 @@ def test_packed_records_make_the_same_fields() -> None:
     """What hydrate puts into Redis is what appends would have put there."""
     records = messages(200, size=700)
 
-    packed = fields(3, Packed(split(pack(records))), INSTALL_FIELD_BYTES)
+    packed = record_fields(3, Packed(split_records(pack_records(records, 3))), INSTALL_FIELD_BYTES)
 
-    assert packed == fields(3, records, INSTALL_FIELD_BYTES)
+    assert packed == record_fields(3, records, INSTALL_FIELD_BYTES)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 8])
 def test_bytes_that_are_cut_are_refused(cut: int) -> None:
     """Half a message must not become a message."""
     with pytest.raises(ArchiveCorruptError):
-        split(pack(messages(2))[:-cut])
+        split_records(pack_records(messages(2))[:-cut])

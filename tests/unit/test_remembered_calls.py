@@ -1,6 +1,5 @@
 """What a session remembers of answered calls has a bound: sessions live for years."""
 
-from helix_temporal.activities.session_sync import _answered, _owners
 from helix_temporal.models.states import (
     MAX_COMPLETED_CALLS,
     CompletedClientToolCall,
@@ -8,6 +7,7 @@ from helix_temporal.models.states import (
     SessionState,
 )
 from helix_temporal.models.waiting import AnsweredCall
+from helix_temporal.session.projection import project_answers, project_call_owners
 
 
 def completed(count: int, name: str = "call") -> dict[str, CompletedClientToolCall]:
@@ -25,7 +25,7 @@ def test_a_session_forgets_the_oldest_of_very_many_answered_calls() -> None:
     full = completed(MAX_COMPLETED_CALLS)
     state = SessionState(session_id="s", agent_type="a", completed_client_tool_calls=full)
     newest = AnsweredCall(id="newest", outcome="result", when=10_000)
-    kept = _answered(state, [newest])["completed_client_tool_calls"]
+    kept = project_answers(state, [newest])["completed_client_tool_calls"]
     assert len(kept) == MAX_COMPLETED_CALLS
     assert "call-0" not in kept
     assert {"newest", "call-1", f"call-{MAX_COMPLETED_CALLS - 1}"} <= kept.keys()
@@ -42,7 +42,7 @@ def test_a_root_forgets_owners_that_it_was_told_of_before() -> None:
         pending_client_tool_calls={"open": pending},
         completed_client_tool_calls=completed(100, "done"),
     )
-    found = _owners(root, child)["client_tool_call_ownership"]
+    found = project_call_owners(root, child)["client_tool_call_ownership"]
     assert len(found) == 256
     assert (found["open"], found["done-99"], found["old-255"]) == ("child", "child", "other")
     assert {"done-0", "old-0"}.isdisjoint(found)
@@ -53,6 +53,6 @@ def test_what_the_turn_took_counts() -> None:
     first = CompletedClientToolCall(tool_call_id="call", outcome="result", completed_at=1, result_hash="h")
     state = SessionState(session_id="s", agent_type="a", completed_client_tool_calls={"call": first})
     late = AnsweredCall(id="call", outcome="expired", when=2)
-    assert _answered(state, [late])["completed_client_tool_calls"]["call"].outcome == "expired"
+    assert project_answers(state, [late])["completed_client_tool_calls"]["call"].outcome == "expired"
     same = AnsweredCall(id="call", outcome="result", when=2)
-    assert _answered(state, [same])["completed_client_tool_calls"]["call"] == first
+    assert project_answers(state, [same])["completed_client_tool_calls"]["call"] == first

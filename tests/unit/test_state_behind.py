@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from helix_temporal.activities._slice_changes import after_step
 from helix_temporal.models.checkpoints import StagedChange
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import MergeChanges
 from helix_temporal.models.steps import RunStepInput
+from helix_temporal.session.record import _changes_after_step
 from tests.unit._keeper_scene import Scene
 
 
@@ -17,7 +17,7 @@ def step_of(scene: Scene, run_id: str, values: dict[str, Any]) -> dict[str, Any]
     request = RunStepInput(
         session_id="s", agent="main", epoch=scene.epoch, head=scene.head, inputs=(), run_id=run_id
     )
-    changes = after_step(scene.kept, request, scene.head.position, tuple(values), now)
+    changes = _changes_after_step(scene.kept, request, scene.head.position, tuple(values), now)
     return {"values": now, "changed": tuple(values), "changes": changes}
 
 

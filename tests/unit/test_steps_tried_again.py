@@ -14,8 +14,8 @@ from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import HeadMovedError, PayloadNotFoundError, StoreUnavailableError
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import OpenThread
@@ -71,7 +71,7 @@ class Place:
 async def place() -> Place:
     """With the thread open."""
     place = Place()
-    state = SliceState(writer=ActivityEnvironment().run(workflow_run))
+    state = SessionRecord(writer=ActivityEnvironment().run(workflow_run))
     await place.threads.open(OpenThread("t", 5, "o", slice=state.model_dump_json().encode()))
     return place
 

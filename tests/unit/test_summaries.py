@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import (
     Agent,
@@ -19,14 +18,14 @@ from helix_temporal.agents import (
     ModelResponse,
     ScriptedModel,
 )
-from helix_temporal.agents.context import CHUNK_BYTES, chunks, told
+from helix_temporal.agents.context import CHUNK_BYTES, transcript_chunks, transcript_line
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.slices import Summary
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.usage import UsageEntry
+from helix_temporal.session.record import Summary, parse_record
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.memory.usage import MemoryUsage
@@ -158,7 +157,7 @@ class Talk:
 
     async def summary(self) -> Summary | None:
         """What is stored."""
-        return parse_state((await self.threads.facts("t")).slice).summary
+        return parse_record((await self.threads.facts("t")).slice).summary
 
 
 async def test_what_is_older_than_the_newest_turns_is_summed_up_once_so_much_was_said() -> None:
@@ -227,7 +226,7 @@ async def test_what_a_summary_used_is_counted_with_the_step() -> None:
     await talk.turn()
     third = await talk.turn()
     assert (first.usage, third.usage) == (Usage(input_tokens=1), Usage(input_tokens=2))
-    assert parse_state((await talk.threads.facts("t")).slice).usage == Usage(input_tokens=4)
+    assert parse_record((await talk.threads.facts("t")).slice).usage == Usage(input_tokens=4)
 
 
 async def test_an_attempt_that_fails_afterwards_does_not_pay_twice() -> None:
@@ -374,7 +373,7 @@ async def test_a_summary_of_another_timeline_is_not_given() -> None:
     talk = Talk(Compaction(at_messages=4, keep_turns=1))
     await talk.talk(3)
     facts = await talk.threads.facts("t")
-    state = parse_state(facts.slice)
+    state = parse_record(facts.slice)
     other = Summary(text="lies", upto=Head(position=2, last_id="never"))
     data = state.model_copy(update={"summary": other}).model_dump_json(exclude_defaults=True).encode()
     await talk.threads.save_slice("t", 5, data, facts.slice_version)
@@ -402,22 +401,24 @@ def test_tools_and_images_are_told_in_words() -> None:
     asks = Message(id="m", role="assistant", content="Wait.", tool_calls=(call,))
     result = Message(id="r", role="tool", name="look", content="found", tool_call_id="c")
     picture = [
-        messages.text("See"),
-        messages.image(url="u"),
-        messages.file(name="a.pdf"),
-        messages.thinking("hm"),
+        messages.text_part("See"),
+        messages.image_part(url="u"),
+        messages.file_part(name="a.pdf"),
+        messages.thinking_part("hm"),
     ]
-    assert told(asks) == 'assistant: Wait. [calls look {"at":1}]'
-    assert told(result) == "tool look: found"
-    assert told(Message(id="u", role="user", content=picture)) == "user: See [image] [file a.pdf]"
+    assert transcript_line(asks) == 'assistant: Wait. [calls look {"at":1}]'
+    assert transcript_line(result) == "tool look: found"
+    assert transcript_line(Message(id="u", role="user", content=picture)) == "user: See [image] [file a.pdf]"
 
 
 def test_long_messages_are_shortened_and_much_talk_comes_in_pieces() -> None:
     """A pasted log of a megabyte is not worth its price twice."""
-    long = told(Message(id="m", role="user", content="é" * 10_000))
+    long = transcript_line(Message(id="m", role="user", content="é" * 10_000))
     assert len(long.encode()) < 5_000
     assert "[…]" in long
-    pieces = list(chunks([Message(id=f"m{at}", role="user", content="x" * 4_000) for at in range(40)]))
+    pieces = list(
+        transcript_chunks([Message(id=f"m{at}", role="user", content="x" * 4_000) for at in range(40)])
+    )
     assert len(pieces) == 3
     assert all(len(piece) <= CHUNK_BYTES + 100 for piece in pieces)
 

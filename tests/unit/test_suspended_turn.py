@@ -6,13 +6,13 @@ import pytest
 import pytest_asyncio
 
 from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities._suspensions import results_behind, suspended_turn
-from helix_temporal.activities.slice_store import parse_state
+from helix_temporal.activities.suspended_turns import read_results_behind, read_suspended_turn
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool
 from helix_temporal.errors import HeadMovedError, StoreUnavailableError
 from helix_temporal.models.messages import Message, ToolCall, are_left_out, to_record
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.steps import RunStepInput, StepInput
+from helix_temporal.session.record import parse_record
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
@@ -51,15 +51,15 @@ async def asked() -> Asked:
 async def test_a_store_that_went_back_to_an_older_copy_is_opened_again(asked: Asked) -> None:
     """A failover between the open and its reading would else hand one turn's answers to another."""
     _, threads, payloads, header = asked
-    state = parse_state(header.slice)
-    found = await suspended_turn(threads, payloads, header, state, {}, 2048)
+    state = parse_record(header.slice)
+    found = await read_suspended_turn(threads, payloads, header, state, {}, 2048)
     assert found
     assert [each.id for each in found.messages] == ["u"]
     assert state.suspended
     elsewhere = Head(position=header.head.position, last_id="of another turn")
     state = state.model_copy(update={"suspended": state.suspended.model_copy(update={"head": elsewhere})})
     with pytest.raises(StoreUnavailableError, match="opened again"):
-        await suspended_turn(threads, payloads, replace(header, head=elsewhere), state, {}, 2048)
+        await read_suspended_turn(threads, payloads, replace(header, head=elsewhere), state, {}, 2048)
 
 
 @pytest.mark.asyncio
@@ -74,14 +74,14 @@ async def test_results_that_went_are_not_taken_for_results_that_never_were(asked
     assert appended.head.position == waits.head.position + 2
     hot.restore(copy)
     with pytest.raises(HeadMovedError, match="open it again"):
-        await results_behind(threads, payloads, appended.header, waits.head, (), 1, 2048)
+        await read_results_behind(threads, payloads, appended.header, waits.head, (), 1, 2048)
 
 
 @pytest.mark.asyncio
 async def test_what_may_not_be_in_histories_comes_by_reference(asked: Asked) -> None:
     """Arguments are left where they are, in the thread, and results are put aside, as when they were new."""
     hot, threads, payloads, waits = asked
-    found = await suspended_turn(threads, payloads, waits, parse_state(waits.slice), {}, 0)
+    found = await read_suspended_turn(threads, payloads, waits, parse_record(waits.slice), {}, 0)
     assert found
     assert are_left_out(found.calls[0].arguments)
     result = to_record(
@@ -91,9 +91,9 @@ async def test_what_may_not_be_in_histories_comes_by_reference(asked: Asked) -> 
         StepAppend("t", 5, waits.head, (result,), Record(Kind.CALLS, "next", b"{}"), commits=False)
     )
     assert appended
-    (known,) = await results_behind(threads, payloads, appended.header, waits.head, (), 1, 0)
+    (known,) = await read_results_behind(threads, payloads, appended.header, waits.head, (), 1, 0)
     assert known.result
     assert (known.result.text, bool(known.result.ref)) == ("", True)
-    (known,) = await results_behind(threads, payloads, appended.header, waits.head, (), 1, 2048)
+    (known,) = await read_results_behind(threads, payloads, appended.header, waits.head, (), 1, 2048)
     assert known.result
     assert (known.result.text, known.result.ref) == ("in Bonn", None)

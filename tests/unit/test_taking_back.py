@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_temporal.activities import Payloads, rewinds
-from helix_temporal.activities._tidying import CUT_REMEMBERED, REMEMBERED, tidied, tidy
+from helix_temporal.activities.record_store import save_opened_record
 from helix_temporal.activities.rewinds import (
     INLINE_AGAIN,
     TakeBacks,
@@ -21,13 +21,19 @@ from helix_temporal.activities.rewinds import (
 from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import messages as parts
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.messages import Message, Role, to_record
 from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.models.sessions import SliceState, UserMessage
-from helix_temporal.models.slices import Summary, TakenBack
+from helix_temporal.models.sessions import TakenBack, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
+from helix_temporal.session.record import (
+    REMEMBERED_CUT_MESSAGES,
+    REMEMBERED_REQUESTS,
+    SessionRecord,
+    Summary,
+    apply_open,
+)
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
@@ -126,7 +132,7 @@ def reads_of(threads: HotThreads) -> tuple[TakeBacks, Payloads]:
 
 async def plan(reads: TakeBacks, **fields: Any) -> Any:
     request = TakeBackRequest.model_validate({"id": "op"} | fields)
-    return await reads._plan(PlanTakeBackInput(session_id="t", thread_id="t", request=request), request)
+    return await reads._plan_cut(PlanTakeBackInput(session_id="t", thread_id="t", request=request), request)
 
 
 async def test_what_is_cut_is_remembered_however_long_its_turns_were() -> None:
@@ -135,7 +141,7 @@ async def test_what_is_cut_is_remembered_however_long_its_turns_were() -> None:
     reads, _ = reads_of(await thread_of(turn * 140))
     cut = (await plan(reads, turns=100)).record.cut
     assert cut == tuple(short_id(f"m{at * len(turn)}") for at in range(100, 140))
-    assert len((await plan(reads, turns=0)).record.cut) == CUT_REMEMBERED
+    assert len((await plan(reads, turns=0)).record.cut) == REMEMBERED_CUT_MESSAGES
     assert (await plan(reads, turns=0)).record.cut[-40:] == cut
 
 
@@ -143,7 +149,7 @@ async def test_messages_of_any_content_are_asked_anew() -> None:
     """Long ones and images travel by reference; metadata goes along."""
     threads = HotThreads(MemoryThreads())
     await threads.open(OpenThread("t", 5, "o"))
-    picture = [parts.text("what is this?"), parts.image(url="https://example.com/a.png")]
+    picture = [parts.text_part("what is this?"), parts.image_part(url="https://example.com/a.png")]
     said = (
         Message(id="a", role="user", content="short", metadata={"tag": "x"}),
         Message(id="b", role="user", content="x" * (INLINE_AGAIN + 1)),
@@ -186,38 +192,40 @@ def taken(name: str, *, epoch: int = 0, to: Head = EMPTY) -> TakenBack:
 
 def test_a_thread_remembers_the_newest_requests_and_the_messages_of_the_last() -> None:
     """It is written with each step, and must stay small."""
-    state = SliceState()
-    for number in range(REMEMBERED + 3):
+    state = SessionRecord()
+    for number in range(REMEMBERED_REQUESTS + 3):
         message = UserMessage(id="m", text="x")
         request = opening(take_back=TakenBack(id=str(number), to=EMPTY, messages=(message,)))
-        state = tidy(state, header_at(0, epoch=number + 1), request)
-    assert [each.id for each in state.taken_back] == [str(number) for number in range(3, REMEMBERED + 3)]
-    assert [len(each.messages) for each in state.taken_back] == [0] * (REMEMBERED - 1) + [1]
+        state = apply_open(state, header_at(0, epoch=number + 1), request)
+    assert [each.id for each in state.taken_back] == [
+        str(number) for number in range(3, REMEMBERED_REQUESTS + 3)
+    ]
+    assert [len(each.messages) for each in state.taken_back] == [0] * (REMEMBERED_REQUESTS - 1) + [1]
 
 
 def test_another_attempt_of_an_open_finds_what_the_first_one_recorded() -> None:
     """Its epoch is the open's own: it is neither forgotten nor recorded twice."""
     request = opening(take_back=taken("op"), known_epoch=7)
-    first = tidy(SliceState(), header_at(0, epoch=10), request)
+    first = apply_open(SessionRecord(), header_at(0, epoch=10), request)
     assert [each.epoch for each in first.taken_back] == [10]
-    assert tidy(first, header_at(0, epoch=10), request) == first
+    assert apply_open(first, header_at(0, epoch=10), request) == first
 
 
 def test_what_was_taken_back_is_remembered_although_its_workflow_was_reset() -> None:
     """It will be asked to do it again, and nothing more goes."""
-    state = SliceState(taken_back=(taken("before", epoch=5), taken("after", epoch=8)))
+    state = SessionRecord(taken_back=(taken("before", epoch=5), taken("after", epoch=8)))
     known = ReopenHeads(known=Head(position=4, last_id="x"), turn_start=Head(position=4, last_id="x"))
-    after = tidy(state, header_at(2, epoch=10), opening(reopen=known, known_epoch=5))
+    after = apply_open(state, header_at(2, epoch=10), opening(reopen=known, known_epoch=5))
     assert [each.id for each in after.taken_back] == ["before", "after"]
-    assert tidy(state, header_at(2, epoch=10), opening()) == state
+    assert apply_open(state, header_at(2, epoch=10), opening()) == state
 
 
 def test_a_summary_of_what_is_cut_goes() -> None:
     """One that ends where the thread does stays."""
     summary = Summary(text="s", upto=Head(position=4, last_id="m3"))
-    state = SliceState(summary=summary)
-    assert tidy(state, header_at(4), opening()).summary == summary
-    assert tidy(state, header_at(3), opening()).summary is None
+    state = SessionRecord(summary=summary)
+    assert apply_open(state, header_at(4), opening()).summary == summary
+    assert apply_open(state, header_at(3), opening()).summary is None
 
 
 async def test_a_slice_that_was_saved_meanwhile_is_put_right_as_it_is_then() -> None:
@@ -225,8 +233,8 @@ async def test_a_slice_that_was_saved_meanwhile_is_put_right_as_it_is_then() -> 
     threads = await thread_of("ua")
     facts = await threads.facts("t")
     header = header_at(2, epoch=5)
-    await threads.save_slice("t", 5, canonical({"turns": 7}), facts.slice_version)
-    done = await tidied(threads, opening(take_back=taken("op")), header, SliceState())
-    assert (done.state.turns, [each.id for each in done.state.taken_back]) == (7, ["op"])
+    await threads.save_slice("t", 5, canonical_json({"turns": 7}), facts.slice_version)
+    done = await save_opened_record(threads, opening(take_back=taken("op")), header, SessionRecord())
+    assert (done.record.turns, [each.id for each in done.record.taken_back]) == (7, ["op"])
     assert done.handle().slice_version == (await threads.facts("t")).slice_version
     assert not done.handle().archived

@@ -38,7 +38,7 @@ from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.sessions.store import RecordSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.handlers import PendingRewind, carry_out
-from helix_temporal.workflows.opening import CurrentThread, reopen
+from helix_temporal.workflows.opening import CurrentThread, reopen_thread
 
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -154,7 +154,7 @@ class Scene:
         """As a turn does whose step finds another epoch."""
         head = self.open_talk.head
         calls: Any = self
-        await reopen(calls, self.open_talk, ReopenHeads(known=head, turn_start=head))
+        await reopen_thread(calls, self.open_talk, ReopenHeads(known=head, turn_start=head))
 
     async def ask(self, request: TakeBackRequest) -> RewindResult:
         """Take turns back as the workflow does."""

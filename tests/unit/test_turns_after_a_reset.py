@@ -9,7 +9,6 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import Payloads, SessionActivities, Stepper, ToolRunner
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool, tool
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
@@ -17,7 +16,6 @@ from helix_temporal.errors import FencedError, HeadMovedError
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy, ExitReason, SuspendedTurn, UserMessage
-from helix_temporal.models.slices import SliceState
 from helix_temporal.models.steps import (
     EndTurnInput,
     OpenSessionInput,
@@ -29,6 +27,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import SubmitInput
+from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.session.waiting import Waits
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
@@ -146,9 +145,9 @@ class Here:
         """One turn with this message."""
         return await self.turn(talk).run([UserMessage(id=text, text=text)])
 
-    async def state(self) -> SliceState:
+    async def state(self) -> SessionRecord:
         """What is stored with the thread."""
-        return parse_state((await self.threads.facts("s")).slice)
+        return parse_record((await self.threads.facts("s")).slice)
 
     async def ids(self) -> list[str]:
         """Of all finished messages."""

@@ -1,6 +1,6 @@
 """Which of a session's values are the application's to write."""
 
-from helix_temporal.session.values import StoredValues, taken
+from helix_temporal.session.values import StoredValues, merge_stored_values
 
 
 def test_only_what_the_application_changed_is_written() -> None:
@@ -30,4 +30,8 @@ def test_what_the_application_changed_during_a_turn_stays() -> None:
     """The store's answer is older than that change; all other keys are as the store says."""
     before = {"mine": 1, "theirs": 1, "removed": 1}
     values = {"mine": 2, "theirs": 1, "removed": 1}
-    assert taken(values, before, {"mine": 1, "theirs": 7, "tool": 1}) == {"mine": 2, "theirs": 7, "tool": 1}
+    assert merge_stored_values(values, before, {"mine": 1, "theirs": 7, "tool": 1}) == {
+        "mine": 2,
+        "theirs": 7,
+        "tool": 1,
+    }

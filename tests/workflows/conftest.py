@@ -88,12 +88,12 @@ class Stand:
 
     async def messages(self, session_id: str) -> list[Message]:
         """The thread's finished turns."""
-        return await self.sessions.messages(session_id)
+        return await self.sessions.session(session_id).messages()
 
     async def finish(self, session_id: str) -> None:
         """Close the session and wait until it has ended."""
-        await self.sessions.close(session_id)
-        await self.sessions.result(session_id)
+        await self.sessions.session(session_id).close()
+        await self.sessions.session(session_id).result()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -20,14 +20,14 @@ Call = Callable[[SessionClient, str], Awaitable[Any]]
 WAITING: dict[str, Call] = {
     "ask": lambda s, i: s.ask(i, "again", agent="main", timeout=3),
     "a long ask": lambda s, i: s.ask(i, "again" * 3000, agent="main", timeout=3),
-    "stream_ask": lambda s, i: s.stream_ask(i, "again", agent="main", timeout=3).result(),
+    "stream_ask": lambda s, i: s.session(i, agent="main").stream_ask("again", timeout=3).result(),
     "handle": lambda s, i: s.session(i, agent="main").ask("again", timeout=3),
-    "regenerate": lambda s, i: s.regenerate(i, agent="main", timeout=3),
-    "rewind": lambda s, i: s.rewind(i, Head(position=1, last_id="m"), agent="main", timeout=3),
-    "rewind_to_turn": lambda s, i: s.rewind_to_turn(i, 1, agent="main", timeout=3),
-    "restore": lambda s, i: s.restore(i, "c", agent="main", timeout=3),
-    "resume": lambda s, i: s.resume(i, agent="main", timeout=3),
-    "submit": lambda s, i: s.submit_tool_result(i, "c", "r", agent="main", wait=True, timeout=3),
+    "regenerate": lambda s, i: s.session(i, agent="main").regenerate(timeout=3),
+    "rewind": lambda s, i: s.session(i, agent="main").rewind(Head(position=1, last_id="m"), timeout=3),
+    "rewind_to_turn": lambda s, i: s.session(i, agent="main").rewind_to_turn(1, timeout=3),
+    "restore": lambda s, i: s.session(i, agent="main").restore("c", timeout=3),
+    "resume": lambda s, i: s.session(i, agent="main").resume(timeout=3),
+    "submit": lambda s, i: s.session(i, agent="main").submit_tool_result("c", "r", wait=True, timeout=3),
 }
 
 

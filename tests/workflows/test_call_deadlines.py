@@ -25,21 +25,21 @@ CALLS: dict[str, tuple[str, Call]] = {
         lambda s, i: s.ask(f"{i}>tool-1", "hi", agent="main", timeout=2),
     ),
     "a long message": ("send_message", lambda s, i: s.send(i, LONG, agent="main", timeout=2)),
-    "edit": ("ask", lambda s, i: s.edit(i, "m", "hi", f"{i}-2", agent="main", timeout=2)),
-    "regenerate": ("regenerate", lambda s, i: s.regenerate(i, agent="main", timeout=2)),
+    "edit": ("ask", lambda s, i: s.session(i, agent="main").edit("m", "hi", f"{i}-2", timeout=2)),
+    "regenerate": ("regenerate", lambda s, i: s.session(i, agent="main").regenerate(timeout=2)),
     "submit_tool_result": (
         "submit_tool_result",
-        lambda s, i: s.submit_tool_result(i, "c", "r", timeout=2),
+        lambda s, i: s.session(i).submit_tool_result("c", "r", timeout=2),
     ),
     "a long result": (
         "submit_tool_result",
-        lambda s, i: s.submit_tool_result(i, "c", LONG, agent="main", timeout=2),
+        lambda s, i: s.session(i, agent="main").submit_tool_result("c", LONG, timeout=2),
     ),
     "submit_approval": (
         "submit_tool_result",
-        lambda s, i: s.submit_approval(i, ToolApproval(approval_id="a", approved=True), timeout=2),
+        lambda s, i: s.session(i).submit_approval(ToolApproval(approval_id="a", approved=True), timeout=2),
     ),
-    "resume": ("submit_tool_result", lambda s, i: s.resume(i, timeout=2)),
+    "resume": ("submit_tool_result", lambda s, i: s.session(i).resume(timeout=2)),
 }
 
 
@@ -79,11 +79,11 @@ async def test_a_long_answer_is_fetched_within_the_time(
         await asyncio.Event().wait()
 
     sessions = stand.client()
-    monkeypatch.setattr(sessions, "_history", never)
+    monkeypatch.setattr(sessions._connection.reader, "read_page", never)
     with pytest.raises(TimeoutError, match="no result of 'ask' within 4 s"):
         await sessions.ask(sid, "hello", agent="main", timeout=4)
     monkeypatch.undo()
-    assert (await stand.sessions.history(sid)).items[-1].text == LONG * 20
+    assert (await stand.sessions.session(sid).history()).items[-1].text == LONG * 20
 
 
 async def test_an_answer_to_a_call_waits_for_a_worker(
@@ -95,7 +95,7 @@ async def test_an_answer_to_a_call_waits_for_a_worker(
     with pytest.raises(TimeoutError):
         await nobody.ask(sid, "hi", agent="main", timeout=1)
     with pytest.raises(TimeoutError, match="no result of 'submit_tool_result' within 4 s"):
-        await nobody.submit_tool_result(sid, "c", "r", timeout=4)
+        await nobody.session(sid).submit_tool_result("c", "r", timeout=4)
 
 
 @pytest.mark.parametrize(

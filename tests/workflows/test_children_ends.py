@@ -84,11 +84,11 @@ async def test_a_cancel_reaches_all_below_and_waits_for_them(crew: Crew, sid: st
     middle, helper = await lineage(crew, sid)
     await crew.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await crew.sessions.result(sid)
+        await crew.sessions.session(sid).result()
     statuses = [(await crew.handle(each).describe()).status for each in (middle, helper)]
     assert statuses == [WorkflowExecutionStatus.CANCELED] * 2
     assert (await asked).status is AskStatus.INTERRUPTED
-    receipts = (await crew.sessions.status(helper)).receipts
+    receipts = (await crew.sessions.session(helper).status()).receipts
     assert [(each.name, each.ok) for each in receipts] == [("save", True), ("flush", True), ("evict", True)]
     assert [each.status for each in await crew.children(sid)] == ["interrupted"]
     crew.team.gates[sid].opened.set()
@@ -99,7 +99,7 @@ async def test_an_abort_ends_sub_agents_and_leaves_no_trace_of_the_turn(crew: Cr
     """The session serves on at once, and nothing of the turn comes back."""
     asked = await held(crew, sid, "top")
     middle, helper = await lineage(crew, sid)
-    assert await crew.sessions.stop(sid, abort=True)
+    assert await crew.sessions.session(sid).stop(abort=True)
     assert not (await asked).in_thread
     statuses = [(await crew.handle(each).describe()).status for each in (middle, helper)]
     assert statuses == [WorkflowExecutionStatus.CANCELED] * 2
@@ -121,12 +121,12 @@ async def test_a_sub_agent_that_had_answered_before_its_turn_was_cut_is_not_show
     early, late = await crew.children(sid)
     await heard(crew, sid)
     if how == "abort":
-        await crew.sessions.stop(sid, abort=True)
+        await crew.sessions.session(sid).stop(abort=True)
     else:
         await crew.handle(sid).cancel()
     await asked
     crew.team.gates[sid].opened.set()
-    await crew.sessions.close(sid)
+    await crew.sessions.session(sid).close()
     await ended(crew, sid)
     shown = {each.sub_session_id: each.status for each in await crew.children(sid)}
     assert shown == {
@@ -144,7 +144,7 @@ async def test_an_abort_does_not_wait_for_ever_for_a_sub_agent_that_nobody_serve
     async with asyncio.timeout(20):
         while not await started(crew, sid):  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
-    assert await crew.sessions.stop(sid, abort=True)
+    assert await crew.sessions.session(sid).stop(abort=True)
     assert (await asked).status is AskStatus.INTERRUPTED
     crew.team.leads[sid] = lambda request: "fine"
     assert (await crew.sessions.ask(sid, "anew")).text == "fine"
@@ -165,7 +165,7 @@ async def test_an_interrupt_lets_sub_agents_end_after_their_step(crew: Crew, sid
     """What was paid for is kept, on every level, and every call has its result."""
     asked = await held(crew, sid, "top", task="tool hold")
     middle, helper = await lineage(crew, sid)
-    assert await crew.sessions.stop(sid)
+    assert await crew.sessions.session(sid).stop()
     await until_signalled(crew, helper)
     crew.team.gates[sid].opened.set()
     result = await asked
@@ -182,7 +182,7 @@ async def test_an_interrupt_keeps_sub_agents_from_beginning(crew: Crew, sid: str
     crew.team.leads[sid] = lambda request: ask(f"tool hold {sid}", "two")
     asked = asyncio.create_task(crew.sessions.ask(sid, "go", agent=agent, timeout=60))
     await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
-    await crew.sessions.stop(sid)
+    await crew.sessions.session(sid).stop()
     crew.team.gates[sid].opened.set()
     assert (await asked).status is AskStatus.INTERRUPTED
     *_, first, second = await crew.messages(sid)
@@ -193,7 +193,7 @@ async def test_an_interrupt_keeps_sub_agents_from_beginning(crew: Crew, sid: str
 async def test_a_session_that_is_closed_lets_its_sub_agents_finish(crew: Crew, sid: str) -> None:
     """Closing is for what comes after."""
     asked = await held(crew, sid)
-    await crew.sessions.close(sid)
+    await crew.sessions.session(sid).close()
     crew.team.gates[sid].opened.set()
     assert (await asked).text == f"1: hold {sid}"
     assert await ended(crew, sid) is WorkflowExecutionStatus.COMPLETED
@@ -264,14 +264,14 @@ async def test_a_reset_after_a_call_finds_the_answer_and_pays_nothing(crew: Crew
     """The sub-agent's answer stands in its thread, and its model is not asked again."""
     await crew.sessions.ask(sid, "one", agent="new")
     child = await crew.child(sid)
-    usage = (await crew.sessions.status(sid)).usage
+    usage = (await crew.sessions.session(sid).status()).usage
     heard = len(crew.team.heard[child])
     ends = await task_ends(crew, sid)
     await reset(crew, sid, ends[3])
     assert (await crew.sessions.ask(sid, "two")).text == "1: two"
     assert len(crew.team.heard[child]) == heard
     assert (await crew.messages(sid))[2].text == "1: one"
-    assert (await crew.sessions.status(sid)).usage == usage + usage
+    assert (await crew.sessions.session(sid).status()).usage == usage + usage
 
 
 async def test_a_continuing_sub_agent_never_drops_its_parents_thread(crew: Crew, sid: str) -> None:

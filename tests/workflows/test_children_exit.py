@@ -29,15 +29,15 @@ async def left(crew: Crew, sid: str, text: str = "colour?", agent: str = "asks")
     client = leaving(crew)
     result = await client.ask(sid, text, agent=agent, message_id="m", timeout=30)
     assert result.status is AskStatus.SUSPENDED
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
     for each in [sid, *await lineage(crew, sid)]:
         assert (await crew.handle(each).describe()).status is WorkflowExecutionStatus.COMPLETED
-    return await client.pending(sid)
+    return await client.session(sid).pending()
 
 
 async def answer(crew: Crew, sid: str, call: PendingCall | str, text: str) -> SubmitReply:
     """Answer at the root, and wait for what comes of it."""
-    return await leaving(crew).submit_tool_result(sid, call, text, wait=True, timeout=30)
+    return await leaving(crew).session(sid).submit_tool_result(call, text, wait=True, timeout=30)
 
 
 async def once_more(crew: Crew, sid: str) -> AskResult:
@@ -66,7 +66,7 @@ async def test_an_answer_at_the_root_starts_the_tree_again(crew: Crew, sid: str)
     assert (len(crew.team.heard[sid]), len(crew.team.heard[child])) == (2, 2)
     assert await crew.texts(sid) == ["colour?", "", "they said blue", "they said blue"]
     assert await crew.texts(child) == ["colour?", "", "blue", "they said blue"]
-    assert (await crew.sessions.status(sid)).pending == ()
+    assert (await crew.sessions.session(sid).status()).pending == ()
     assert [each.status for each in await crew.children(sid)] == ["completed"]
     await check_sound(crew, sid, child)
 
@@ -94,7 +94,7 @@ async def test_questions_side_by_side_are_answered_one_by_one(crew: Crew, sid: s
     reply = await answer(crew, sid, size, "small")
     assert reply.result is not None
     assert [each.id for each in reply.result.pending] == [colour.id]
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
     reply = await answer(crew, sid, colour, "blue")
     assert reply.result is not None
     assert reply.result.text == "they said blue / they said small"
@@ -107,7 +107,7 @@ async def test_a_sub_agent_that_asks_again_ends_the_tree_again(crew: Crew, sid: 
     reply = await answer(crew, sid, first, "blue")
     assert reply.result is not None
     assert [each.id for each in reply.result.pending] == [second.id]
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
     reply = await answer(crew, sid, second, "small")
     assert reply.result is not None
     assert reply.result.text == "they said blue small"
@@ -125,10 +125,10 @@ async def test_the_parent_stays_while_another_sub_agent_works(crew: Crew, sid: s
     (call,) = asked.pending
     await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
     await crew.handle(call.route[0]).result()
-    assert (await client.status(sid)).pending == (call,)
-    assert (await client.submit_tool_result(sid, call, "blue", timeout=30)).status == "submitted"
+    assert (await client.session(sid).status()).pending == (call,)
+    assert (await client.session(sid).submit_tool_result(call, "blue", timeout=30)).status == "submitted"
     await crew.handle(call.route[0]).result()
-    assert (await client.status(sid)).pending == ()
+    assert (await client.session(sid).status()).pending == ()
     crew.team.gates[sid].opened.set()
     assert (await once_more(crew, sid)).text == f"they said blue / 1: hold {sid}"
 
@@ -137,12 +137,12 @@ async def test_a_call_that_was_approved_sleeps_as_others_do(crew: Crew, sid: str
     """First somebody lets it run, then somebody answers what it asks."""
     (approval,) = await left(crew, sid, agent="asks-approved")
     leave = ToolApproval(approval_id=approval.id, approved=True)
-    reply = await leaving(crew).submit_approval(sid, leave, wait=True, timeout=30)
+    reply = await leaving(crew).session(sid).submit_approval(leave, wait=True, timeout=30)
     assert reply.result is not None
     (call,) = reply.result.pending
     assert call.name == "ask_user"
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
-    again = await leaving(crew).submit_approval(sid, leave, timeout=30)
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    again = await leaving(crew).session(sid).submit_approval(leave, timeout=30)
     assert again.status == "already_completed"
     reply = await answer(crew, sid, call, "blue")
     assert reply.result is not None
@@ -171,7 +171,7 @@ async def test_an_answer_to_the_sub_agents_own_session_wakes_the_tree(crew: Crew
     reply = await answer(crew, call.route[-1], call.id, "z" * 100_000)
     assert reply.result is not None
     assert (await crew.messages(sid))[2].text == f"they said {'z' * 100_000}"
-    assert (await crew.sessions.status(sid)).pending == ()
+    assert (await crew.sessions.session(sid).status()).pending == ()
 
 
 async def test_an_answer_that_the_session_store_has_is_taken_by_whoever_resumes_the_root(
@@ -185,7 +185,7 @@ async def test_an_answer_that_the_session_store_has_is_taken_by_whoever_resumes_
     assert owner == call.route[-1]
     blue = ToolResultSubmission(tool_call_id=call.id, response=ClientToolResponse(result="blue"))
     assert (await sessions.submit_tool_result(owner, blue)).status == "submitted"
-    await leaving(crew).resume(sid)
+    await leaving(crew).session(sid).resume()
     assert (await once_more(crew, sid)).text == "they said blue"
 
 
@@ -198,7 +198,7 @@ async def test_resuming_a_tree_that_is_about_to_end_counts(crew: Crew, sid: str)
     assert sessions is not None
     blue = ToolResultSubmission(tool_call_id=call.id, response=ClientToolResponse(result="blue"))
     assert (await sessions.submit_tool_result(call.route[-1], blue)).status == "submitted"
-    await client.resume(sid, timeout=30)
+    await client.session(sid).resume(timeout=30)
     await until_said(crew, sid, "they said blue")
 
 
@@ -206,12 +206,12 @@ async def test_late_and_repeated_answers_are_told_apart(crew: Crew, sid: str) ->
     """At the root, also after it has ended once more."""
     (call,) = await left(crew, sid)
     client = leaving(crew)
-    await client.submit_tool_result(sid, call, "blue", submission_id="one", wait=True, timeout=30)
-    await client.close(sid)
-    await client.result(sid)
-    again = await client.submit_tool_result(sid, call, "blue", submission_id="one")
-    other = await client.submit_tool_result(sid, call, "red", submission_id="two")
-    unknown = await client.submit_tool_result(sid, "nothing", "red")
+    await client.session(sid).submit_tool_result(call, "blue", submission_id="one", wait=True, timeout=30)
+    await client.session(sid).close()
+    await client.session(sid).result()
+    again = await client.session(sid).submit_tool_result(call, "blue", submission_id="one")
+    other = await client.session(sid).submit_tool_result(call, "red", submission_id="two")
+    unknown = await client.session(sid).submit_tool_result("nothing", "red")
     assert [each.status for each in (again, other, unknown)] == [
         "submitted",
         "already_completed",
@@ -231,7 +231,7 @@ async def test_a_deadline_that_has_passed_meanwhile_counts(crew: Crew, sid: str)
     (call,) = await left(crew, sid, agent="asks-hurried")
     assert call.until is not None
     await asyncio.sleep(1.1)
-    await leaving(crew).resume(sid)
+    await leaving(crew).session(sid).resume()
     assert (await once_more(crew, sid)).text == "they said No answer in time."
 
 

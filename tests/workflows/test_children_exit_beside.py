@@ -43,8 +43,8 @@ async def test_a_question_beside_a_sub_agents_may_be_answered_before_it_or_after
     reply = await answer(crew, sid, call, text)
     assert reply.result is not None
     assert [each.id for each in reply.result.pending] == [other.id]
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
-    assert [each.id for each in await leaving(crew).pending(sid)] == [other.id]
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    assert [each.id for each in await leaving(crew).session(sid).pending()] == [other.id]
     reply = await answer(crew, sid, other, other_text)
     assert reply.result is not None
     assert reply.result.text == "small / they said blue"
@@ -71,6 +71,6 @@ async def test_a_tool_behind_a_sub_agent_that_sleeps_does_not_run_once_nobody_wa
     await left(crew, sid, agent="asks-in-order")
     client = leaving(crew, while_suspended="supersede")
     if how == "interrupt":
-        assert await client.stop(sid)
+        assert await client.session(sid).stop()
     assert (await client.ask(sid, "never mind", agent="asks-in-order", timeout=30)).text == "fine"
     assert "the deed" not in await crew.texts(sid)

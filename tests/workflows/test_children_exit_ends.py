@@ -22,7 +22,7 @@ async def open_again(crew: Crew, sid: str, agent: str = "asks-below") -> None:
     """Let the root run, without an answer: a message that was sent holds it."""
     await leaving(crew).send(sid, "and then?", agent=agent)
     async with asyncio.timeout(20):
-        while (await leaving(crew).status(sid)).status != "suspended":  # noqa: ASYNC110 (another process)
+        while (await leaving(crew).session(sid).status()).status != "suspended":  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
 
 
@@ -46,10 +46,10 @@ async def test_an_interrupt_ends_the_turns_of_all_that_sleep(crew: Crew, sid: st
     below = await lineage(crew, sid)
     await open_again(crew, sid)
     crew.team.leads[sid] = lambda request: "fine"
-    assert await leaving(crew).stop(sid)
+    assert await leaving(crew).session(sid).stop()
     assert (await once_more(crew, sid)).status is AskStatus.INTERRUPTED
-    await leaving(crew).close(sid)
-    await leaving(crew).result(sid)
+    await leaving(crew).session(sid).close()
+    await leaving(crew).session(sid).result()
     assert [each.role for each in await crew.messages(sid)] == [*WHOLE, "user", "assistant"]
     await check_ended(crew, sid, below)
 
@@ -60,9 +60,9 @@ async def test_an_abort_ends_them_and_leaves_no_trace_above(crew: Crew, sid: str
     below = await lineage(crew, sid)
     await open_again(crew, sid)
     crew.team.leads[sid] = lambda request: "fine"
-    assert await leaving(crew).stop(sid, abort=True)
-    await leaving(crew).close(sid)
-    await leaving(crew).result(sid)
+    assert await leaving(crew).session(sid).stop(abort=True)
+    await leaving(crew).session(sid).close()
+    await leaving(crew).session(sid).result()
     assert await crew.texts(sid) == ["and then?", "fine"]
     await check_ended(crew, sid, below)
 
@@ -72,9 +72,9 @@ async def test_a_stop_reaches_a_tree_that_has_ended(crew: Crew, sid: str, abort:
     """It is started to end its turn, on each level."""
     await left(crew, sid, agent="asks-below")
     below = await lineage(crew, sid)
-    assert await leaving(crew).stop(sid, abort=abort)
-    await leaving(crew).close(sid)
-    await leaving(crew).result(sid)
+    assert await leaving(crew).session(sid).stop(abort=abort)
+    await leaving(crew).session(sid).close()
+    await leaving(crew).session(sid).result()
     assert [each.role for each in await crew.messages(sid)] == ([] if abort else WHOLE)
     await check_ended(crew, sid, below)
 
@@ -86,7 +86,7 @@ async def test_a_cancel_ends_them(crew: Crew, sid: str) -> None:
     await open_again(crew, sid)
     await crew.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await leaving(crew).result(sid)
+        await leaving(crew).session(sid).result()
     assert [each.role for each in await crew.messages(sid)] == WHOLE
     await check_ended(crew, sid, below)
 
@@ -107,12 +107,12 @@ async def test_a_rewind_ends_them(crew: Crew, sid: str) -> None:
     crew.team.leads[sid] = lambda request: "fine"
     await crew.sessions.ask(sid, "hello", agent="asks")
     await crew.finish(sid)
-    head = (await crew.sessions.status(sid)).head
+    head = (await crew.sessions.session(sid).status()).head
     del crew.team.leads[sid]
     (call,) = await left(crew, sid)
-    await leaving(crew).rewind(sid, head, agent="asks")
-    await leaving(crew).close(sid)
-    await leaving(crew).result(sid)
+    await leaving(crew).session(sid, agent="asks").rewind(head)
+    await leaving(crew).session(sid).close()
+    await leaving(crew).session(sid).result()
     assert await crew.texts(sid) == ["hello", "fine"]
     await check_ended(crew, sid, call.route)
 
@@ -137,11 +137,11 @@ async def test_who_sleeps_while_others_work_ends_with_them(crew: Crew, sid: str,
     asleep = asked.pending[0].route[0]
     await crew.handle(asleep).result()
     await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
-    await (crew.handle(sid).cancel() if how == "cancel" else client.stop(sid, abort=how == "abort"))
+    await (crew.handle(sid).cancel() if how == "cancel" else client.session(sid).stop(abort=how == "abort"))
     crew.team.gates[sid].opened.set()
     if how != "cancel":
-        await client.close(sid)
-    await asyncio.gather(client.result(sid), return_exceptions=True)
+        await client.session(sid).close()
+    await asyncio.gather(client.session(sid).result(), return_exceptions=True)
     assert [message.role for message in await crew.messages(asleep)] == WHOLE
     assert (await state_of(crew, asleep)).pending_client_tool_calls == {}
     assert {each.status for each in await crew.children(sid)} == {SessionStatus.INTERRUPTED}
@@ -153,8 +153,8 @@ async def test_a_reset_of_a_root_that_has_ended_loses_no_question(crew: Crew, si
     """The new run takes the end of the call once more, and the answer counts once."""
     await left(crew, sid)
     await reset(crew, sid, (await task_ends(crew, sid))[-back])
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
-    (call,) = await leaving(crew).pending(sid)
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    (call,) = await leaving(crew).session(sid).pending()
     reply = await answer(crew, sid, call, "blue")
     assert reply.result is not None
     assert reply.result.text == "they said blue"
@@ -173,7 +173,7 @@ async def test_calls_of_one_continuing_thread_are_served_one_after_the_other(cre
     assert reply.result is not None
     (size,) = reply.result.pending
     assert size.arguments == {"question": "size?"}
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
     reply = await answer(crew, sid, size, "small")
     assert reply.result is not None
     assert reply.result.text == "they said blue / they said small"
@@ -195,12 +195,16 @@ async def test_a_long_answer_reaches_a_sub_agent_that_slept(crew: Crew, sid: str
 async def test_a_root_that_waits_takes_over_a_tree_that_was_left(crew: Crew, sid: str) -> None:
     """Whoever starts it decides how it behaves from then on."""
     first, second = await left(crew, sid, "colour? size?")
-    reply = await crew.client(suspend="wait").submit_tool_result(sid, first, "blue", wait=True, timeout=30)
+    reply = (
+        await crew.client(suspend="wait")
+        .session(sid)
+        .submit_tool_result(first, "blue", wait=True, timeout=30)
+    )
     assert reply.result is not None
     assert [each.id for each in reply.result.pending] == [second.id]
     found = (await crew.handle(first.route[0]).describe()).status
     assert found is WorkflowExecutionStatus.RUNNING
-    reply = await crew.sessions.submit_tool_result(sid, second, "small", wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_tool_result(second, "small", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "they said blue small"
 
@@ -209,6 +213,6 @@ async def test_usage_is_counted_once_over_all_executions(crew: Crew, sid: str) -
     """What a sub-agent used before it slept is its caller's, too."""
     (call,) = await left(crew, sid, agent="asks-on")
     await answer(crew, sid, call, "blue")
-    usage = (await crew.sessions.status(sid)).usage
-    child = (await crew.sessions.status(call.route[0])).usage
+    usage = (await crew.sessions.session(sid).status()).usage
+    child = (await crew.sessions.session(call.route[0]).status()).usage
     assert usage.input_tokens == 110 + child.input_tokens

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from helix_temporal.activities import sessions as activities
-from helix_temporal.activities._suspensions import save_waits
+from helix_temporal.activities.suspended_turns import save_suspension
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
@@ -38,9 +38,9 @@ class Window:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def save(self, threads: ThreadStore, request: SaveValuesInput) -> int:
-        """As `save_waits` for all but this session."""
+        """As `save_suspension` for all but this session."""
         if request.thread_id != self.session_id or self.over.is_set():
-            return await save_waits(threads, request)
+            return await save_suspension(threads, request)
         self.reached.set()
         await self.over.wait()
         raise InvalidRequestError("its execution has been terminated")
@@ -52,7 +52,7 @@ async def terminated_in_the_window(
 ) -> AsyncIterator[None]:
     """What is done within leads to the save of this session, which is terminated in it."""
     window = Window(session_id)
-    monkeypatch.setattr(activities, "save_waits", window.save)
+    monkeypatch.setattr(activities, "save_suspension", window.save)
     yield
     await asyncio.wait_for(window.reached.wait(), 20)
     await crew.handle(session_id).terminate()
@@ -68,7 +68,7 @@ async def open_again(crew: Crew, sid: str, agent: str) -> tuple[PendingCall, ...
     """Ask again after the terminate: what the session waits for."""
     again = await asked_once(crew, sid, agent)
     assert (again.status, again.in_thread) == (AskStatus.SUSPENDED, True)
-    assert (await leaving(crew).result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
     return again.pending
 
 
@@ -80,7 +80,7 @@ async def test_a_root_that_is_terminated_before_its_save_waits_on(
     async with terminated_in_the_window(crew, sid, monkeypatch):
         (call,) = (await asked_once(crew, sid, agent)).pending
     assert await open_again(crew, sid, agent) == (call,)
-    assert await leaving(crew).pending(sid) == (call,)
+    assert await leaving(crew).session(sid).pending() == (call,)
     below = await lineage(crew, sid)
     assert [len(crew.team.heard[each]) for each in (sid, *below)] == [1] * (1 + len(below))
     reply = await answer(crew, sid, call, "blue")
@@ -150,7 +150,7 @@ async def test_a_sub_agent_that_has_answered_meanwhile_is_not_waited_for(crew: C
         return request.messages[-1].text
 
     crew.team.leads[sid] = held
-    await leaving(crew).submit_tool_result(sid, call, "blue", timeout=30)
+    await leaving(crew).session(sid).submit_tool_result(call, "blue", timeout=30)
     await crew.handle(call.route[0]).result()
     await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
     await crew.handle(sid).terminate()
@@ -188,15 +188,15 @@ async def test_a_rewind_ends_what_was_found_asleep(
     async with terminated_in_the_window(crew, sid, monkeypatch):
         (call,) = (await asked_once(crew, sid, "asks-below")).pending
     below = await lineage(crew, sid)
-    assert await leaving(crew).stop(sid, abort=True)
-    await leaving(crew).close(sid)
-    await leaving(crew).result(sid)
+    assert await leaving(crew).session(sid).stop(abort=True)
+    await leaving(crew).session(sid).close()
+    await leaving(crew).session(sid).result()
     assert await crew.texts(sid) == []
     for each in below:
         state = await state_of(crew, each)
         assert (state.pending_client_tool_calls, state.suspended_awaiting_children) == ({}, ())
     assert [each.status for each in await crew.children(sid)] == [SessionStatus.INTERRUPTED]
-    assert call.id not in [each.id for each in await leaving(crew).pending(sid)]
+    assert call.id not in [each.id for each in await leaving(crew).session(sid).pending()]
 
 
 async def test_who_waits_below_one_that_was_terminated_waits_for_nobody(

@@ -18,15 +18,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def closed(client: SessionClient, sid: str) -> None:
     """The session has ended: what is remembered is in its slice."""
-    await client.close(sid)
-    assert (await client.result(sid)).exit_reason is not ExitReason.FAILED
+    await client.session(sid).close()
+    assert (await client.session(sid).result()).exit_reason is not ExitReason.FAILED
 
 
 async def repeats(client: SessionClient, sid: str, call: PendingCall) -> list[str | None]:
     """What the first answer, sent again, is told; and another one, and one to a call that never was."""
-    first = await client.submit_tool_result(sid, call, "blue", submission_id="one", timeout=30)
-    other = await client.submit_tool_result(sid, call, "red", submission_id="two", timeout=30)
-    unknown = await client.submit_tool_result(sid, "nothing", "red", timeout=30)
+    first = await client.session(sid).submit_tool_result(call, "blue", submission_id="one", timeout=30)
+    other = await client.session(sid).submit_tool_result(call, "red", submission_id="two", timeout=30)
+    unknown = await client.session(sid).submit_tool_result("nothing", "red", timeout=30)
     return [each.status for each in (first, other, unknown)]
 
 
@@ -48,7 +48,9 @@ async def test_a_repeat_in_a_later_execution_is_told_what_the_first_answer_was_t
     client = crew.client(**options)
     asked = await client.ask(sid, "colour?", agent="asks", message_id="m", timeout=30)
     (call,) = asked.pending
-    reply = await client.submit_tool_result(sid, call, "blue", submission_id="one", wait=True, timeout=30)
+    reply = await client.session(sid).submit_tool_result(
+        call, "blue", submission_id="one", wait=True, timeout=30
+    )
     assert reply.status == "submitted"
     assert (await client.ask(sid, "again", message_id="m", timeout=30)).text == "they said blue"
     assert await repeats(client, sid, call) == ["submitted", "already_completed", "not_pending"]
@@ -66,7 +68,7 @@ async def test_an_answer_that_comes_too_late_is_told_so_also_after_the_sub_agent
     client = crew.client(suspend=suspend)
     (call,) = (await client.ask(sid, "colour?", agent=agent, message_id="m", timeout=30)).pending
     await asyncio.sleep(1.1)
-    await client.resume(sid)
+    await client.session(sid).resume()
     assert (
         await client.ask(sid, "colour?", message_id="m", timeout=30)
     ).text == "they said No answer in time."
@@ -92,8 +94,8 @@ async def test_a_turn_that_waits_takes_along_what_was_answered_below(
     asked = await client.ask(sid, "go", agent="asks-too", message_id="m", timeout=30)
     assert asked.status is AskStatus.SUSPENDED
     own, below = own_and_below(await all_asked(client, sid))
-    await client.submit_tool_result(sid, below, "blue", submission_id="one", wait=True, timeout=30)
-    reply = await client.submit_tool_result(sid, own, "small", wait=True, timeout=30)
+    await client.session(sid).submit_tool_result(below, "blue", submission_id="one", wait=True, timeout=30)
+    reply = await client.session(sid).submit_tool_result(own, "small", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "small / they said blue"
     assert await moved(crew, sid)
@@ -103,6 +105,6 @@ async def test_a_turn_that_waits_takes_along_what_was_answered_below(
 
 async def all_asked(client: SessionClient, sid: str) -> tuple[PendingCall, ...]:
     """The session's own question, and the one below it, once both are asked."""
-    while len(pending := await client.pending(sid)) < 2:
+    while len(pending := await client.session(sid).pending()) < 2:
         continue
     return pending

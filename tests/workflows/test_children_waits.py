@@ -33,19 +33,19 @@ async def test_who_asks_the_root_is_told_what_a_sub_agent_waits_for(crew: Crew, 
     call = await asked(crew, sid)
     assert (call.name, call.arguments) == ("ask_user", {"question": "colour?"})
     assert call.route == (await crew.child(sid),)
-    status = await crew.sessions.status(sid)
+    status = await crew.sessions.session(sid).status()
     assert (status.status, status.pending) == ("suspended", (call,))
 
 
 async def test_an_answer_at_the_root_goes_on_with_the_sub_agent(crew: Crew, sid: str) -> None:
     """And the turn ends as if nobody had waited."""
     call = await asked(crew, sid)
-    reply = await crew.sessions.submit_tool_result(sid, call, "blue", wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_tool_result(call, "blue", wait=True, timeout=30)
     assert reply.submission is not None
     assert reply.submission.status == "submitted"
     assert reply.result is not None
     assert reply.result.text == "they said blue"
-    assert (await crew.sessions.status(sid)).pending == ()
+    assert (await crew.sessions.session(sid).status()).pending == ()
     assert (await once_more(crew, sid)).text == "they said blue"
 
 
@@ -53,7 +53,7 @@ async def test_a_question_from_two_levels_below_is_answered_at_the_root(crew: Cr
     """The way to its owner is known there."""
     call = await asked(crew, sid, agent="asks-below")
     assert call.route == tuple(await lineage(crew, sid))
-    reply = await crew.sessions.submit_tool_result(sid, call.id, "red", wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_tool_result(call.id, "red", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "they said red"
 
@@ -68,7 +68,7 @@ async def test_the_session_store_knows_whose_a_question_is(crew: Crew, sid: str)
     waiting = await sessions.load_state(middle)
     assert waiting is not None
     assert [each.sub_session_id for each in waiting.suspended_awaiting_children] == [owner]
-    await crew.sessions.submit_tool_result(sid, call, "blue", wait=True, timeout=30)
+    await crew.sessions.session(sid).submit_tool_result(call, "blue", wait=True, timeout=30)
     ended = await sessions.load_state(middle)
     assert ended is not None
     assert ended.suspended_awaiting_children == ()
@@ -78,17 +78,17 @@ async def test_the_session_store_knows_whose_a_question_is(crew: Crew, sid: str)
 async def test_an_answer_may_be_given_to_the_sub_agent_itself(crew: Crew, sid: str) -> None:
     """Whoever looks at that session sees the same call."""
     call = await asked(crew, sid)
-    await crew.sessions.submit_tool_result(call.route[-1], call.id, "green", timeout=30)
+    await crew.sessions.session(call.route[-1]).submit_tool_result(call.id, "green", timeout=30)
     assert (await once_more(crew, sid)).text == "they said green"
 
 
 async def test_a_repeated_answer_is_told_so_at_the_root(crew: Crew, sid: str) -> None:
     """Also when the sub-agent's session has ended by then."""
     call = await asked(crew, sid)
-    first = await crew.sessions.submit_tool_result(sid, call, "blue", submission_id="one", wait=True)
-    again = await crew.sessions.submit_tool_result(sid, call, "blue", submission_id="one")
-    other = await crew.sessions.submit_tool_result(sid, call, "red", submission_id="two")
-    unknown = await crew.sessions.submit_tool_result(sid, "nothing", "red")
+    first = await crew.sessions.session(sid).submit_tool_result(call, "blue", submission_id="one", wait=True)
+    again = await crew.sessions.session(sid).submit_tool_result(call, "blue", submission_id="one")
+    other = await crew.sessions.session(sid).submit_tool_result(call, "red", submission_id="two")
+    unknown = await crew.sessions.session(sid).submit_tool_result("nothing", "red")
     replies = (first, again, other, unknown)
     assert [each.submission and each.submission.status for each in replies] == [
         "submitted",
@@ -102,7 +102,10 @@ async def test_of_two_answers_at_once_one_counts(crew: Crew, sid: str) -> None:
     """Two people press two buttons."""
     call = await asked(crew, sid)
     replies = await asyncio.gather(
-        *(crew.sessions.submit_tool_result(sid, call, colour, timeout=30) for colour in ("blue", "red"))
+        *(
+            crew.sessions.session(sid).submit_tool_result(call, colour, timeout=30)
+            for colour in ("blue", "red")
+        )
     )
     statuses = sorted(each.submission.status for each in replies if each.submission)
     assert statuses == ["already_completed", "submitted"]
@@ -111,12 +114,12 @@ async def test_of_two_answers_at_once_one_counts(crew: Crew, sid: str) -> None:
 async def test_questions_of_one_step_are_answered_one_by_one(crew: Crew, sid: str) -> None:
     """After the first the root still waits, and says for what."""
     await asked(crew, sid, "colour? size?")
-    first, second = await crew.sessions.pending(sid)
-    reply = await crew.sessions.submit_tool_result(sid, first, "blue", wait=True, timeout=30)
+    first, second = await crew.sessions.session(sid).pending()
+    reply = await crew.sessions.session(sid).submit_tool_result(first, "blue", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.status is AskStatus.SUSPENDED
     assert [each.id for each in reply.result.pending] == [second.id]
-    last = await crew.sessions.submit_tool_result(sid, second, "small", wait=True, timeout=30)
+    last = await crew.sessions.session(sid).submit_tool_result(second, "small", wait=True, timeout=30)
     assert last.result is not None
     assert last.result.text == "they said blue small"
 
@@ -130,13 +133,13 @@ async def test_sub_agents_side_by_side_wait_each_for_its_own(crew: Crew, sid: st
     )
     await asked(crew, sid)
     async with asyncio.timeout(20):
-        while len(pending := await crew.sessions.pending(sid)) < 2:  # noqa: ASYNC110 (another process)
+        while len(pending := await crew.sessions.session(sid).pending()) < 2:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
     answers = {"colour?": "blue", "size?": "small"}
     for call in pending:
         assert call.arguments is not None
         said = answers[str(call.arguments["question"])]
-        await crew.sessions.submit_tool_result(sid, call, said, timeout=30)
+        await crew.sessions.session(sid).submit_tool_result(call, said, timeout=30)
     assert (await once_more(crew, sid)).text == "they said blue / they said small"
 
 
@@ -144,7 +147,7 @@ async def test_a_long_answer_reaches_the_sub_agent_whole(crew: Crew, sid: str) -
     """It was put aside for the root's thread."""
     call = await asked(crew, sid)
     text = "z" * 200_000
-    reply = await crew.sessions.submit_tool_result(sid, call, text, wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_tool_result(call, text, wait=True, timeout=30)
     assert reply.result is not None
     assert (await crew.messages(call.route[-1]))[2].text == text
     assert (await crew.messages(sid))[2].text == f"they said {text}"
@@ -154,7 +157,7 @@ async def test_an_interrupt_ends_what_waits_below(crew: Crew, sid: str) -> None:
     """Every call on every level has a result, and nobody waits any longer."""
     await asked(crew, sid, agent="asks-below")
     sessions = [sid, *await lineage(crew, sid)]
-    assert await crew.sessions.stop(sid)
+    assert await crew.sessions.session(sid).stop()
     result = await once_more(crew, sid)
     assert (result.status, result.exit_reason) == (AskStatus.INTERRUPTED, "interrupted")
     for each in sessions:
@@ -179,7 +182,7 @@ async def test_a_call_of_a_sub_agent_may_have_to_be_approved(crew: Crew, sid: st
     (call,) = result.pending
     assert (call.kind, call.route) == ("approval", ())
     leave = ToolApproval(approval_id=call.id, approved=True)
-    reply = await crew.sessions.submit_approval(sid, leave, wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_approval(leave, wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "1: dear"
     assert [each.status for each in await crew.children(sid)] == ["completed"]
@@ -189,7 +192,7 @@ async def test_a_call_that_is_denied_has_no_session(crew: Crew, sid: str) -> Non
     """Nobody looks for one that was never there."""
     result = await crew.sessions.ask(sid, "dear", agent="approved", timeout=30)
     no = ToolApproval(approval_id=result.pending[0].id, approved=False, reason="too dear")
-    reply = await crew.sessions.submit_approval(sid, no, wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_approval(no, wait=True, timeout=30)
     assert reply.result is not None
     assert "too dear" in (reply.result.text or "")
     assert await crew.children(sid) == []
@@ -198,7 +201,7 @@ async def test_a_call_that_is_denied_has_no_session(crew: Crew, sid: str) -> Non
 async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, sid: str) -> None:
     """The person takes the question back; the session serves on."""
     call = await asked(crew, sid)
-    assert await crew.sessions.stop(sid, abort=True)
+    assert await crew.sessions.session(sid).stop(abort=True)
     assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
     state = await crew.served.plugin.backends.sessions.load_state(sid)
     assert state is not None
@@ -206,7 +209,7 @@ async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, 
     crew.team.leads[sid] = lambda request: "fine"
     assert (await crew.sessions.ask(sid, "never mind")).text == "fine"
     assert await crew.texts(sid) == ["never mind", "fine"]
-    assert (await crew.sessions.status(sid)).pending == ()
+    assert (await crew.sessions.session(sid).status()).pending == ()
 
 
 async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
@@ -214,7 +217,7 @@ async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
     call = await asked(crew, sid)
     await crew.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await crew.sessions.result(sid)
+        await crew.sessions.session(sid).result()
     assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
     await check_sound(crew, sid, call.route[-1])
 
@@ -230,7 +233,7 @@ async def test_a_time_out_while_a_person_thinks_is_an_error_for_the_model(crew: 
     """The sub-agent's time counts on; the turn does not hang."""
     await asked(crew, sid, agent="asks-briefly")
     assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 2 s."
-    assert (await crew.sessions.status(sid)).pending == ()
+    assert (await crew.sessions.session(sid).status()).pending == ()
 
 
 async def test_a_question_whose_deadline_passes_is_told_to_the_sub_agent(crew: Crew, sid: str) -> None:
@@ -246,7 +249,9 @@ async def test_what_an_earlier_call_left_unanswered_holds_up_nobody(crew: Crew, 
     assert (await once_more(crew, sid)).text == "The sub-agent was terminated."
     result = await crew.sessions.ask(sid, "size?", message_id="n", timeout=30)
     assert [each.arguments for each in result.pending] == [{"question": "size?"}]
-    reply = await crew.sessions.submit_tool_result(sid, result.pending[0], "small", wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_tool_result(
+        result.pending[0], "small", wait=True, timeout=30
+    )
     assert reply.result is not None
     assert reply.result.text == "they said small"
 
@@ -261,9 +266,9 @@ async def test_a_reset_of_the_root_while_below_waits_loses_no_question(
     async with asyncio.timeout(40):
         reply = None
         while reply is None or reply.submission is None or reply.submission.status != "submitted":
-            pending = await crew.sessions.pending(sid)
+            pending = await crew.sessions.session(sid).pending()
             with suppress(SessionTerminatedError, IndexError):
-                reply = await crew.sessions.submit_tool_result(sid, pending[0], "blue", timeout=20)
+                reply = await crew.sessions.session(sid).submit_tool_result(pending[0], "blue", timeout=20)
             await asyncio.sleep(0.2)
     assert (await once_more(crew, sid)).text == "they said blue"
     await check_sound(crew, sid, await crew.child(sid))

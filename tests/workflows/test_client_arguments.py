@@ -14,6 +14,7 @@ from helix_temporal.errors import (
     InvalidCursorError,
     InvalidIdError,
     InvalidRequestError,
+    SessionNotFoundError,
     ThreadNotFoundError,
 )
 from helix_temporal.plugin import HelixPlugin
@@ -34,7 +35,7 @@ async def test_a_session_that_runs_refuses_another_agent(stand: Stand, sid: str)
     assert await stand.texts(sid) == ["one", "1: one"]
     await stand.finish(sid)
     assert (await stand.sessions.ask(sid, "three", agent="serial")).in_thread
-    assert (await stand.sessions.status(sid)).agent == "serial"
+    assert (await stand.sessions.session(sid).status()).agent == "serial"
 
 
 async def test_a_client_sends_to_the_queue_of_its_plugin(stand: Stand, sid: str) -> None:
@@ -47,7 +48,7 @@ async def test_a_client_whose_plugin_names_no_queue_sends_to_the_usual_one(stand
     """Without settings both sides have the same one."""
     address = stand.served.plugin.settings.temporal_address
     client = await Client.connect(address, plugins=[HelixPlugin()], lazy=True)
-    assert SessionClient(client)._task_queue == "helix"
+    assert SessionClient(client)._connection.task_queue == "helix"
 
 
 @pytest.mark.parametrize(
@@ -66,39 +67,48 @@ async def test_a_client_whose_plugin_names_no_queue_sends_to_the_usual_one(stand
         (lambda s, i: s.ask(i, "a", agent=Agent(name="m", model=ScriptedModel(["b"]))), "agent: .*got Agent"),
         (lambda s, i: s.ask(i, "a", agent="main", timeout="20"), "timeout: a number expected, got str"),
         (lambda s, i: s.ask(i, "", agent="main", timeout=20), "text is empty"),
-        (lambda s, i: s.submit_tool_result(i, "call", error=5, agent="main"), "error: a string expected"),
-        (lambda s, i: s.history(i, limit="many"), "limit: .*got str"),
-        (lambda s, i: s.turns(i, start=-1), "start: .*got int"),
-        (lambda s, i: s.fork(i, f"{i}-2", at=-1), "at: .*got int"),
-        (lambda s, i: s.rewind_to_turn(i, "one", agent="main"), "turns: .*got str"),
-        (lambda s, i: s.rewind(i, {"position": 1}), "to: Head expected, got dict"),
+        (
+            lambda s, i: s.session(i, agent="main").submit_tool_result("call", error=5),
+            "error: a string expected",
+        ),
+        (lambda s, i: s.session(i).history(limit="many"), "limit: .*got str"),
+        (lambda s, i: s.session(i).turns(start=-1), "start: .*got int"),
+        (lambda s, i: s.session(i).fork(f"{i}-2", at=-1), "at: .*got int"),
+        (lambda s, i: s.session(i, agent="main").rewind_to_turn("one"), "turns: .*got str"),
+        (lambda s, i: s.session(i).rewind({"position": 1}), "to: Head expected, got dict"),
         (
             lambda s, i: s.ask(i, "a", properties={"expire_at": 5}),
             "properties: SessionProperties expected, got dict",
         ),
         (
-            lambda s, i: s.set_properties(i, {"expire_at": 5}),
+            lambda s, i: s.session(i).set_properties({"expire_at": 5}),
             "properties: SessionProperties expected, got dict",
         ),
         (lambda s, i: s.ask(i, "a", fork_from="t"), "fork_from: ForkFrom expected, got str"),
         (lambda s, i: s.ask(i, "a", mode="news"), "mode: 'auto' or 'new' or .* expected, got str"),
-        (lambda s, i: s.submit_approval(i, {"approved": True}), "approval: ToolApproval expected, got dict"),
-        (lambda s, i: s.submit_tool_result(i, 5), "call: a string or PendingCall expected, got int"),
-        (lambda s, i: s.submit_tool_result(i, "c", parts=5), "parts: a list expected, got int"),
-        (lambda s, i: s.submit_tool_result(i, "c", wait=3.0), "wait: True or False expected, got float"),
-        (lambda s, i: s.turns(i, limit="1"), "limit: an integer expected, got str"),
-        (lambda s, i: s.turns(i, newest="1"), "newest: an integer expected, got str"),
-        (lambda s, i: s.turns(i, cursor=5), "cursor: a string expected, got int"),
-        (lambda s, i: s.history(i, cursor=5), "cursor: a string expected, got int"),
-        (lambda s, i: s.children(i, limit="1"), "limit: an integer expected, got str"),
+        (
+            lambda s, i: s.session(i).submit_approval({"approved": True}),
+            "approval: ToolApproval expected, got dict",
+        ),
+        (lambda s, i: s.session(i).submit_tool_result(5), "call: a string or PendingCall expected, got int"),
+        (lambda s, i: s.session(i).submit_tool_result("c", parts=5), "parts: a list expected, got int"),
+        (
+            lambda s, i: s.session(i).submit_tool_result("c", wait=3.0),
+            "wait: True or False expected, got float",
+        ),
+        (lambda s, i: s.session(i).turns(limit="1"), "limit: an integer expected, got str"),
+        (lambda s, i: s.session(i).turns(newest="1"), "newest: an integer expected, got str"),
+        (lambda s, i: s.session(i).turns(cursor=5), "cursor: a string expected, got int"),
+        (lambda s, i: s.session(i).history(cursor=5), "cursor: a string expected, got int"),
+        (lambda s, i: s.session(i).children(limit="1"), "limit: an integer expected, got str"),
         (lambda s, i: s.list_sessions({"user_id": "u"}), "query: SessionQuery expected, got dict"),
         (lambda s, i: s.list_sessions(userid="u"), "userid is no field of SessionQuery: user_id is meant"),
         (lambda s, i: s.query_usage("s"), "query: UsageQuery expected, got str"),
         (lambda s, i: s.query_usage(kind="x"), "kind is no field of UsageQuery: kinds is meant"),
-        (lambda s, i: s.wait_for_change(i, "1"), "version: an integer expected, got str"),
-        (lambda s, i: s.wait_for_change(i, timeout="1"), "timeout: a number expected, got str"),
-        (lambda s, i: s.delete(i, grace="1"), "grace: a number expected, got str"),
-        (lambda s, i: s.stop(i, abort="no"), "abort: True or False expected, got str"),
+        (lambda s, i: s.session(i).wait_for_change("1"), "version: an integer expected, got str"),
+        (lambda s, i: s.session(i).wait_for_change(timeout="1"), "timeout: a number expected, got str"),
+        (lambda s, i: s.session(i).delete(grace="1"), "grace: a number expected, got str"),
+        (lambda s, i: s.session(i).stop(abort="no"), "abort: True or False expected, got str"),
         (lambda s, i: s.stream(i, after="now").__anext__(), "after: an integer or 'turn' expected, got str"),
         (lambda s, i: s.stream(i, until="end").__anext__(), "until: 'turn' or 'closed' expected, got str"),
         (lambda s, i: s.session(i, agent=Agent).ask("a"), "agent: a string expected, got type"),
@@ -118,15 +128,15 @@ async def test_what_does_not_fit_is_refused_by_an_error_of_the_pack(
     "call",
     [
         lambda s, i, t: s.ask(i, "a", agent="main", timeout=t),
-        lambda s, i, t: s.stream_ask(i, "a", agent="main", timeout=t).result(),
+        lambda s, i, t: s.session(i, agent="main").stream_ask("a", timeout=t).result(),
         lambda s, i, t: s.session(i, agent="main").ask("a", timeout=t),
         lambda s, i, t: s.send(i, "a", agent="main", timeout=t),
-        lambda s, i, t: s.submit_tool_result(i, "call", "result", agent="main", timeout=t),
-        lambda s, i, t: s.resume(i, agent="main", timeout=t),
-        lambda s, i, t: s.regenerate(i, agent="main", timeout=t),
-        lambda s, i, t: s.rewind_to_turn(i, 1, agent="main", timeout=t),
-        lambda s, i, t: s.wait_for_change(i, timeout=t),
-        lambda s, i, t: s.delete(i, timeout=t),
+        lambda s, i, t: s.session(i, agent="main").submit_tool_result("call", "result", timeout=t),
+        lambda s, i, t: s.session(i, agent="main").resume(timeout=t),
+        lambda s, i, t: s.session(i, agent="main").regenerate(timeout=t),
+        lambda s, i, t: s.session(i, agent="main").rewind_to_turn(1, timeout=t),
+        lambda s, i, t: s.session(i).wait_for_change(timeout=t),
+        lambda s, i, t: s.session(i).delete(timeout=t),
     ],
 )
 async def test_a_timeout_that_is_not_above_0_is_refused(
@@ -137,17 +147,24 @@ async def test_a_timeout_that_is_not_above_0_is_refused(
         await call(stand.sessions, sid, timeout)
 
 
+async def test_an_edit_needs_an_agent_to_start_the_new_session_with(stand: Stand, sid: str) -> None:
+    """A handle without one talks to sessions that run, and the edit's does not yet."""
+    await stand.sessions.ask(sid, "one", agent="main", message_id=f"{sid}-m")
+    with pytest.raises(SessionNotFoundError, match=f"'{sid}-edit' is not running; name the agent"):
+        await stand.sessions.session(sid).edit(f"{sid}-m", "uno", f"{sid}-edit")
+
+
 @pytest.mark.parametrize("timeout", [float("inf"), 1e20])
 async def test_a_timeout_may_be_without_end(stand: Stand, sid: str, timeout: float) -> None:
     """`wait_for_change` took it, and `ask` failed by an `OverflowError`."""
     assert (await stand.sessions.ask(sid, "one", agent="main", timeout=timeout)).in_thread
-    assert (await stand.sessions.wait_for_change(sid, timeout=timeout)).turns == 1
+    assert (await stand.sessions.session(sid).wait_for_change(timeout=timeout)).turns == 1
 
 
 async def test_an_error_names_its_type_once(stand: Stand, sid: str) -> None:
     """What a session could not be opened by was told as ``ThreadNotFoundError: ThreadNotFoundError: …``."""
     with pytest.raises(ThreadNotFoundError) as caught:
-        await stand.sessions.rewind_to_turn(sid, 1, agent="main", timeout=20)
+        await stand.sessions.session(sid, agent="main").rewind_to_turn(1, timeout=20)
     assert str(caught.value).startswith(f"thread {sid!r}")
 
 
@@ -157,13 +174,13 @@ async def test_an_id_that_is_no_text_is_refused(stand: Stand, session_id: Any) -
     with pytest.raises(InvalidIdError):
         await stand.sessions.ask(session_id, "hello", agent="main")
     with pytest.raises(InvalidIdError):
-        await stand.sessions.status(session_id)
+        await stand.sessions.session(session_id).status()
     with pytest.raises(InvalidIdError):
-        await stand.sessions.history(session_id)
+        await stand.sessions.session(session_id).history()
     with pytest.raises(InvalidIdError):
-        await stand.sessions.submit_tool_result(session_id, "call", "result")
+        await stand.sessions.session(session_id).submit_tool_result("call", "result")
     with pytest.raises(InvalidIdError):
-        await stand.sessions.resume(session_id)
+        await stand.sessions.session(session_id).resume()
 
 
 @pytest.mark.parametrize(
@@ -184,25 +201,25 @@ async def test_history_is_read_by_pages_in_both_directions(stand: Stand, sid: st
     """As every list: ``items``, and ``next_cursor`` for the page that follows."""
     for text in ("one", "two", "three"):
         await stand.sessions.ask(sid, text, agent="main")
-    first = await stand.sessions.history(sid, limit=4)
-    second = await stand.sessions.history(sid, limit=4, cursor=first.next_cursor)
+    first = await stand.sessions.session(sid).history(limit=4)
+    second = await stand.sessions.session(sid).history(limit=4, cursor=first.next_cursor)
     texts = [each.text for each in (*first.items, *second.items)]
     assert texts == await stand.texts(sid)
     assert (first.has_more, first.total, second.first, second.next_cursor) == (True, 6, 4, None)
-    newest = await stand.sessions.history(sid, limit=4, backward=True)
-    before = await stand.sessions.history(sid, limit=4, backward=True, cursor=newest.next_cursor)
+    newest = await stand.sessions.session(sid).history(limit=4, backward=True)
+    before = await stand.sessions.session(sid).history(limit=4, backward=True, cursor=newest.next_cursor)
     assert [each.text for each in (*before.items, *newest.items)] == texts
     assert before.next_cursor is None
     with pytest.raises(InvalidCursorError):
-        await stand.sessions.history(sid, cursor="next")
+        await stand.sessions.session(sid).history(cursor="next")
 
 
 async def test_turns_are_read_by_pages_whose_numbers_go_on(stand: Stand, sid: str) -> None:
     """As every list."""
     for text in ("one", "two", "three"):
         await stand.sessions.ask(sid, text, agent="main")
-    first = await stand.sessions.turns(sid, limit=2)
-    second = await stand.sessions.turns(sid, limit=2, cursor=first.next_cursor)
+    first = await stand.sessions.session(sid).turns(limit=2)
+    second = await stand.sessions.session(sid).turns(limit=2, cursor=first.next_cursor)
     assert [(each.number, each.text) for each in (*first.items, *second.items)] == [
         (1, "one"),
         (2, "two"),
@@ -211,4 +228,4 @@ async def test_turns_are_read_by_pages_whose_numbers_go_on(stand: Stand, sid: st
     assert second.next_cursor is None
     assert (first.has_more, first.total) == (True, None)
     with pytest.raises(InvalidCursorError):
-        await stand.sessions.turns(sid, cursor="1")
+        await stand.sessions.session(sid).turns(cursor="1")

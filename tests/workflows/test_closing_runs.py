@@ -102,14 +102,14 @@ async def test_a_turn_that_stands_is_said_to_be_in_the_thread(
     place: Settings, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was finished, and its end was being written down, when the cancel came."""
-    gate, committed = Gate(), Stepper._committed
+    gate, committed = Gate(), Stepper._commit_state
 
     async def slowly(self: Stepper, *given: Any) -> Any:
         await gate.passing()
         return await committed(self, *given)
 
     async with served(place, Desk()) as stand:
-        monkeypatch.setattr(Stepper, "_committed", slowly)
+        monkeypatch.setattr(Stepper, "_commit_state", slowly)
         asked = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", timeout=30))
         await gate.reached.wait()
         await stand.handle(sid).cancel()
@@ -141,7 +141,7 @@ async def test_messages_that_were_sent_to_a_session_that_ends_are_named(
     await first
     with pytest.raises(WorkflowFailureError):
         await stand.handle(sid).result()
-    receipts = (await stand.sessions.status(sid)).receipts
+    receipts = (await stand.sessions.session(sid).status()).receipts
     (sent,) = [each for each in receipts if each.name == "sent"]
     assert (sent.ok, sent.detail) == (False, "no turn any more for 1: m-two")
 
@@ -167,7 +167,7 @@ async def test_the_message_whose_turn_was_cut_is_named_with_those_that_waited(
     model.opened.set()
     with pytest.raises(WorkflowFailureError):
         await stand.handle(sid).result()
-    receipts = (await stand.sessions.status(sid)).receipts
+    receipts = (await stand.sessions.session(sid).status()).receipts
     (sent,) = [each for each in receipts if each.name == "sent"]
     named = ", ".join(["m-one", *(f"m-{at}" for at in range(25))])
     assert (sent.ok, sent.detail) == (False, f"no turn any more for 26: {named}")
@@ -192,7 +192,7 @@ async def test_a_message_that_was_asked_is_not_named_as_sent_after_continuing_as
     await stand.handle(sid).cancel()
     told = await two
     assert (told.status, told.in_thread) == (AskStatus.INTERRUPTED, False)
-    receipts = (await client.status(sid)).receipts
+    receipts = (await client.session(sid).status()).receipts
     assert "sent" not in [each.name for each in receipts]
 
 
@@ -213,9 +213,9 @@ async def test_receipts_of_an_end_that_was_called_off_are_not_shown(
     desk.scripts[sid] = Gate().then()
     second = asyncio.create_task(client.ask(sid, "two", timeout=30))
     async with asyncio.timeout(20):
-        while (await client.status(sid)).status != "running":  # noqa: ASYNC110 (another process tells)
+        while (await client.session(sid).status()).status != "running":  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
     gate.opened.set()
-    assert (await client.status(sid)).receipts == ()
+    assert (await client.session(sid).status()).receipts == ()
     await stand.handle(sid).cancel()
     await second

@@ -114,7 +114,7 @@ async def test_a_turn_that_is_stopped_when_its_tools_have_run(
         await tasks(cold, name, 4)
         second.opened.set()
         await tasks(cold, name, 5)
-    stopped = await cold.sessions.stop(name, abort=True)
+    stopped = await cold.sessions.session(name).stop(abort=True)
     assert stopped
     assert (await cold.sessions.ask(name, "more", timeout=20)).status is AskStatus.SUSPENDED
     await replays(cold, name)
@@ -130,7 +130,7 @@ async def terminated(settings: Settings, name: str, desk: Desk, agent: str) -> A
     await handle.terminate()
     async with session_worker(settings, desk.agents(), drain=0.5) as later:
         yield later
-        await later.sessions.close(name)
+        await later.sessions.session(name).close()
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ async def test_the_status_of_a_session_that_was_terminated_with_an_event_that_no
     """No worker can answer: each query brings it, and there will be no task.  It was "no worker"."""
     async with terminated(settings, name, Desk(), "main") as later:
         with pytest.raises(SessionTerminatedError, match="ask starts it again"):
-            await later.sessions.status(name)
+            await later.sessions.session(name).status()
         asked = await later.sessions.ask(name, "more", agent="main", timeout=30)
         assert asked.status is AskStatus.ANSWERED
 
@@ -154,9 +154,9 @@ async def test_a_call_of_such_a_session_is_answered(settings: Settings, name: st
     desk = Desk()
     desk.scripts[name] = asks_once(LOCATE)
     async with terminated(settings, name, desk, "people") as later:
-        state = await later.sessions.state(name)
+        state = await later.sessions.session(name).state()
         assert state is not None
         (call,) = state.pending_client_tool_calls
-        reply = await later.sessions.submit_tool_result(name, call, "here", wait=True, timeout=30)
+        reply = await later.sessions.session(name).submit_tool_result(call, "here", wait=True, timeout=30)
         assert reply.result is not None
         assert reply.result.status is AskStatus.ANSWERED

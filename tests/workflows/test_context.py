@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from helix_temporal.activities.slice_store import parse_state
 from helix_temporal.agents import Agent, Compaction, ModelRequest, ModelResponse
 from helix_temporal.client import SessionClient, SessionHandle
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.messages import Message, ToolCall, to_record
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
-from helix_temporal.models.slices import Summary
+from helix_temporal.session.record import Summary, parse_record
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
 from helix_temporal.testing.serving import session_worker
@@ -59,7 +58,7 @@ def given(stand: Stand, session_id: str) -> list[str]:
 
 async def summary(stand: Stand, session_id: str) -> Summary | None:
     facts = await stand.served.plugin.backends.threads.facts(session_id)
-    return parse_state(facts.slice).summary
+    return parse_record(facts.slice).summary
 
 
 async def test_a_session_is_summed_up_and_its_originals_stay(shop: Stand, sid: str) -> None:
@@ -117,7 +116,7 @@ async def test_a_fork_takes_the_summary_along_where_it_holds(shop: Stand, sid: s
     assert "told of one" in given(shop, f"{sid}-late")[0]
     assert await summary(shop, f"{sid}-early") is None
     for name in ("late", "early"):
-        await shop.sessions.close(f"{sid}-{name}")
+        await shop.sessions.session(f"{sid}-{name}").close()
 
 
 async def test_results_that_had_to_be_mended_are_told(shop: Stand, sid: str) -> None:

@@ -45,15 +45,15 @@ async def check_what_was_not_named(
     await first.ask(sid, "one", agent="main", properties=properties)
     tagged = SessionProperties(tags=("a",))
     await bare(SessionOptions()).ask(sid, "two", agent="main", properties=tagged)
-    await bare(SessionOptions()).set_properties(sid, SessionProperties(tags=("b",)))
-    await first.close(sid)
-    await first.result(sid)
+    await bare(SessionOptions()).session(sid).set_properties(SessionProperties(tags=("b",)))
+    await first.session(sid).close()
+    await first.session(sid).result()
     again = bare(SessionOptions(max_steps=7))
     await again.ask(sid, "three", agent="main")
-    options = (await again.status(sid)).options
+    options = (await again.session(sid).status()).options
     assert options is not None
     assert (options.idle_timeout, options.max_steps) == (60, 7)
-    state = await again.state(sid)
+    state = await again.session(sid).state()
     assert state is not None
     assert (state.user_id, state.expires_at, state.tags) == ("u", FAR, ("b",))
 

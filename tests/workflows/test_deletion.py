@@ -155,8 +155,8 @@ async def told_much(stand: Crew, sid: str) -> None:
     for text in (f"{WORD} one", LONG, f"tool {WORD}"):
         result = await stand.sessions.ask(sid, text, agent="new", metadata={"note": WORD})
         assert result.status is AskStatus.ANSWERED
-    await stand.sessions.history(sid)
-    await stand.sessions.state(sid)
+    await stand.sessions.session(sid).history()
+    await stand.sessions.session(sid).state()
 
 
 @pytest.mark.parametrize("place", [each for each in PAIRINGS if each != "memory alone"], indirect=True)
@@ -170,7 +170,7 @@ async def test_nothing_that_was_said_is_found_after_a_deletion(place: Settings, 
         assert len(before) > 2
         children = [each.sub_session_id for each in await stand.children(sid)]
         assert len(children) == 3
-        result = await stand.sessions.delete(sid, settle=60)
+        result = await stand.sessions.session(sid).delete(settle=60)
         assert (result.left, result.pending) == ((), ())
         assert result.complete
         assert set(result.sessions) == {sid, *children}
@@ -178,13 +178,13 @@ async def test_nothing_that_was_said_is_found_after_a_deletion(place: Settings, 
         assert result.removed["execution"] == 4
         assert await places_of(stand) == set()
         with pytest.raises(SessionNotFoundError):
-            await stand.sessions.status(sid)
+            await stand.sessions.session(sid).status()
         with pytest.raises(SessionNotFoundError):
-            await stand.sessions.usage(sid)
+            await stand.sessions.session(sid).usage()
         with pytest.raises(ThreadNotFoundError):
-            await stand.sessions.history(sid)
+            await stand.sessions.session(sid).history()
         assert await stand.texts(f"{sid}-other") == ["hello", "1: hello"]
-        await stand.sessions.delete(f"{sid}-other")
+        await stand.sessions.session(f"{sid}-other").delete()
 
 
 @pytest.mark.parametrize("place", PAIRINGS, indirect=True)
@@ -192,20 +192,20 @@ async def test_the_next_ask_begins_anew(place: Settings, sid: str) -> None:
     """Also where the session was running when it was deleted; and the deletion may be repeated."""
     async with served(place, Desk()) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
-        assert (await stand.sessions.delete(sid)).removed["thread"] == 1
+        assert (await stand.sessions.session(sid).delete()).removed["thread"] == 1
         assert (await stand.sessions.ask(sid, "two", agent="main", timeout=20)).text == "1: two"
-        assert (await stand.sessions.status(sid)).turns == 1
+        assert (await stand.sessions.session(sid).status()).turns == 1
         await stand.finish(sid)
-        assert (await stand.sessions.delete(sid, settle=60)).complete
-        assert await stand.sessions.delete(sid, settle=60) == DeleteResult(sessions=(sid,))
+        assert (await stand.sessions.session(sid).delete(settle=60)).complete
+        assert await stand.sessions.session(sid).delete(settle=60) == DeleteResult(sessions=(sid,))
         assert (await stand.sessions.ask(sid, "three", agent="main", timeout=20)).text == "1: three"
-        await stand.sessions.delete(sid)
+        await stand.sessions.session(sid).delete()
 
 
 async def test_a_session_that_was_never_there_is_deleted_without_a_trace(place: Settings, sid: str) -> None:
     """Whoever repeats a deletion need not know whether the first one came to its end."""
     async with served(place, Desk()) as stand:
-        assert await stand.sessions.delete(sid, settle=60) == DeleteResult(sessions=(sid,))
+        assert await stand.sessions.session(sid).delete(settle=60) == DeleteResult(sessions=(sid,))
         assert await places_of(stand, sid) == set()
 
 
@@ -216,7 +216,7 @@ async def test_a_turn_under_way_is_ended_by_the_deletion(place: Settings, sid: s
         desk.scripts[sid] = gate.then()
         asking = asyncio.create_task(stand.sessions.ask(sid, WORD, agent="main", timeout=30))
         await gate.reached.wait()
-        result = await stand.sessions.delete(sid, settle=60)
+        result = await stand.sessions.session(sid).delete(settle=60)
         gate.opened.set()
         assert result.complete
         told = await asyncio.gather(asking, return_exceptions=True)
@@ -242,7 +242,7 @@ async def test_a_large_result_that_no_step_took_goes_as_well(place: Settings, si
         await gate.reached.wait()
         while not await places_of(stand):  # noqa: ASYNC110 (the result is on its way)
             await asyncio.sleep(0.05)
-        assert (await stand.sessions.delete(sid, settle=60)).complete
+        assert (await stand.sessions.session(sid).delete(settle=60)).complete
         assert await places_of(stand) == set()
         gate.opened.set()
 
@@ -252,11 +252,11 @@ async def test_a_sub_agents_session_is_deleted_alone(place: Settings, sid: str) 
     async with crew_of(place) as stand:
         await told_much(stand, sid)
         first, *others = [each.sub_session_id for each in await stand.children(sid)]
-        result = await stand.sessions.delete(first)
+        result = await stand.sessions.session(first).delete()
         assert (result.sessions, result.left) == ((first,), ())
         assert [each.sub_session_id for each in await stand.children(sid)] == others
         assert len(await stand.texts(sid)) > 6
-        await stand.sessions.delete(sid)
+        await stand.sessions.session(sid).delete()
 
 
 async def test_usage_may_be_kept_for_the_invoice(place: Settings, sid: str) -> None:
@@ -265,10 +265,10 @@ async def test_usage_may_be_kept_for_the_invoice(place: Settings, sid: str) -> N
     async with served(place, desk) as stand:
         desk.scripts[sid] = first_tools_then("done", "x")
         await stand.sessions.ask(sid, "one", agent="main")
-        result = await stand.sessions.delete(sid, keep_usage=True, settle=60)
+        result = await stand.sessions.session(sid).delete(keep_usage=True, settle=60)
         assert "usage" not in result.removed
         assert await stand.served.plugin.backends.usage.exists(sid)
-        assert (await stand.sessions.delete(sid)).removed == {"usage": 1}
+        assert (await stand.sessions.session(sid).delete()).removed == {"usage": 1}
 
 
 @pytest.mark.parametrize("place", PAIRINGS, indirect=True)
@@ -284,7 +284,7 @@ async def test_the_session_store_deletes_sub_agents_sessions(place: Settings, si
         for each in (sid, *children):
             assert not await store.session_exists(each)
             with pytest.raises(ThreadNotFoundError):
-                await stand.sessions.describe(each)
+                await stand.sessions.session(each).describe()
         assert not await store.delete_session(sid)
 
 
@@ -295,19 +295,19 @@ async def test_a_damaged_sub_agents_session_is_left_behind_and_named(place: Sett
         first, *others = [each.sub_session_id for each in await stand.children(sid)]
         await stand.finish(sid)
         await damaged(place, first)
-        result = await stand.sessions.delete(sid)
+        result = await stand.sessions.session(sid).delete()
         assert {*result.sessions} == {sid, first, *others}
         assert ("state", first) in {(each.what, each.where) for each in result.left}
         assert {each.where for each in result.left} == {first}
         for each in (sid, *others):
-            assert await stand.sessions.state(each) is None
+            assert await stand.sessions.session(each).state() is None
 
 
 async def test_without_a_session_store_sub_agents_are_found_by_their_calls(place: Settings, sid: str) -> None:
     """The thread is all that there is."""
     async with crew_of(place.model_copy(update={"session_store": "none"})) as stand:
         await told_much(stand, sid)
-        result = await stand.sessions.delete(sid, settle=60)
+        result = await stand.sessions.session(sid).delete(settle=60)
         assert len(result.sessions) == 4
         assert result.complete
         assert await places_of(stand) == set()
@@ -327,7 +327,7 @@ async def test_an_execution_that_no_worker_serves_is_terminated(place: Settings,
             task_queue=queue,
         )
         assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
-        result = await stand.sessions.delete(sid, grace=0.3)
+        result = await stand.sessions.session(sid).delete(grace=0.3)
         assert [each.what for each in result.left] == ["late_writes"]
         assert result.removed == {"execution": 1}
 
@@ -393,8 +393,8 @@ async def test_the_deletion_of_what_never_opened_leaves_the_log_silent(
 ) -> None:
     """A traceback there says that something is broken."""
     await stand.sessions.ask(sid, "hello", agent="main")
-    await stand.sessions.fork(sid, f"{sid}-fork")
+    await stand.sessions.session(sid).fork(f"{sid}-fork")
     for each in (f"{sid}-fork", f"{sid}-never"):
-        assert (await stand.sessions.delete(each)).complete
+        assert (await stand.sessions.session(each).delete()).complete
     assert "SessionNotFoundError" not in caplog.text
     assert "Completing activity as failed" not in caplog.text

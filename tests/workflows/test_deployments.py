@@ -95,22 +95,22 @@ async def test_a_session_of_another_deployment_is_refused(make: Make, sid: str) 
         assert str(a.plugin.settings.deployment) in str(refused.value)
         assert str(b.plugin.settings.deployment) in str(refused.value)
         assert "HELIX_REDIS_URL" in str(refused.value)
-        assert [each.text for each in await a.sessions.messages(sid)] == ["hello", "from a"]
+        assert [each.text for each in await a.sessions.session(sid).messages()] == ["hello", "from a"]
 
 
 @pytest.mark.parametrize(
     "request_",
     [
         lambda client, sid: client.send(sid, "hello", agent="main"),
-        lambda client, sid: client.status(sid),
-        lambda client, sid: client.pending(sid),
-        lambda client, sid: client.stop(sid),
-        lambda client, sid: client.close(sid),
-        lambda client, sid: client.rewind(sid, EMPTY, agent="main"),
-        lambda client, sid: client.regenerate(sid, agent="main"),
-        lambda client, sid: client.submit_tool_result(sid, "call", "yes"),
-        lambda client, sid: client.result(sid),
-        lambda client, sid: client.wait_for_change(sid),
+        lambda client, sid: client.session(sid).status(),
+        lambda client, sid: client.session(sid).pending(),
+        lambda client, sid: client.session(sid).stop(),
+        lambda client, sid: client.session(sid).close(),
+        lambda client, sid: client.session(sid, agent="main").rewind(EMPTY),
+        lambda client, sid: client.session(sid, agent="main").regenerate(),
+        lambda client, sid: client.session(sid).submit_tool_result("call", "yes"),
+        lambda client, sid: client.session(sid).result(),
+        lambda client, sid: client.session(sid).wait_for_change(),
     ],
     ids=[
         *("send", "status", "pending", "stop", "close", "rewind", "regenerate", "submit", "result"),
@@ -123,7 +123,7 @@ async def test_nothing_is_told_to_another_deployment(make: Make, sid: str, reque
         await ask(a.sessions, sid)
         with pytest.raises(ForeignDeploymentError):
             await request_(b.sessions, sid)
-        assert (await a.sessions.describe(sid)).head.position == 2
+        assert (await a.sessions.session(sid).describe()).head.position == 2
 
 
 async def test_a_client_without_stores_is_known_by_its_queue(make: Make, sid: str) -> None:
@@ -136,7 +136,11 @@ async def test_a_client_without_stores_is_known_by_its_queue(make: Make, sid: st
         )
         assert (await ask(mine, sid)).text == "from a"
         assert (await ask(mine, sid)).text == "from a"
-        for foreign in (lambda: ask(other, sid), lambda: other.status(sid), lambda: other.result(sid)):
+        for foreign in (
+            lambda: ask(other, sid),
+            lambda: other.session(sid).status(),
+            lambda: other.session(sid).result(),
+        ):
             with pytest.raises(ForeignDeploymentError, match="HELIX_TASK_QUEUE"):
                 await foreign()
 
@@ -149,11 +153,11 @@ async def test_workers_of_other_stores_on_the_same_queue_are_refused(make: Make,
         client = SessionClient((await connected(mine)), options=OPTIONS)
         for foreign in (
             lambda: ask(client, sid),
-            lambda: client.history(sid),
-            lambda: client.state(sid),
-            lambda: client.delete(sid),
-            lambda: client.fork(sid, f"{sid}-copy"),
-            lambda: client.turns(sid),
+            lambda: client.session(sid).history(),
+            lambda: client.session(sid).state(),
+            lambda: client.session(sid).delete(),
+            lambda: client.session(sid).fork(f"{sid}-copy"),
+            lambda: client.session(sid).turns(),
             lambda: client.send(sid, "x" * 9000, agent="main"),
         ):
             with pytest.raises(ForeignDeploymentError, match="HELIX_REDIS_PREFIX"):
@@ -190,7 +194,7 @@ async def test_a_client_may_name_fewer_stores_than_its_workers(make: Make, sid: 
     async with deployment(mine, "from a"):
         client = SessionClient(await connected(redis_alone), options=OPTIONS)
         assert (await ask(client, sid)).text == "from a"
-        assert len(await client.messages(sid)) == 2
+        assert len(await client.session(sid).messages()) == 2
 
 
 async def test_a_worker_without_the_store_that_its_client_names_is_refused(make: Make, sid: str) -> None:
@@ -208,13 +212,13 @@ async def test_deployments_that_differ_in_name_share_nothing(named: Make, sid: s
         for served, says in ((a, "from a"), (b, "from b")):
             assert (await ask(served.sessions, sid)).text == says
         for served, says in ((a, "from a"), (b, "from b")):
-            assert [each.text for each in await served.sessions.messages(sid)] == ["hello", says]
+            assert [each.text for each in await served.sessions.session(sid).messages()] == ["hello", says]
             name = served.plugin.settings.name
             found = await served.client.get_workflow_handle(workflow_id(sid, name)).describe()
             assert found.id == f"{name}-session/{sid}"
             assert found.task_queue == name
-        await a.sessions.delete(sid)
-        assert len(await b.sessions.messages(sid)) == 2
+        await a.sessions.session(sid).delete()
+        assert len(await b.sessions.session(sid).messages()) == 2
         assert b.plugin.backends.sessions is not None
         assert await b.plugin.backends.sessions.load_state(sid) is not None
 
@@ -260,7 +264,7 @@ async def test_a_reset_session_is_still_its_deployments(make: Make, sid: str) ->
         ends = [each.event_id for each in events if each.HasField("workflow_task_completed_event_attributes")]
         await reset_workflow(a.client, workflow_id(sid), ends[0])
         with pytest.raises(ForeignDeploymentError):
-            await b.sessions.status(sid)
+            await b.sessions.session(sid).status()
         assert (await ask(a.sessions, sid)).text == "from a"
 
 
@@ -274,7 +278,9 @@ async def test_sub_agents_are_of_the_same_deployment(named: Make, sid: str) -> N
         found = await child.describe()
         assert found.id.startswith(f"{settings.name}-session/")
         assert await found.memo_value("helix") == str(settings.deployment)
-        answered = await served.sessions.submit_tool_result(sid, call, "here", wait=True, timeout=SECONDS)
+        answered = await served.sessions.session(sid).submit_tool_result(
+            call, "here", wait=True, timeout=SECONDS
+        )
         assert answered.result is not None
         assert answered.result.text == "they said here"
 
@@ -285,10 +291,12 @@ async def test_a_sub_agent_that_has_ended_is_woken_in_its_deployment(named: Make
     options = OPTIONS.model_copy(update={"suspend": "exit"})
     async with session_worker(settings, Team().agents(), options=options, drain=1.0) as served:
         asked = await served.sessions.ask(sid, "where", agent="asks", timeout=SECONDS)
-        await served.sessions.result(sid)
-        (call,) = await served.sessions.pending(sid)
+        await served.sessions.session(sid).result()
+        (call,) = await served.sessions.session(sid).pending()
         assert [call.id] == [each.id for each in asked.pending]
-        answered = await served.sessions.submit_tool_result(sid, call, "here", wait=True, timeout=SECONDS)
+        answered = await served.sessions.session(sid).submit_tool_result(
+            call, "here", wait=True, timeout=SECONDS
+        )
         assert answered.result is not None
         assert answered.result.text == "they said here"
 
@@ -303,7 +311,7 @@ async def test_the_maintenance_worker_wakes_sessions_of_its_deployment_alone(nam
     ):
         for served in (a, b):
             await served.sessions.ask(sid, "where", agent="hurried", timeout=SECONDS)
-            await served.sessions.result(sid)
+            await served.sessions.session(sid).result()
         await asyncio.sleep(1.1)
         result = await a.client.execute_workflow(
             WakeWorkflow.run, WakeInput(), id=f"wake-{sid}", task_queue=mine.task_queue
@@ -313,7 +321,7 @@ async def test_the_maintenance_worker_wakes_sessions_of_its_deployment_alone(nam
         assert await woken.memo_value("helix") == str(mine.deployment)
         left = await b.client.get_workflow_handle(workflow_id(sid, other.name)).describe()
         assert left.close_time is not None
-        assert await b.sessions.pending(sid)
+        assert await b.sessions.session(sid).pending()
 
 
 async def test_a_clean_up_ends_no_session_of_another_deployment(make: Make, sid: str) -> None:
@@ -325,8 +333,8 @@ async def test_a_clean_up_ends_no_session_of_another_deployment(make: Make, sid:
         session_worker(other, Team().agents(), options=options, drain=1.0) as b,
     ):
         await b.sessions.ask(sid, "where", agent="asker", timeout=SECONDS)
-        await b.sessions.result(sid)
-        await b.sessions.set_properties(sid, SessionProperties(expires_at=1))
+        await b.sessions.session(sid).result()
+        await b.sessions.session(sid).set_properties(SessionProperties(expires_at=1))
         await ask(a.sessions, sid)
         result = await b.client.execute_workflow(
             CleanupWorkflow.run, CleanupInput(), id=f"cleanup-{sid}", task_queue=other.task_queue
@@ -334,7 +342,7 @@ async def test_a_clean_up_ends_no_session_of_another_deployment(make: Make, sid:
         assert result.expired.marked == 1
         running = await a.client.get_workflow_handle(workflow_id(sid)).describe()
         assert running.close_time is None
-        assert (await a.sessions.status(sid)).status is Status.IDLE
+        assert (await a.sessions.session(sid).status()).status is Status.IDLE
 
 
 async def test_the_facade_talks_to_the_deployment_of_its_client(named: Make, sid: str) -> None:
@@ -348,7 +356,7 @@ async def test_the_facade_talks_to_the_deployment_of_its_client(named: Make, sid
         said = [each async for each in session.receive()]
         assert any(getattr(each, "text", None) == "from a" for each in said)
         assert [each.text for each in await session.get_messages()] == ["hello", "from a"]
-        assert [each.text for each in await served.sessions.messages(sid)] == ["hello", "from a"]
+        assert [each.text for each in await served.sessions.session(sid).messages()] == ["hello", "from a"]
 
 
 async def test_stores_that_were_moved_on_purpose_serve_running_sessions(make: Make, sid: str) -> None:
@@ -371,7 +379,7 @@ async def test_stores_that_were_moved_on_purpose_serve_running_sessions(make: Ma
             await ask(old, sid)
     async with deployment(known, "from c") as served:
         assert (await ask(served.sessions, sid)).text == "from c"
-        assert [each.text for each in await served.sessions.messages(sid)][-4:] == [
+        assert [each.text for each in await served.sessions.session(sid).messages()][-4:] == [
             *("hello", "from a"),
             *("hello", "from c"),
         ]
@@ -382,10 +390,10 @@ async def test_a_deletion_ends_and_deletes_no_session_of_another_deployment(make
     mine, other = make(), make()
     async with deployment(mine, "from a") as a, deployment(other, "from b") as b:
         await ask(b.sessions, sid)
-        await b.sessions.close(sid)
-        await b.sessions.result(sid)
+        await b.sessions.session(sid).close()
+        await b.sessions.session(sid).result()
         await ask(a.sessions, sid)
-        deleted = await b.sessions.delete(sid)
+        deleted = await b.sessions.session(sid).delete()
         assert deleted.sessions == (sid,)
         assert (await ask(a.sessions, sid)).text == "from a"
-        assert [each.text for each in await a.sessions.messages(sid)] == ["hello", "from a"] * 2
+        assert [each.text for each in await a.sessions.session(sid).messages()] == ["hello", "from a"] * 2

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -20,9 +19,9 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.settings import Settings
-from helix_temporal.stores.file import FileBackend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sqlite import SqliteBackend
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand, make_settings
 from tests.workflows.test_handle import counting, served, talk
@@ -37,9 +36,9 @@ NOBODY = "a queue that nobody serves"
 async def settings(
     temporal_address: str, redis_url: str, s3: S3Endpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> Settings:
-    """Threads in Redis over S3, states in files."""
+    """Threads in Redis over S3, states in SQLite."""
     data, name = tmp_path_factory.mktemp("states"), f"t{uuid.uuid4().hex[:12]}"
-    return make_settings(temporal_address, redis_url, s3, name, session_store="file", data_directory=data)
+    return make_settings(temporal_address, redis_url, s3, name, session_store="sqlite", data_directory=data)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -70,13 +69,15 @@ async def stores(settings: Settings, s3: S3Endpoint) -> AsyncIterator[SessionSto
         access_key=s3.access_key,
         secret_key=s3.secret_key,
     )
-    files = FileBackend(settings.data_directory or Path())
+    assert settings.sqlite_file is not None
+    sqlite = SqliteBackend(settings.sqlite_file)
     yield SessionStores(
         threads=TieredThreads(redis.threads, blobs, prefix=settings.s3_prefix),
-        usage=files.usage,
-        sessions=RecordSessions(files.sessions),
+        usage=sqlite.usage,
+        sessions=RecordSessions(sqlite.sessions),
     )
     await redis.close()
+    await sqlite.close()
     await blobs.close()
 
 
@@ -104,23 +105,23 @@ async def test_all_reads_answer_as_those_by_workflow(kept: Stand, sid: str, dire
     await everything_agrees(kept.sessions, direct, sid)
     turns = (await near.turns(newest=1)).items
     assert [each.text for each in turns] == ["three"]
-    assert (await direct.find_turn(sid, "m-two")).start == (await near.turns()).items[1].start
+    assert (await direct.session(sid).find_turn("m-two")).start == (await near.turns()).items[1].start
     state = await near.state()
     assert state is not None
     assert state.custom_state == {"k": 3}
 
 
 async def everything_agrees(far: SessionClient, near: SessionClient, session_id: str) -> None:
-    assert await near.messages(session_id) == await far.messages(session_id)
-    assert await near.history(session_id, limit=2) == await far.history(session_id, limit=2)
-    assert await near.describe(session_id) == await far.describe(session_id)
-    assert await near.state(session_id) == await far.state(session_id)
-    assert await near.usage(session_id) == await far.usage(session_id)
-    assert await near.turns(session_id) == await far.turns(session_id)
-    assert await near.run(session_id, "nobody's") == await far.run(session_id, "nobody's")
-    checkpoints = await far.checkpoints(session_id, limit=2)
-    assert await near.checkpoints(session_id, limit=2) == checkpoints
-    assert await near.checkpoint(session_id, checkpoints.items[1].id) == checkpoints.items[1]
+    assert await near.session(session_id).messages() == await far.session(session_id).messages()
+    assert await near.session(session_id).history(limit=2) == await far.session(session_id).history(limit=2)
+    assert await near.session(session_id).describe() == await far.session(session_id).describe()
+    assert await near.session(session_id).state() == await far.session(session_id).state()
+    assert await near.session(session_id).usage() == await far.session(session_id).usage()
+    assert await near.session(session_id).turns() == await far.session(session_id).turns()
+    assert await near.session(session_id).run("nobody's") == await far.session(session_id).run("nobody's")
+    checkpoints = await far.session(session_id).checkpoints(limit=2)
+    assert await near.session(session_id).checkpoints(limit=2) == checkpoints
+    assert await near.session(session_id).checkpoint(checkpoints.items[1].id) == checkpoints.items[1]
 
 
 async def test_what_is_not_there_is_told_in_the_same_words(
@@ -128,19 +129,19 @@ async def test_what_is_not_there_is_told_in_the_same_words(
 ) -> None:
     """Typed errors, as if a worker had looked."""
     with pytest.raises(ThreadNotFoundError):
-        await anyone.history(sid)
+        await anyone.session(sid).history()
     with pytest.raises(SessionNotFoundError):
-        await anyone.usage(sid)
+        await anyone.session(sid).usage()
     with pytest.raises(CheckpointNotFoundError):
-        await anyone.checkpoint(sid, "none")
+        await anyone.session(sid).checkpoint("none")
     with pytest.raises(ThreadNotFoundError):
-        await anyone.turns(sid)
-    assert await anyone.state(sid) is None
+        await anyone.session(sid).turns()
+    assert await anyone.session(sid).state() is None
     await talk(kept.sessions.session(sid, agent="main"), "one")
     with pytest.raises(InvalidRequestError, match="no turn begins at 1"):
-        await anyone.turns(sid, start=1)
+        await anyone.session(sid).turns(start=1)
     with pytest.raises(InvalidRequestError, match="no finished turn has"):
-        await anyone.find_turn(sid, "nobody said this")
+        await anyone.session(sid).find_turn("nobody said this")
 
 
 async def test_a_large_message_comes_as_it_is(kept: Stand, sid: str, direct: SessionClient) -> None:
@@ -148,7 +149,7 @@ async def test_a_large_message_comes_as_it_is(kept: Stand, sid: str, direct: Ses
     large = "x" * 700_000
     kept.desk.scripts[sid] = lambda _: large
     await kept.sessions.ask(sid, "say much", agent="main")
-    page = await direct.history(sid, start=1)
+    page = await direct.session(sid).history(start=1)
     assert page.items[0].text == large
 
 
@@ -158,8 +159,8 @@ async def test_who_has_the_stores_can_ask_as_well(kept: Stand, sid: str, backend
     client = SessionClient(kept.served.client, task_queue=queue, stores=backends)
     asked = await client.ask(sid, "hello", agent="main")
     assert (asked.status, asked.text) == (AskStatus.ANSWERED, "1: hello")
-    assert (await client.fork(sid, f"{sid}-copy")).position == 2
-    assert len(await client.messages(f"{sid}-copy")) == 2
+    assert (await client.session(sid).fork(f"{sid}-copy")).position == 2
+    assert len(await client.session(f"{sid}-copy").messages()) == 2
 
 
 async def test_without_a_session_store_there_are_no_checkpoints(
@@ -169,6 +170,6 @@ async def test_without_a_session_store_there_are_no_checkpoints(
     alone = SessionStores(threads=stores.threads, usage=stores.usage)
     client = SessionClient(kept.served.client, task_queue=NOBODY, stores=alone)
     await talk(kept.sessions.session(sid, agent="main"), "one")
-    state = await client.state(sid)
+    state = await client.session(sid).state()
     assert state is not None
-    assert (state.agent_type, (await client.checkpoints(sid)).items) == ("main", ())
+    assert (state.agent_type, (await client.session(sid).checkpoints()).items) == ("main", ())

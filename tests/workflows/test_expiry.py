@@ -49,14 +49,14 @@ async def test_an_expired_session_takes_no_approval(place: Settings, sid: str) -
     desk.scripts[sid] = asks_once(WIPE)
     async with served(place, desk) as stand:
         (call,) = await left(stand, sid)
-        await stand.sessions.set_properties(sid, EXPIRED)
+        await stand.sessions.session(sid).set_properties(EXPIRED)
         assert (await swept(stand)).expired.marked == 1
         ended = await state_of(stand, sid)
         assert (ended.status, ended.failure_reason) == (SessionStatus.FAILED, "session_expired")
         with pytest.raises(SessionExpiredError):
-            await stand.client().submit_approval(sid, approve(call.id), timeout=10)
+            await stand.client().session(sid).submit_approval(approve(call.id), timeout=10)
         with pytest.raises(SessionExpiredError):
-            await stand.client().resume(sid, timeout=10)
+            await stand.client().session(sid).resume(timeout=10)
         assert desk.contexts[sid] == []
         assert await state_of(stand, sid) == ended
 
@@ -68,7 +68,7 @@ async def test_who_renews_an_expired_session_goes_on_with_it(place: Settings, si
     async with served(place, desk) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
         await stand.finish(sid)
-        await stand.sessions.set_properties(sid, EXPIRED)
+        await stand.sessions.session(sid).set_properties(EXPIRED)
         with pytest.raises(SessionExpiredError):
             await stand.sessions.ask(sid, "two", agent="main", timeout=10)
         later = int(time.time() * 1000) + 3_600_000
@@ -88,7 +88,7 @@ async def test_a_message_left_for_an_expired_session_is_refused(place: Settings,
     async with served(place, Desk()) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
         await stand.finish(sid)
-        await stand.sessions.set_properties(sid, EXPIRED)
+        await stand.sessions.session(sid).set_properties(EXPIRED)
         with pytest.raises(SessionExpiredError, match="expired at 1"):
             await stand.sessions.send(sid, "two", agent="main", message_id="m-two", timeout=10)
         assert await stand.texts(sid) == ["one", "1: one"]
@@ -104,14 +104,14 @@ async def test_a_session_that_expires_while_it_waits_takes_no_approval(place: Se
     async with served(place, desk) as stand:
         asked = await stand.sessions.ask(sid, "go", agent="people", message_id="m-go")
         (call,) = asked.pending
-        await stand.sessions.set_properties(sid, EXPIRED)
+        await stand.sessions.session(sid).set_properties(EXPIRED)
         with pytest.raises(SessionExpiredError):
-            await stand.sessions.submit_approval(sid, approve(call.id), timeout=10)
+            await stand.sessions.session(sid).submit_approval(approve(call.id), timeout=10)
         with pytest.raises(SessionExpiredError):
             await stand.sessions.ask(sid, "more", agent="people", timeout=10)
         assert desk.contexts[sid] == []
-        await stand.sessions.set_properties(sid, SessionProperties(expires_at=None))
-        reply = await stand.sessions.submit_approval(sid, approve(call.id), wait=True)
+        await stand.sessions.session(sid).set_properties(SessionProperties(expires_at=None))
+        reply = await stand.sessions.session(sid).submit_approval(approve(call.id), wait=True)
         assert reply.result is not None
         assert reply.result.text == "wiped disk"
         await stand.finish(sid)
@@ -123,7 +123,7 @@ async def test_the_session_store_takes_no_answer_for_an_expired_session(place: S
     desk.scripts[sid] = asks_once(WIPE)
     async with served(place, desk) as stand:
         (call,) = await left(stand, sid)
-        await stand.sessions.set_properties(sid, EXPIRED)
+        await stand.sessions.session(sid).set_properties(EXPIRED)
         store = stand.served.plugin.backends.sessions
         assert store is not None
         answer = ToolResultSubmission.model_validate({"tool_call_id": call.id, "response": {"result": "yes"}})
@@ -138,10 +138,10 @@ async def test_the_clean_up_asks_a_session_that_runs_to_end_and_marks_it_later(
     desk = Desk()
     async with served(place, desk) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
-        await stand.sessions.set_properties(sid, EXPIRED)
+        await stand.sessions.session(sid).set_properties(EXPIRED)
         found = await swept(stand)
         assert (found.expired.running, found.expired.marked) == (1, 0)
-        await stand.sessions.result(sid)
+        await stand.sessions.session(sid).result()
         state = await state_of(stand, sid)
         assert (state.status, state.failure_reason) == (SessionStatus.COMPLETED, None)
 
@@ -173,7 +173,7 @@ async def test_an_expired_session_is_not_woken(place: Settings, sid: str) -> Non
     desk.scripts[sid] = asks_once(("soon", {"what": "ever"}))
     async with served(place, desk) as stand:
         await left(stand, sid)
-        await stand.sessions.set_properties(sid, EXPIRED)
+        await stand.sessions.session(sid).set_properties(EXPIRED)
         store = stand.served.plugin.backends.sessions
         assert store is not None
         while not (await store.list_due()).items:  # noqa: ASYNC110 (the store has no event)
@@ -191,7 +191,7 @@ async def test_properties_need_a_session_store_and_a_session(place: Settings, si
     """Nothing is silently forgotten."""
     async with served(place, Desk()) as stand:
         with pytest.raises(SessionNotFoundError):
-            await stand.sessions.set_properties(sid, EXPIRED)
+            await stand.sessions.session(sid).set_properties(EXPIRED)
     async with served(place.model_copy(update={"session_store": "none"}), Desk()) as stand:
         with pytest.raises(InvalidRequestError):
             await stand.sessions.ask(sid, "one", agent="main", properties=EXPIRED, timeout=10)

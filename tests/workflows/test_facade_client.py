@@ -64,7 +64,7 @@ async def test_metadata_arrive_at_the_agent(env: HelixEnv) -> None:
     """They were dropped: tools and hooks that look for a tenant found none."""
     session = await create_session(sales, client=env.sessions, metadata={"tenant": "acme"})
     assert await ask(session, "small") == "small for acme"
-    state = await env.sessions.state(session.id)
+    state = await env.sessions.session(session.id).state()
     assert state is not None
     assert state.metadata["tenant"] == "acme"
 
@@ -91,8 +91,8 @@ async def test_a_session_is_resumed_also_after_its_workflow_has_ended(env: Helix
     await ask(session, "small")
     running = await resume_session(session.id, sales, client=env.sessions)
     assert await running.get_state() == {"plan": "small"}
-    await env.sessions.close(session.id)
-    await env.sessions.result(session.id)
+    await env.sessions.session(session.id).close()
+    await env.sessions.session(session.id).result()
     ended = await create_session(sales, client=env.sessions, resume=session.id)
     assert await ask(ended, "large") == "large for acme"
     assert await ended.get_state() == {"plan": "large"}
@@ -104,9 +104,9 @@ async def test_an_expired_session_says_so(env: HelixEnv) -> None:
     """As the local one does: by an event of that name."""
     session = await create_session(sales, client=env.sessions)
     await ask(session, "small")
-    await env.sessions.close(session.id)
-    await env.sessions.result(session.id)
-    await env.sessions.set_properties(session.id, SessionProperties(expires_at=1))
+    await env.sessions.session(session.id).close()
+    await env.sessions.session(session.id).result()
+    await env.sessions.session(session.id).set_properties(SessionProperties(expires_at=1))
     await session.send("large")
     (*_, event) = [event async for event in session.receive()]
     assert isinstance(event, ErrorEvent)

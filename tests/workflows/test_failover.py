@@ -71,8 +71,10 @@ async def test_a_failover_under_load_loses_nothing(
         await asyncio.to_thread(servers.wait_for_another, primary)
         give_back(primary, how)
         told = await asyncio.gather(*talks)
-        kept = [[each.text for each in await served.sessions.messages(session_id)] for session_id in ids]
+        kept = [
+            [each.text for each in await served.sessions.session(session_id).messages()] for session_id in ids
+        ]
         for session_id in ids:
-            await served.sessions.close(session_id)
-            await served.sessions.result(session_id)
+            await served.sessions.session(session_id).close()
+            await served.sessions.session(session_id).result()
     assert kept == told

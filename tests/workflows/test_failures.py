@@ -40,10 +40,10 @@ async def test_a_permanent_failure_fails_the_session_with_its_own_type(
     desk.scripts[sid] = permanent
     await stand.sessions.ask(sid, "hello", agent="main", timeout=20)
     with pytest.raises(WorkflowFailureError) as caught:
-        await stand.sessions.result(sid)
+        await stand.sessions.session(sid).result()
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.type == "AuthenticationError"
-    status = await stand.sessions.status(sid)
+    status = await stand.sessions.session(sid).status()
     assert (status.status, status.exit_reason) == ("failed", "failed")
 
 
@@ -55,8 +55,8 @@ async def test_a_failed_session_has_archived_its_finished_turns_and_starts_again
     desk.scripts[sid] = permanent
     await stand.sessions.ask(sid, "two", timeout=20)
     with pytest.raises(WorkflowFailureError):
-        await stand.sessions.result(sid)
-    assert not (await stand.sessions.describe(sid)).hot
+        await stand.sessions.session(sid).result()
+    assert not (await stand.sessions.session(sid).describe()).hot
     desk.scripts.pop(sid)
     assert (await stand.sessions.ask(sid, "three", agent="main")).text == "3: three"
 
@@ -90,7 +90,7 @@ async def test_messages_that_wait_beside_a_failing_turn_are_served_by_the_next_r
     poison = asyncio.create_task(stand.sessions.ask(sid, "poison", agent="main", timeout=20))
     await gate.reached.wait()
     beside = asyncio.create_task(stand.sessions.ask(sid, "harmless", agent="main", timeout=20))
-    while (await stand.sessions.status(sid)).waiting < 1:  # noqa: ASYNC110 (another process tells)
+    while (await stand.sessions.session(sid).status()).waiting < 1:  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.01)
     gate.opened.set()
     assert (await poison).status is AskStatus.FAILED
@@ -135,7 +135,7 @@ async def test_a_session_whose_thread_another_took_over_is_fenced(stand: Stand, 
     assert result.error is not None
     assert result.error.startswith("FencedError")
     with pytest.raises(WorkflowFailureError):
-        await stand.sessions.result(sid)
+        await stand.sessions.session(sid).result()
     facts = await threads.facts(sid)
     assert (facts.epoch, facts.owner, facts.head.position, facts.closed) == (epoch, "somebody-else", 2, False)
 

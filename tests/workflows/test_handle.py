@@ -44,10 +44,12 @@ async def served(settings: Settings, desk: Desk) -> AsyncIterator[Stand]:
 async def kept(
     temporal_address: str, redis_url: str, s3: S3Endpoint, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stand]:
-    """A worker with threads in Redis over S3, and states in files."""
+    """A worker with threads in Redis over S3, and states in SQLite."""
     data = tmp_path_factory.mktemp("states")
     name = f"t{uuid.uuid4().hex[:12]}"
-    settings = make_settings(temporal_address, redis_url, s3, name, session_store="file", data_directory=data)
+    settings = make_settings(
+        temporal_address, redis_url, s3, name, session_store="sqlite", data_directory=data
+    )
     async with served(settings, Desk()) as stand:
         yield stand
 
@@ -71,9 +73,9 @@ async def users(stand: Stand, session_id: str) -> list[str]:
 
 async def stands_together(stand: Stand, session_id: str) -> None:
     """State and thread are at the same place, and every call of the thread has its result."""
-    state = await stand.sessions.state(session_id)
+    state = await stand.sessions.session(session_id).state()
     assert state is not None
-    assert state.head == (await stand.sessions.describe(session_id)).head
+    assert state.head == (await stand.sessions.session(session_id).describe()).head
     messages = await stand.messages(session_id)
     calls = [call.id for each in messages for call in each.tool_calls]
     assert calls == [each.tool_call_id for each in messages if each.role == "tool"]
@@ -96,7 +98,7 @@ async def test_the_state_of_a_session_that_does_not_run_is_shown_without_waking_
     assert state is not None
     assert (state.custom_state, state.agent_type, state.status) == ({"k": 1}, "main", "completed")
     assert (await kept.handle(sid).describe()).run_id == run_id
-    assert await kept.sessions.state("nobody") is None
+    assert await kept.sessions.session("nobody").state() is None
 
 
 async def test_without_a_session_store_the_state_is_what_the_slice_says(
@@ -106,11 +108,11 @@ async def test_without_a_session_store_the_state_is_what_the_slice_says(
     settings = make_settings(temporal_address, redis_url, s3, f"{sid}-q", session_store="none")
     async with served(settings, Desk()) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
-        state = await stand.sessions.state(sid)
+        state = await stand.sessions.session(sid).state()
         assert state is not None
         assert (state.agent_type, state.step_count, state.message_count) == ("main", 1, 2)
         with pytest.raises(InvalidRequestError, match="no session store"):
-            await stand.sessions.restore(sid, "cpv1-x-s1-t1-abcdef", agent="main")
+            await stand.sessions.session(sid, agent="main").restore("cpv1-x-s1-t1-abcdef")
 
 
 async def test_usage_is_that_of_the_thread_and_what_was_recorded_of_descendants(
@@ -134,7 +136,7 @@ async def test_usage_is_that_of_the_thread_and_what_was_recorded_of_descendants(
     assert recorded is not None
     assert recorded.tokens_by_model["m"].prompt == 7
     with pytest.raises(SessionNotFoundError):
-        await kept.sessions.usage("nobody")
+        await kept.sessions.session("nobody").usage()
 
 
 async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: Stand, sid: str) -> None:
@@ -150,7 +152,7 @@ async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: S
     ]
     assert turns[0].start == EMPTY
     assert [each.end for each in turns[:-1]] == [each.start for each in turns[1:]]
-    assert turns[-1].end == (await stand.sessions.describe(sid)).head
+    assert turns[-1].end == (await stand.sessions.session(sid).describe()).head
     newest = (await handle.turns(newest=2)).items
     assert [(each.number, each.start, each.end) for each in newest] == [
         (number, each.start, each.end) for number, each in zip((-2, -1), turns[1:], strict=True)
@@ -195,7 +197,7 @@ async def test_a_wait_for_a_change_outlives_the_execution(stand: Stand, sid: str
 async def test_a_version_of_the_stored_state_is_refused(stand: Stand, sid: str) -> None:
     """It would be lower than any: whoever mixes them up would poll without a pause."""
     with pytest.raises(InvalidRequestError, match="version 7"):
-        await stand.sessions.wait_for_change(sid, 7)
+        await stand.sessions.session(sid).wait_for_change(7)
 
 
 # ---- stop -------------------------------------------------------------------------------------------
@@ -210,12 +212,12 @@ async def test_a_stop_of_another_run_leaves_the_turn_alone(stand: Stand, desk: D
     await gate.reached.wait()
     run_id = (await handle.status()).run_id
     assert run_id
-    assert not await handle.abort(run_id="another")
-    assert not await handle.interrupt(run_id="another")
-    assert await handle.interrupt(run_id=run_id)
+    assert not await handle.stop(abort=True, run_id="another")
+    assert not await handle.stop(run_id="another")
+    assert await handle.stop(run_id=run_id)
     gate.opened.set()
     assert (await asked).status is AskStatus.ANSWERED
-    assert not await handle.interrupt(run_id=run_id)
+    assert not await handle.stop(run_id=run_id)
     assert (await handle.status()).run_id is None
 
 
@@ -226,7 +228,7 @@ async def test_an_abort_by_run_leaves_no_trace(stand: Stand, desk: Desk, sid: st
     handle = stand.sessions.session(sid, agent="main")
     asked = asyncio.create_task(handle.ask("one"))
     await gate.reached.wait()
-    assert await handle.abort(run_id=(await handle.status()).run_id)
+    assert await handle.stop(abort=True, run_id=(await handle.status()).run_id)
     assert (await asked).status is AskStatus.INTERRUPTED
     gate.opened.set()
     assert await stand.texts(sid) == []
@@ -409,14 +411,14 @@ async def test_an_edited_message_is_asked_in_a_fork_with_the_state_of_its_time(k
     assert first.text == "5: TWO"
     assert await users(kept, target) == ["one", "TWO"]
     assert await users(kept, sid) == ["one", "two", "three"]
-    state = await kept.sessions.state(target)
+    state = await kept.sessions.session(target).state()
     assert state is not None
     assert state.custom_state == {"k": 1}
     assert state.forked_from is not None
     # The same edit again is the same edit; another one needs another place.
     assert (await handle.edit("m-two", "TWO", target)).text == first.text
-    await kept.sessions.close(target)
-    await kept.sessions.result(target)
+    await kept.sessions.session(target).close()
+    await kept.sessions.session(target).result()
     assert (await handle.edit("m-two", "TWO", target)).text == first.text
     assert await users(kept, target) == ["one", "TWO"]
     with pytest.raises(ThreadExistsError):
@@ -424,7 +426,7 @@ async def test_an_edited_message_is_asked_in_a_fork_with_the_state_of_its_time(k
     with pytest.raises(InvalidRequestError, match="no finished turn"):
         await handle.edit("m-nine", "NINE", f"{sid}-other")
     await stands_together(kept, target)
-    await kept.sessions.close(target)
+    await kept.sessions.session(target).close()
 
 
 async def test_the_first_message_can_be_edited(kept: Stand, sid: str) -> None:
@@ -434,10 +436,10 @@ async def test_the_first_message_can_be_edited(kept: Stand, sid: str) -> None:
     await talk(handle, "one", "two")
     await handle.edit("m-one", "ONE", target)
     assert await users(kept, target) == ["ONE"]
-    state = await kept.sessions.state(target)
+    state = await kept.sessions.session(target).state()
     assert state is not None
     assert state.custom_state == {}
-    await kept.sessions.close(target)
+    await kept.sessions.session(target).close()
 
 
 async def test_a_fork_begins_with_the_state_of_its_place(kept: Stand, sid: str) -> None:
@@ -453,16 +455,16 @@ async def test_a_fork_begins_with_the_state_of_its_place(kept: Stand, sid: str) 
     assert [each.text for each in await copy.get_messages() if each.role == "user"] == ["one"]
     await copy.send("three")
     assert [event.type async for event in copy.receive()][-1] == "result"
-    state = await kept.sessions.state(copy.id)
+    state = await kept.sessions.session(copy.id).state()
     assert state is not None
     assert state.custom_state == {"k": 1}
-    assert await copy.get_usage() == (await kept.sessions.usage(copy.id)).tokens
+    assert await copy.get_usage() == (await kept.sessions.session(copy.id).usage()).tokens
     assert (await handle.fork(f"{sid}-whole")).position == second.head.position
     with pytest.raises(InvalidRequestError, match="both given"):
         await handle.fork(f"{sid}-none", at=4, at_checkpoint=first.id)
     with pytest.raises(CheckpointNotFoundError):
         await handle.fork(f"{sid}-none", at_checkpoint="cpv1-x-s1-t1-abcdef")
-    await kept.sessions.close(copy.id)
+    await kept.sessions.session(copy.id).close()
 
 
 # ---- resets -----------------------------------------------------------------------------------------

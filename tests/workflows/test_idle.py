@@ -13,7 +13,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import programs
-from helix_temporal.devstack.temporal import SOURCE, TEST_SERVER, arguments
+from helix_temporal.devstack.temporal import SOURCE, TEST_SERVER, dynamic_config_arguments
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -55,25 +55,25 @@ def plugin(tmp_path: Path, unique: str) -> HelixPlugin:
 async def test_a_session_ends_after_an_idle_day_and_starts_again(plugin: HelixPlugin) -> None:
     """On the test server, which has one clock for all."""
     environment = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(programs.find(TEST_SERVER, os.environ)), plugins=[plugin]
+        test_server_existing_path=str(programs.find_program(TEST_SERVER, os.environ)), plugins=[plugin]
     )
     async with served(environment, plugin) as sessions:
         sid = f"s-{uuid.uuid4().hex[:8]}"
         await sessions.ask(sid, "hello", agent="main")
         await environment.sleep(DAY - 60)
-        assert (await sessions.status(sid)).status == "idle"
+        assert (await sessions.session(sid).status()).status == "idle"
         await environment.sleep(120)
         await until_completed(environment, sid)
         assert await plugin.backends.hot.header(sid) is None
         assert (await sessions.ask(sid, "again", agent="main")).text == "3: again"
-        await sessions.close(sid)
+        await sessions.session(sid).close()
         await until_completed(environment, sid)
 
 
 async def test_a_message_after_half_a_day_starts_the_idle_day_anew(plugin: HelixPlugin) -> None:
     """The one timer is set again for what is left, not for each message."""
     environment = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(programs.find(TEST_SERVER, os.environ)), plugins=[plugin]
+        test_server_existing_path=str(programs.find_program(TEST_SERVER, os.environ)), plugins=[plugin]
     )
     async with served(environment, plugin) as sessions:
         sid = f"s-{uuid.uuid4().hex[:8]}"
@@ -99,8 +99,8 @@ async def test_a_message_after_half_a_day_starts_the_idle_day_anew(plugin: Helix
 async def test_a_session_ends_after_an_idle_day_on_a_clock_of_its_own(plugin: HelixPlugin) -> None:
     """On the real server with a clock per workflow."""
     environment = await WorkflowEnvironment.start_time_skipping_v2(
-        dev_server_existing_path=str(programs.find(SOURCE, os.environ)),
-        dev_server_extra_args=arguments(),
+        dev_server_existing_path=str(programs.find_program(SOURCE, os.environ)),
+        dev_server_extra_args=dynamic_config_arguments(),
         plugins=[plugin],
     )
     async with served(environment, plugin) as sessions:
@@ -109,6 +109,6 @@ async def test_a_session_ends_after_an_idle_day_on_a_clock_of_its_own(plugin: He
             await sessions.ask(sid, "hello", agent="main")
         handle = environment.client.get_workflow_handle(workflow_id(sid))
         await environment.fast_forward(handle, DAY + 60)
-        ended = await asyncio.wait_for(sessions.result(sid), 30)
+        ended = await asyncio.wait_for(sessions.session(sid).result(), 30)
         assert ended.status == "completed"
         assert await plugin.backends.hot.header(sid) is None

@@ -55,9 +55,9 @@ async def ends(handle: SessionHandle) -> tuple[int, ...]:
 
 async def stands_together(legacy: Stand, session_id: str) -> None:
     """State and thread are at the same place."""
-    state = await legacy.sessions.state(session_id)
+    state = await legacy.sessions.session(session_id).state()
     assert state is not None
-    assert state.head == (await legacy.sessions.describe(session_id)).head
+    assert state.head == (await legacy.sessions.session(session_id).describe()).head
 
 
 async def test_turns_are_listed_before_and_after_the_import(legacy: Stand, handle: SessionHandle) -> None:

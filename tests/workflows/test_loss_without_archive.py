@@ -38,6 +38,6 @@ async def test_a_thread_that_was_deleted_is_not_taken_for_lost(
     async with shore(temporal_address, redis_url, s3, **ALONE) as sea:
         session, sessions = sea.names[0], sea.sessions
         await sessions.ask(session, "one", agent="main", timeout=20)
-        await sessions.delete(session)
+        await sessions.session(session).delete()
         with pytest.raises(ThreadNotFoundError):
-            await sessions.messages(session)
+            await sessions.session(session).messages()

@@ -67,9 +67,11 @@ async def test_a_resumed_turn_goes_on_with_the_trace_of_its_caller(place: Settin
         client = stand.client(suspend="exit")
         asked = await client.ask(sid, "go", agent="people", properties=mine)
         assert asked.status is AskStatus.SUSPENDED
-        await client.result(sid)
+        await client.session(sid).result()
         (call,) = asked.pending
-        reply = await client.submit_approval(sid, ToolApproval(approval_id=call.id, approved=True), wait=True)
+        reply = await client.session(sid).submit_approval(
+            ToolApproval(approval_id=call.id, approved=True), wait=True
+        )
         assert reply.result is not None
         assert reply.result.text == "done"
         assert [each.tracing_context for each in desk.contexts[sid]] == [TRACE, TRACE]
@@ -85,7 +87,7 @@ async def test_each_message_may_bring_its_own_trace(stand: Stand, desk: Desk, si
     await client.ask(sid, "two", properties=SessionProperties(tracing_context=NEWER))
     await client.ask(sid, "three")
     await client.ask(sid, "four", properties=SessionProperties(user_id="u"))
-    await client.set_properties(sid, SessionProperties(tracing_context=None))
+    await client.session(sid).set_properties(SessionProperties(tracing_context=None))
     await client.ask(sid, "five")
     assert [each.tracing_context for each in desk.contexts[sid]] == [None, NEWER, NEWER, NEWER, None]
 

@@ -23,7 +23,7 @@ async def test_auto_continues_the_thread_from_the_archive_the_next_time(stand: S
     """A session that has ended and gone cold goes on with all that was said."""
     await stand.sessions.ask(sid, "hello", agent="main")
     await stand.finish(sid)
-    assert not (await stand.sessions.describe(sid)).hot
+    assert not (await stand.sessions.session(sid).describe()).hot
     result = await stand.sessions.ask(sid, "again", agent="main")
     assert result.text == "3: again"
 
@@ -38,12 +38,12 @@ async def test_new_on_an_existing_id_is_refused_and_changes_nothing(stand: Stand
     """Creating never overwrites, and the asker is told why at once rather than at the deadline."""
     await stand.sessions.ask(sid, "hello", agent="main")
     await stand.finish(sid)
-    before = await stand.sessions.describe(sid)
+    before = await stand.sessions.session(sid).describe()
     result = await stand.sessions.ask(sid, "mine now", agent="main", mode="new", timeout=20)
     assert result.status is AskStatus.FAILED
     assert result.error is not None
     assert result.error.startswith("ThreadExistsError")
-    assert await stand.sessions.describe(sid) == before
+    assert await stand.sessions.session(sid).describe() == before
 
 
 async def test_continue_on_a_missing_id_is_refused_and_creates_nothing(stand: Stand, sid: str) -> None:
@@ -111,7 +111,7 @@ async def test_a_thread_may_have_another_id_than_its_session(stand: Stand, sid: 
     result = await stand.sessions.ask(sid, "hello", agent="main", thread_id=thread_id)
     assert result.text == "1: hello"
     assert await stand.texts(thread_id) == ["hello", "1: hello"]
-    assert (await stand.sessions.status(sid)).thread_id == thread_id
+    assert (await stand.sessions.session(sid).status()).thread_id == thread_id
 
 
 async def test_a_standard_session_ends_after_its_answer(stand: Stand, sid: str) -> None:
@@ -119,35 +119,35 @@ async def test_a_standard_session_ends_after_its_answer(stand: Stand, sid: str) 
     client = stand.client(persistent=False)
     result = await client.ask(sid, "hello", agent="main")
     assert result.text == "1: hello"
-    ended = await client.result(sid)
+    ended = await client.session(sid).result()
     assert (ended.status, ended.exit_reason, ended.turns) == ("completed", "completed", 1)
-    assert not (await client.describe(sid)).hot
+    assert not (await client.session(sid).describe()).hot
 
 
 async def test_a_standard_session_goes_on_where_it_ended(stand: Stand, sid: str) -> None:
     """The next question starts it again."""
     client = stand.client(persistent=False)
     await client.ask(sid, "hello", agent="main")
-    await client.result(sid)
+    await client.session(sid).result()
     assert (await client.ask(sid, "again", agent="main")).text == "3: again"
-    await client.result(sid)
+    await client.session(sid).result()
 
 
 async def test_a_persistent_session_ends_when_it_is_idle_and_starts_again(stand: Stand, sid: str) -> None:
     """Idle sessions cost nothing, and nobody who asks can tell."""
     client = stand.client(idle_timeout=0.3)
     await client.ask(sid, "hello", agent="main")
-    ended = await client.result(sid)
+    ended = await client.session(sid).result()
     assert (ended.status, ended.turns) == ("completed", 1)
     assert all(receipt.ok for receipt in ended.receipts)
     assert (await client.ask(sid, "again", agent="main")).text == "3: again"
-    await client.result(sid)
+    await client.session(sid).result()
 
 
 async def test_a_session_can_be_started_at_an_earlier_turn(stand: Stand, sid: str) -> None:
     """``rewind_to`` is the start's own cut, before anything else happens."""
     await stand.sessions.ask(sid, "one", agent="main")
-    head = (await stand.sessions.status(sid)).head
+    head = (await stand.sessions.session(sid).status()).head
     await stand.sessions.ask(sid, "two", agent="main")
     await stand.finish(sid)
     handle = await stand.served.client.start_workflow(
@@ -171,16 +171,16 @@ async def test_the_rewind_update_starts_a_session_that_does_not_run_and_cuts_wha
 ) -> None:
     """A session can be opened at an earlier turn of its own."""
     await stand.sessions.ask(sid, "one", agent="main")
-    head = (await stand.sessions.status(sid)).head
+    head = (await stand.sessions.session(sid).status()).head
     await stand.sessions.ask(sid, "two", agent="main")
     await stand.finish(sid)
-    await stand.sessions.rewind(sid, head, agent="main")
+    await stand.sessions.session(sid, agent="main").rewind(head)
     assert await stand.texts(sid) == ["one", "1: one"]
 
 
 async def test_rewind_of_a_running_session_cuts_between_turns(stand: Stand, sid: str) -> None:
     """Editing an earlier question: back to before it, then ask anew."""
     await stand.sessions.ask(sid, "one", agent="main")
-    assert await stand.sessions.rewind(sid, EMPTY) == EMPTY
+    assert await stand.sessions.session(sid).rewind(EMPTY) == EMPTY
     assert (await stand.sessions.ask(sid, "uno", agent="main")).text == "1: uno"
     assert await stand.texts(sid) == ["uno", "1: uno"]

@@ -46,12 +46,12 @@ async def test_a_run_that_goes_on_as_new_has_what_was_set_meanwhile(
     desk.scripts[sid] = model.then()
     first = asyncio.create_task(client.ask(sid, "one", agent="main"))
     await model.reached.wait()
-    holds = asyncio.create_task(client.set_properties(sid, TAGGED))
+    holds = asyncio.create_task(client.session(sid).set_properties(TAGGED))
     await late_result.reached.wait()
     model.opened.set()
     await first
     await asyncio.sleep(0.5)  # the run moves, and waits for the handler
-    expires = asyncio.create_task(client.set_properties(sid, EXPIRED))
+    expires = asyncio.create_task(client.session(sid).set_properties(EXPIRED))
     await asyncio.sleep(1)
     late_result.opened.set()
     await asyncio.gather(holds, expires)
@@ -61,9 +61,9 @@ async def test_a_run_that_goes_on_as_new_has_what_was_set_meanwhile(
 async def test_the_properties_that_were_written_last_count(stand: Stand, sid: str, late_result: Gate) -> None:
     """Two are set at once, and the older one's result comes after the newer one's."""
     await stand.sessions.ask(sid, "one", agent="main")
-    older = asyncio.create_task(stand.sessions.set_properties(sid, TAGGED))
+    older = asyncio.create_task(stand.sessions.session(sid).set_properties(TAGGED))
     await late_result.reached.wait()
-    await stand.sessions.set_properties(sid, EXPIRED)
+    await stand.sessions.session(sid).set_properties(EXPIRED)
     late_result.opened.set()
     await older
     await refused(stand, sid)
@@ -74,7 +74,7 @@ async def test_a_session_that_ends_does_not_hold_up_who_sets_its_properties(
 ) -> None:
     """They are stored, and its next execution finds them there."""
     await stand.sessions.ask(sid, "one", agent="main")
-    await stand.sessions.close(sid)
-    await stand.sessions.set_properties(sid, EXPIRED)
+    await stand.sessions.session(sid).close()
+    await stand.sessions.session(sid).set_properties(EXPIRED)
     with pytest.raises(SessionExpiredError):
         await stand.sessions.ask(sid, "late", agent="main", timeout=20)

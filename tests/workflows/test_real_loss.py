@@ -54,7 +54,7 @@ async def test_a_new_message_is_answered_at_once_and_told_what_is_lost(sea: Shor
     assert (result.status, result.text, lost(result)) == (AskStatus.ANSWERED, "3: four", [LOST])
     assert result.archived is True
     assert await sea.users(name) == ["one", "four"]
-    status = await sea.sessions.status(name)
+    status = await sea.sessions.session(name).status()
     assert [each.detail for each in status.receipts if each.name == "lost"] == [LOST]
     assert lost(await sea.sessions.ask(name, "five")) == []
 
@@ -80,7 +80,7 @@ async def test_what_is_not_lost_is_still_there(sea: Shore, name: str) -> None:
 async def test_a_watched_ask_goes_on_as_well(sea: Shore, name: str) -> None:
     """The lost message's and a new one."""
     for message_id, text in (("m3", "text 3"), ("m4", "four")):
-        live = sea.sessions.stream_ask(name, text, message_id=message_id, timeout=30)
+        live = sea.sessions.session(name).stream_ask(text, message_id=message_id, timeout=30)
         result = await live.result()
         assert result.status is AskStatus.ANSWERED
     assert await sea.users(name) == ["one", "text 3", "four"]
@@ -111,9 +111,9 @@ async def test_a_session_that_ends_after_a_loss_does_not_call_it_archived(sea: S
     sea.proxy.refuse()
     await sessions.ask(name, "two", timeout=20)
     await sea.wipe()
-    await sessions.close(name)
+    await sessions.session(name).close()
     sea.proxy.refuse(False)
-    ended = await sessions.result(name)
+    ended = await sessions.session(name).result()
     details = [each.detail for each in ended.receipts if each.name in {"lost", "flush"} and not each.ok]
     assert len(details) == 1
     assert details[0].startswith(("lost: 2..3", "HeadMovedError"))
@@ -180,9 +180,9 @@ async def test_an_answer_that_was_lost_with_its_turn_is_asked_for_again(
 async def _answer(sessions: SessionClient, name: str, call: PendingCall) -> None:
     if call.kind == "approval":
         approval = ToolApproval(approval_id=call.id, approved=True)
-        reply = await sessions.submit_approval(name, approval)
+        reply = await sessions.session(name).submit_approval(approval)
     else:
-        reply = await sessions.submit_tool_result(name, call, "in Bonn")
+        reply = await sessions.session(name).submit_tool_result(call, "in Bonn")
     assert reply.status == "submitted"
 
 
@@ -201,7 +201,7 @@ async def test_turns_are_taken_back_from_the_thread_and_not_from_an_older_copy(s
     name = sea.names[2]
     backup = await asked(sea, name)
     await backup.put_back()
-    await sea.sessions.rewind_to_turn(name, -1, agent="main")
+    await sea.sessions.session(name, agent="main").rewind_to_turn(-1)
     assert await sea.users(name) == ["one", "two"]
     assert (await sea.sessions.ask(name, "four")).text == "5: four"
 
@@ -215,7 +215,7 @@ async def test_after_a_loss_turns_are_not_taken_back_that_nobody_meant(sea: Shor
     await backup.put_back()
     sea.proxy.refuse(False)
     with pytest.raises(HeadMovedError, match="were lost"):
-        await sea.sessions.rewind_to_turn(name, -1, agent="main")
+        await sea.sessions.session(name, agent="main").rewind_to_turn(-1)
     assert await sea.users(name) == ["one", "two", "three"]
-    await sea.sessions.rewind_to_turn(name, -1, agent="main")
+    await sea.sessions.session(name, agent="main").rewind_to_turn(-1)
     assert await sea.users(name) == ["one", "two"]

@@ -24,7 +24,7 @@ def stranger(stand: Stand, **options: Any) -> SessionClient:
 
 async def options_of(stand: Stand, sid: str) -> SessionOptions:
     """How the newest execution behaves."""
-    found = (await stand.sessions.status(sid)).options
+    found = (await stand.sessions.session(sid).status()).options
     assert found is not None
     return found
 
@@ -38,12 +38,12 @@ async def test_whoever_answers_a_session_that_was_left_need_not_know_its_options
     )
     client = stand.client(suspend="exit", idle_timeout=77)
     (first,) = (await client.ask(sid, "go", agent="people")).pending
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
-    reply = await stranger(stand).submit_tool_result(sid, first, "1", wait=True)
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    reply = await stranger(stand).session(sid).submit_tool_result(first, "1", wait=True)
     assert reply.result is not None
     (second,) = reply.result.pending
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
-    reply = await stranger(stand).submit_tool_result(sid, second, "2", wait=True)
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    reply = await stranger(stand).session(sid).submit_tool_result(second, "2", wait=True)
     assert reply.result is not None
     assert reply.result.text == "done"
     assert await options_of(stand, sid) == SessionOptions(suspend="exit", idle_timeout=77)
@@ -56,12 +56,12 @@ async def test_what_a_client_names_wins_and_is_remembered_and_the_rest_stays(
     desk.scripts[sid] = asks_once(LOCATE)
     client = stand.client(suspend="exit", idle_timeout=77)
     await client.ask(sid, "go", agent="people")
-    await client.result(sid)
-    await stranger(stand, suspend="wait").resume(sid)
+    await client.session(sid).result()
+    await stranger(stand, suspend="wait").session(sid).resume()
     assert (await options_of(stand, sid)) == SessionOptions(idle_timeout=77)
-    assert (await stand.sessions.status(sid)).status is Status.SUSPENDED
+    assert (await stand.sessions.session(sid).status()).status is Status.SUSPENDED
     await stand.finish(sid)
-    await stranger(stand).resume(sid)
+    await stranger(stand).session(sid).resume()
     assert await options_of(stand, sid) == SessionOptions(idle_timeout=77)
 
 
@@ -94,9 +94,9 @@ async def test_the_number_of_steps_is_remembered(stand: Stand, desk: Desk, sid: 
 async def test_a_session_that_is_not_to_wait_for_messages_is_not_made_to(stand: Stand, sid: str) -> None:
     """Standard mode is the session's, not that of who happens to ask."""
     await stand.client(persistent=False).ask(sid, "one", agent="main")
-    await stand.sessions.result(sid)
+    await stand.sessions.session(sid).result()
     assert (await stranger(stand).ask(sid, "two", agent="main")).text == "3: two"
-    assert (await stand.sessions.result(sid)).exit_reason is ExitReason.COMPLETED
+    assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.COMPLETED
 
 
 async def test_options_go_along_when_a_session_continues_as_new(stand: Stand, sid: str) -> None:
@@ -113,9 +113,9 @@ async def test_a_fork_behaves_as_what_it_is_a_copy_of(stand: Stand, sid: str) ->
     """It goes on with the same conversation; however it is made."""
     await stand.client(idle_timeout=77).ask(sid, "one", agent="main", message_id="m")
     await stand.finish(sid)
-    await stranger(stand).fork(sid, f"{sid}-fork")
+    await stranger(stand).session(sid).fork(f"{sid}-fork")
     await stranger(stand).ask(f"{sid}-fork", "two", agent="main")
-    await stranger(stand, max_steps=9).edit(sid, "m", "uno", f"{sid}-edit", agent="main")
+    await stranger(stand, max_steps=9).session(sid, agent="main").edit("m", "uno", f"{sid}-edit")
     assert await options_of(stand, f"{sid}-fork") == SessionOptions(idle_timeout=77)
     assert await options_of(stand, f"{sid}-edit") == SessionOptions(idle_timeout=77, max_steps=9)
     await stand.finish(f"{sid}-fork")

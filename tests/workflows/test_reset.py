@@ -260,7 +260,7 @@ async def test_a_question_that_is_asked_stays_the_same_after_a_reset_to_the_very
     (call,) = asked.pending
     await reset(stand, sid, (await task_ends(stand, sid))[0])
     approval = ToolApproval(approval_id=call.id, approved=True)
-    reply = await stand.sessions.submit_approval(sid, approval, wait=True, timeout=30)
+    reply = await stand.sessions.session(sid).submit_approval(approval, wait=True, timeout=30)
     assert reply.status == "submitted"
     assert len(desk.requests[sid]) == finished_turns + 2
     await check(stand, sid, [*["before"] * finished_turns, "one"])
@@ -310,13 +310,13 @@ async def test_a_reset_of_an_execution_that_another_followed_is_fenced(stand: St
     await stand.finish(sid)
     await talk(stand, sid, "three")
     await stand.finish(sid)
-    before = await stand.sessions.describe(sid)
+    before = await stand.sessions.session(sid).describe()
     branch = await reset(stand, sid, ends[2], old)
     handle = stand.served.client.get_workflow_handle(workflow_id(sid), run_id=branch)
     with pytest.raises(WorkflowFailureError) as caught:
         await asyncio.wait_for(handle.result(), 30)
     assert getattr(caught.value.cause, "type", None) == "FencedError"
-    after = await stand.sessions.describe(sid)
+    after = await stand.sessions.session(sid).describe()
     assert (after.head, after.epoch, after.owner) == (before.head, before.epoch, before.owner)
     await talk(stand, sid, "four")
     await check(stand, sid, ["one", "two", "three", "four"])
@@ -385,7 +385,7 @@ async def test_a_cancel_after_the_reset_leaves_what_was_answered(stand: Stand, d
     await asyncio.sleep(0.5)
     await stand.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await stand.sessions.result(sid)
+        await stand.sessions.session(sid).result()
     assert await stand.messages(sid) == before
     await talk(stand, sid, "last")
     assert (await stand.messages(sid))[: len(before)] == before
@@ -441,16 +441,16 @@ async def test_tools_of_a_turn_of_several_messages_run_under_one_key(
 async def test_what_was_taken_back_stays_gone(stand: Stand, desk: Desk, sid: str, at: int) -> None:
     """The requests are applied again with everything else; they were carried out, and nothing else goes."""
     await talk(stand, sid, "one", "two", "three")
-    await stand.sessions.rewind_to_turn(sid, 1, operation_id="op-1")
+    await stand.sessions.session(sid).rewind_to_turn(1, operation_id="op-1")
     await talk(stand, sid, "four")
-    again = await stand.sessions.regenerate(sid, operation_id="op-2")
+    again = await stand.sessions.session(sid).regenerate(operation_id="op-2")
     await talk(stand, sid, "five")
     before, paid = await stand.messages(sid), len(desk.requests[sid])
     await reset(stand, sid, (await task_ends(stand, sid))[at])
     await talk(stand, sid, "six")
     await check(stand, sid, ["one", "four", "five", "six"])
     assert (await stand.messages(sid))[: len(before)] == before
-    assert (await stand.sessions.regenerate(sid, operation_id="op-2")).answer == again.answer
+    assert (await stand.sessions.session(sid).regenerate(operation_id="op-2")).answer == again.answer
     assert len(desk.requests[sid]) == paid + 1
 
 

@@ -152,7 +152,9 @@ async def people(told: Told) -> None:
     for number, text in enumerate(("a", "b"), 1):
         asks.append(asyncio.create_task(told.ask(text)))
         await until_waiting(told.stand.sessions, told.sid, number)
-    await told.stand.sessions.submit_tool_result(told.sid, waits.pending[0], "Bonn", wait=True, timeout=60)
+    await told.stand.sessions.session(told.sid).submit_tool_result(
+        waits.pending[0], "Bonn", wait=True, timeout=60
+    )
     await asyncio.gather(*asks)
     await told.ask("locate me")
     await told.ask("two")
@@ -168,10 +170,10 @@ async def taken_back(told: Told) -> None:
     """Turns go, and are asked anew."""
     for text in ("one", "tool 1", "two"):
         await told.ask(text)
-    await told.stand.sessions.rewind_to_turn(told.sid, 1, operation_id="op-1")
+    await told.stand.sessions.session(told.sid).rewind_to_turn(1, operation_id="op-1")
     del told.answers["m-tool 1"], told.answers["m-two"]
     await told.ask("three")
-    await told.stand.sessions.regenerate(told.sid, operation_id="op-2")
+    await told.stand.sessions.session(told.sid).regenerate(operation_id="op-2")
     del told.answers["m-three"]
     await told.ask("tool 4")
 
@@ -229,7 +231,7 @@ async def check_state(told: Told) -> None:
     """The state has of each tool what its newest result in the thread says."""
     results = [each.text for each in await told.stand.messages(told.sid) if each.role == "tool"]
     acts = [text.split(" ", 1) for text in results if text[:6].isalnum() and text[6:7] == " "]
-    state = await told.stand.sessions.state(told.sid)
+    state = await told.stand.sessions.session(told.sid).state()
     assert state is not None
     assert state.custom_state == {what.strip("."): came_to for came_to, what in acts}
 

@@ -87,7 +87,7 @@ async def test_a_fork_finds_the_worker_that_has_its_transform(half_done: Deploym
     source = f"source-{uuid.uuid4().hex[:8]}"
     await half_done.sessions.ask(source, "hello", agent="added", timeout=60)
     heads = [
-        (await half_done.sessions.fork(source, f"{source}-{number}", transform="shout")).position
+        (await half_done.sessions.session(source).fork(f"{source}-{number}", transform="shout")).position
         for number in range(10)
     ]
     assert heads == [2] * 10
@@ -162,7 +162,9 @@ async def test_a_tool_that_may_be_tried_once_waits_for_a_worker_that_has_it(
         assert suspended.status is AskStatus.SUSPENDED
     async with worker_processes(settings, ("old",)):
         approval = ToolApproval(approval_id=suspended.pending[0].id, approved=True)
-        replied = asyncio.create_task(sessions.submit_approval(unique, approval, wait=True, timeout=90))
+        replied = asyncio.create_task(
+            sessions.session(unique).submit_approval(approval, wait=True, timeout=90)
+        )
         async with asyncio.timeout(60):
             while not (info := await seen(sessions, unique)):  # noqa: ASYNC110 (a status is asked for)
                 await asyncio.sleep(0.1)
@@ -177,7 +179,7 @@ async def test_a_tool_that_may_be_tried_once_waits_for_a_worker_that_has_it(
 async def seen(sessions: SessionClient, session_id: str) -> str:
     """What the session's status says of calls that fail; nothing before it runs."""
     try:
-        info = await sessions.status(session_id)
+        info = await sessions.session(session_id).status()
     except SessionNotFoundError:
         return ""
     return " ".join(f"{each.error} {each.worker}" for each in info.failing)

@@ -41,9 +41,9 @@ async def test_a_session_without_any_workflow_cache(own: Settings) -> None:
         for number in range(5):
             result = await served.sessions.ask(sid, f"q{number}", agent="hooked", timeout=60)
             assert (result.status, result.text) == (AskStatus.ANSWERED, "done")
-        await served.sessions.close(sid)
-        await served.sessions.result(sid)
-        messages = await served.sessions.messages(sid)
+        await served.sessions.session(sid).close()
+        await served.sessions.session(sid).result()
+        messages = await served.sessions.session(sid).messages()
     assert [message.role for message in messages] == ["user", "assistant", "tool", "tool", "assistant"] * 5
 
 
@@ -59,8 +59,8 @@ async def test_a_cancel_without_any_workflow_cache(own: Settings) -> None:
         await served.sessions.ask(sid, "hello", agent="hooked", timeout=60)
         await served.client.get_workflow_handle(workflow_id(sid)).cancel()
         with pytest.raises(WorkflowFailureError):
-            await served.sessions.result(sid)
-        status = await served.sessions.status(sid)
+            await served.sessions.session(sid).result()
+        status = await served.sessions.session(sid).status()
     assert all(receipt.ok for receipt in status.receipts)
     assert desk.names_heard(sid)[-1] == "session_ended"
 
@@ -91,9 +91,9 @@ async def test_workflows_load_and_run_in_the_default_sandbox(own: Settings) -> N
                 first_tools_then("done", "x")(request) if len(request.messages) < 3 else echo(request)
             )
             assert (await sessions.ask(sid, "hello", agent="main", timeout=60)).text == "3: x"
-            await sessions.close(sid)
-            await sessions.result(sid)
-            assert len(await sessions.messages(sid)) == 4
+            await sessions.session(sid).close()
+            await sessions.session(sid).result()
+            assert len(await sessions.session(sid).messages()) == 4
     finally:
         await backends.close()
 

@@ -71,12 +71,12 @@ async def test_what_was_set_is_changed_while_the_session_runs_and_after(place: S
     """Only what is named."""
     async with served(place, Desk()) as stand:
         await stand.sessions.ask(sid, "one", agent="main", properties=SessionProperties(user_id="u1"))
-        await stand.sessions.set_properties(sid, SessionProperties(tags=("a",)))
+        await stand.sessions.session(sid).set_properties(SessionProperties(tags=("a",)))
         await stand.sessions.ask(sid, "two", agent="main", properties=SessionProperties(tags=("b",)))
         state = await state_of(stand, sid)
         assert (state.user_id, state.tags, state.output) == ("u1", ("b",), "3: two")
         await stand.finish(sid)
-        await stand.sessions.set_properties(sid, SessionProperties(user_id=None))
+        await stand.sessions.session(sid).set_properties(SessionProperties(user_id=None))
         assert (await state_of(stand, sid)).user_id is None
 
 
@@ -96,7 +96,7 @@ async def test_a_resumed_turn_is_counted(place: Settings, sid: str) -> None:
         (call,) = await left(stand, sid)
         assert (await state_of(stand, sid)).resume_count == 0
         approval = ToolApproval(approval_id=call.id, approved=True)
-        await stand.client().submit_approval(sid, approval, wait=True)
+        await stand.client().session(sid).submit_approval(approval, wait=True)
         assert (await state_of(stand, sid)).resume_count == 1
         desk.scripts[sid] = lambda request: "x" * 9000
         await stand.client().ask(sid, "more", agent="people")
@@ -160,7 +160,7 @@ async def test_tools_count_what_is_theirs_and_sums_reach_the_root(place: Setting
     async with counters(place) as stand:
         result = await stand.sessions.ask(sid, "go", agent="above", timeout=40)
         assert result.text == "done"
-        recorded = (await stand.sessions.usage(sid)).recorded
+        recorded = (await stand.sessions.session(sid).usage()).recorded
         first = await stand.sessions.query_usage(kinds=("custom",), limit=1)
         rest = await stand.sessions.query_usage(kinds=("custom",), cursor=first.next_cursor)
         with pytest.raises(InvalidRequestError, match="kinds"):

@@ -40,9 +40,9 @@ async def test_an_ask_goes_on_with_the_thread_that_the_session_has(
     """Who asks again need not know the thread's name, and loses nothing of what was said."""
     result = await stand.sessions.ask(sid, "two", agent="main")
     assert result.text == "3: two"
-    assert (await stand.sessions.status(sid)).thread_id == ended
+    assert (await stand.sessions.session(sid).status()).thread_id == ended
     await stand.finish(sid)
-    assert (await stand.sessions.status(sid)).thread_id == ended
+    assert (await stand.sessions.session(sid).status()).thread_id == ended
     assert (await stand.sessions.ask(sid, "three", agent="main", thread_id=ended)).text == "5: three"
 
 
@@ -51,8 +51,8 @@ async def test_a_message_that_is_sent_goes_into_the_thread_that_the_session_has(
 ) -> None:
     """`send` cannot even name one."""
     await stand.sessions.send(sid, "two", agent="main")
-    await stand.sessions.close(sid)
-    result = await stand.sessions.result(sid)
+    await stand.sessions.session(sid).close()
+    result = await stand.sessions.session(sid).result()
     assert (result.thread_id, result.receipts[0].ok) == (ended, True)
     assert await stand.texts(ended) == ["one", "1: one", "two", "3: two"]
 
@@ -61,10 +61,10 @@ async def test_turns_are_taken_back_in_the_thread_that_the_session_has(
     stand: Stand, sid: str, ended: str
 ) -> None:
     """A session that has ended is opened for it, as for a question."""
-    again = await stand.sessions.regenerate(sid, agent="main")
+    again = await stand.sessions.session(sid, agent="main").regenerate()
     assert again.text == "1: one"
     await stand.finish(sid)
-    assert (await stand.sessions.rewind_to_turn(sid, -1, agent="main")).position == 0
+    assert (await stand.sessions.session(sid, agent="main").rewind_to_turn(-1)).position == 0
     await stand.finish(sid)
     assert await stand.texts(ended) == []
 
@@ -74,11 +74,11 @@ async def test_a_checkpoint_is_restored_in_the_thread_that_the_session_has(
 ) -> None:
     """The thread and the state go back together."""
     await stand.sessions.ask(sid, "two")
-    checkpoint = (await stand.sessions.checkpoints(sid)).items[0]
+    checkpoint = (await stand.sessions.session(sid).checkpoints()).items[0]
     await stand.finish(sid)
-    head = await stand.sessions.restore(sid, checkpoint.id, agent="main")
+    head = await stand.sessions.session(sid, agent="main").restore(checkpoint.id)
     assert head == checkpoint.head
-    assert (await stand.sessions.describe(tid)).head == head
+    assert (await stand.sessions.session(tid).describe()).head == head
 
 
 async def test_the_session_goes_on_with_its_thread_over_continue_as_new(stand: Stand, sid: str) -> None:
@@ -113,7 +113,7 @@ async def test_a_long_answer_is_read_from_the_thread_that_the_session_has(
     desk.scripts[sid] = lambda _: LONG
     assert (await stand.sessions.ask(sid, "two", message_id="two")).text == LONG
     assert (await stand.sessions.ask(sid, "two", message_id="two")).text == LONG
-    assert (await stand.sessions.regenerate(sid)).text == LONG
+    assert (await stand.sessions.session(sid).regenerate()).text == LONG
     assert (await stand.texts(tid))[-1] == LONG
 
 

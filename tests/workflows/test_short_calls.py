@@ -83,7 +83,7 @@ async def test_a_read_has_the_time_of_a_store_operation(
 ) -> None:
     """Who wants a page quickly or not at all can say so."""
     await sessions.ask(sid, "hello", agent="main")
-    await sessions.history(sid)
+    await sessions.session(sid).history()
     scheduled = await started.scheduled()
     assert scheduled.start_to_close_timeout.ToTimedelta() == timedelta(seconds=17)
     assert scheduled.schedule_to_close_timeout.ToTimedelta() == timedelta(seconds=171)
@@ -96,7 +96,7 @@ async def test_a_fork_has_the_time_of_a_model_call(
 ) -> None:
     """Its transform may ask a model."""
     await sessions.ask(sid, "hello", agent="main")
-    await sessions.fork(sid, f"{sid}-fork")
+    await sessions.session(sid).fork(f"{sid}-fork")
     scheduled = await started.scheduled()
     assert scheduled.start_to_close_timeout.ToTimedelta() == timedelta(seconds=70)
     assert scheduled.schedule_to_close_timeout.ToTimedelta() == timedelta(seconds=700)
@@ -118,7 +118,7 @@ async def test_time_outs_come_from_the_settings_of_the_plugin(
     """They are stated once, where the client is connected."""
     plain = SessionClient(client, task_queue=stand.served.plugin.settings.task_queue)
     await plain.ask(sid, "hello", agent="main")
-    await plain.history(sid)
+    await plain.session(sid).history()
     assert (await started.scheduled()).heartbeat_timeout.ToTimedelta() == TIMEOUTS.heartbeat_timeout
 
 
@@ -127,7 +127,7 @@ async def test_a_deletion_has_the_time_of_a_model_call(
 ) -> None:
     """A long thread is many objects."""
     await sessions.ask(sid, "hello", agent="main")
-    await sessions.close(sid)
-    await sessions.result(sid)
-    await sessions.delete(sid)
+    await sessions.session(sid).close()
+    await sessions.session(sid).result()
+    await sessions.session(sid).delete()
     assert (await started.scheduled()).start_to_close_timeout.ToTimedelta() == timedelta(seconds=70)

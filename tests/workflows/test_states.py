@@ -32,7 +32,7 @@ from tests.workflows.test_reset import reset, task_ends
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 NO_S3 = dict.fromkeys(("s3_endpoint", "s3_bucket", "s3_access_key", "s3_secret_key"))
-PAIRINGS = ("redis and postgres", "redis alone", "postgres alone", "files alone", "memory alone")
+PAIRINGS = ("redis and postgres", "redis alone", "postgres alone", "sqlite alone", "memory alone")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def place(
         },
         "redis alone": {"redis_url": redis_url},
         "postgres alone": {**postgres, **NO_S3},
-        "files alone": {**NO_S3, "data_directory": tmp_path / "data"},
+        "sqlite alone": {**NO_S3, "data_directory": tmp_path / "data"},
         "memory alone": {**NO_S3},
     }
     chosen = changes[getattr(request, "param", "redis and postgres")]
@@ -159,7 +159,7 @@ async def test_how_a_session_ends_is_in_its_state(place: Settings, sid: str) -> 
         assert (await asked).status is AskStatus.INTERRUPTED
         gate.opened.set()
         with pytest.raises(WorkflowFailureError):
-            await stand.sessions.result(sid)
+            await stand.sessions.session(sid).result()
         state = await state_of(stand, sid)
         assert (state.status, state.current_run_id) == (SessionStatus.INTERRUPTED, None)
         store = stand.served.plugin.backends.sessions
@@ -206,7 +206,7 @@ async def test_an_abort_leaves_no_run_and_nothing_staged(place: Settings, sid: s
         assert store is not None
         run = await under_way(store, sid)
         await store.stage_changes(sid, run.run_id, StagedChange(tool_call_id="c", merge_changes={"a": 1}))
-        await stand.sessions.stop(sid, abort=True)
+        await stand.sessions.session(sid).stop(abort=True)
         assert (await asked).status is AskStatus.INTERRUPTED
         gate.opened.set()
         over = await store.get_run(sid, run.run_id)
@@ -303,14 +303,14 @@ async def test_a_state_that_is_ahead_of_its_thread_goes_back_and_says_so(place: 
             await redis.delete(*keys)
         assert (await state_of(stand, sid)).message_count == 4
         await stand.sessions.ask(sid, "three", agent="main")
-        status = await stand.sessions.status(sid)
+        status = await stand.sessions.session(sid).status()
         state = await state_of(stand, sid)
         assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
         assert state.message_count == 4
         assert kept.message_count == 2
         assert await stand.texts(sid) == ["one", "1: one", "three", "3: three"]
-        await stand.sessions.close(sid)
-        result = await stand.sessions.result(sid)
+        await stand.sessions.session(sid).close()
+        result = await stand.sessions.session(sid).result()
         notes = [each for each in result.receipts if each.name == "state"]
         assert len(notes) == 1
         assert not notes[0].ok
@@ -338,7 +338,7 @@ async def test_a_rewind_takes_the_state_along(place: Settings, sid: str) -> None
         await stand.sessions.ask(sid, "one", agent="main")
         first = await state_of(stand, sid)
         await stand.sessions.ask(sid, "two")
-        assert await stand.sessions.rewind(sid, first.head) == first.head
+        assert await stand.sessions.session(sid).rewind(first.head) == first.head
         state = await state_of(stand, sid)
         assert state.head == first.head
         await stand.sessions.ask(sid, "three")
@@ -357,7 +357,7 @@ async def test_a_rewind_takes_the_values_of_the_application_along(place: Setting
         first = await state_of(stand, sid)
         await stand.sessions.ask(sid, "two")
         assert (await state_of(stand, sid)).custom_state == {"k": 2}
-        await stand.sessions.rewind(sid, first.head)
+        await stand.sessions.session(sid).rewind(first.head)
         del desk.scripts[sid]
         await stand.sessions.ask(sid, "three")
         await stand.finish(sid)
@@ -375,9 +375,9 @@ async def test_before_the_first_turn_a_state_holds_nothing_of_it(place: Settings
         assert (await state_of(stand, sid)).custom_state == {"k": 1}
         del desk.scripts[sid]
         if how == "rewind":
-            assert await stand.sessions.rewind_to_turn(sid, 0) == EMPTY
+            assert await stand.sessions.session(sid).rewind_to_turn(0) == EMPTY
         else:
-            await stand.sessions.regenerate(sid)
+            await stand.sessions.session(sid).regenerate()
         assert (await state_of(stand, sid)).custom_state == {}
         await stand.sessions.ask(sid, "two")
         await stand.finish(sid)
@@ -436,7 +436,7 @@ async def test_what_a_tool_staged_in_an_attempt_that_failed_after_it_is_not_in_t
 
     desk.acts[sid] = act
     async with served(place, desk) as stand:
-        monkeypatch.setattr(ToolRunner, "_result", refused)
+        monkeypatch.setattr(ToolRunner, "_build_result", refused)
         await stand.sessions.ask(sid, "one", agent="main")
         messages = await stand.messages(sid)
         assert [each.is_error for each in messages if each.role == "tool"] == [True]

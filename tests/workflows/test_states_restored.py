@@ -21,7 +21,7 @@ from tests.workflows.conftest import Stand, make_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PLACES = ("postgres beside redis", "postgres", "redis", "files")
+PLACES = ("postgres beside redis", "postgres", "redis", "sqlite")
 """Where the state is; the thread is archived in S3 in all of them."""
 
 
@@ -47,14 +47,14 @@ async def place(
     chosen, prefix = getattr(request, "param", PLACES[0]), f"t{sid.replace('-', '')}_"
     postgres: dict[str, Any] = {"postgres_dsn": postgres_dsn, "table_prefix": prefix}
     changes: dict[str, Any] = postgres if "postgres" in chosen else {}
-    if chosen == "files":
+    if chosen == "sqlite":
         changes = {"data_directory": tmp_path / "data"}
     redis = redis_url if "redis" in chosen else None
     settings = make_settings(temporal_address, redis, s3, f"{sid}-q", **changes)
     async with own_tables(postgres_dsn, prefix=prefix):
         backups: dict[str, Backup] = {
             "redis": RedisBackup(settings),
-            "files": FilesBackup(tmp_path / "data"),
+            "sqlite": FilesBackup(tmp_path / "data"),
         }
         yield Place(settings, backups.get(chosen) or PostgresBackup(settings))
 
@@ -87,8 +87,8 @@ async def custom_state(stand: Stand, session_id: str) -> dict[str, Any]:
 
 async def state_notes(stand: Stand, session_id: str) -> list[Receipt]:
     """Close the session; what its receipts say of the state."""
-    await stand.sessions.close(session_id)
-    result = await stand.sessions.result(session_id)
+    await stand.sessions.session(session_id).close()
+    result = await stand.sessions.session(session_id).result()
     return [each for each in result.receipts if each.name == "state"]
 
 
@@ -186,7 +186,7 @@ async def test_what_tools_of_a_single_lost_turn_changed_comes_back_or_is_reporte
         assert "what 1 of them changed" in note.detail
 
 
-@pytest.mark.parametrize("place", ["redis", "files"], indirect=True)
+@pytest.mark.parametrize("place", ["redis", "sqlite"], indirect=True)
 @pytest.mark.parametrize("ended", [False, True])
 async def test_what_a_state_that_is_made_again_lacks_is_reported(place: Place, sid: str, ended: bool) -> None:
     """Its store was wiped: the thread's slice has all but what tools of the newest turn had staged."""

@@ -30,7 +30,7 @@ async def test_an_interrupt_ends_the_turn_after_its_step_with_every_call_answere
     desk.scripts[sid] = lambda request: calls("x")
     asked = asyncio.create_task(stand.sessions.ask(sid, "go", agent="main"))
     await gate.reached.wait()
-    assert await stand.sessions.stop(sid)
+    assert await stand.sessions.session(sid).stop()
     gate.opened.set()
     result = await asked
     assert (result.status, result.exit_reason, result.in_thread) == (
@@ -53,7 +53,7 @@ async def test_the_session_serves_on_after_an_interrupt(stand: Stand, desk: Desk
     desk.scripts[sid] = lambda request: calls("x") if len(request.messages) == 1 else "done"
     asked = asyncio.create_task(stand.sessions.ask(sid, "go", agent="main"))
     await gate.reached.wait()
-    await stand.sessions.stop(sid)
+    await stand.sessions.session(sid).stop()
     gate.opened.set()
     await asked
     assert (await stand.sessions.ask(sid, "go on")).text == "done"
@@ -67,16 +67,16 @@ async def test_an_interrupt_during_the_last_model_call_changes_nothing(
     desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(stand.sessions.ask(sid, "hello", agent="main"))
     await gate.reached.wait()
-    assert await stand.sessions.stop(sid)
+    assert await stand.sessions.session(sid).stop()
     gate.opened.set()
     assert (await asked).text == "1: hello"
 
 
 async def test_stop_without_a_turn_says_so(stand: Stand, sid: str) -> None:
     """Nothing to stop is no error."""
-    assert not await stand.sessions.stop(sid)
+    assert not await stand.sessions.session(sid).stop()
     await stand.sessions.ask(sid, "hello", agent="main")
-    assert not await stand.sessions.stop(sid)
+    assert not await stand.sessions.session(sid).stop()
 
 
 async def test_an_abort_ends_the_turn_at_once_and_without_a_trace(stand: Stand, desk: Desk, sid: str) -> None:
@@ -85,7 +85,7 @@ async def test_an_abort_ends_the_turn_at_once_and_without_a_trace(stand: Stand, 
     desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(stand.sessions.ask(sid, "hello", agent="main"))
     await gate.reached.wait()
-    assert await stand.sessions.stop(sid, abort=True)
+    assert await stand.sessions.session(sid).stop(abort=True)
     result = await asyncio.wait_for(asked, 10)
     assert (result.status, result.exit_reason, result.in_thread) == (
         AskStatus.INTERRUPTED,
@@ -113,7 +113,7 @@ async def test_a_late_attempt_cannot_bring_an_aborted_turn_back(stand: Stand, de
     desk.scripts[sid] = stubborn
     asked = asyncio.create_task(stand.sessions.ask(sid, "hello", agent="main"))
     await gate.reached.wait()
-    await stand.sessions.stop(sid, abort=True)
+    await stand.sessions.session(sid).stop(abort=True)
     await asked
     desk.scripts.pop(sid)
     gate.opened.set()
@@ -136,7 +136,7 @@ async def test_an_abort_during_tools_takes_their_step_back(stand: Stand, desk: D
     desk.scripts[sid] = lambda request: calls("x", "y")
     asked = asyncio.create_task(stand.sessions.ask(sid, "go", agent="main"))
     await gate.reached.wait()
-    await stand.sessions.stop(sid, abort=True)
+    await stand.sessions.session(sid).stop(abort=True)
     assert not (await asyncio.wait_for(asked, 10)).in_thread
     gate.opened.set()
     desk.scripts.pop(sid)
@@ -155,7 +155,7 @@ async def test_an_abort_of_a_serial_agent_leaves_no_tool_behind(stand: Stand, de
     desk.scripts[sid] = lambda request: calls("x", "y", "z")
     asked = asyncio.create_task(stand.sessions.ask(sid, "go", agent="serial"))
     await gate.reached.wait()
-    await stand.sessions.stop(sid, abort=True)
+    await stand.sessions.session(sid).stop(abort=True)
     await asyncio.wait_for(asked, 10)
     gate.opened.set()
     await stand.finish(sid)
@@ -172,7 +172,7 @@ async def test_a_cancel_that_comes_with_an_abort_is_a_cancel(stand: Stand, desk:
     stopped = asyncio.create_task(handle.execute_update("stop", StopRequest(mode="abort")))
     await asyncio.gather(handle.cancel(), stopped, return_exceptions=True)
     with pytest.raises(WorkflowFailureError) as caught:
-        await asyncio.wait_for(stand.sessions.result(sid), 15)
+        await asyncio.wait_for(stand.sessions.session(sid).result(), 15)
     assert isinstance(caught.value.cause, CancelledError)
     gate.opened.set()
     await asyncio.gather(asked, return_exceptions=True)
@@ -189,8 +189,8 @@ async def test_a_cancelled_session_tells_its_asker_and_archives(stand: Stand, de
     assert (await asyncio.wait_for(asked, 15)).status is AskStatus.INTERRUPTED
     gate.opened.set()
     with pytest.raises(WorkflowFailureError):
-        await stand.sessions.result(sid)
-    status = await stand.sessions.status(sid)
+        await stand.sessions.session(sid).result()
+    status = await stand.sessions.session(sid).status()
     assert (status.status, status.exit_reason) == ("interrupted", "cancelled")
     assert [(receipt.name, receipt.ok) for receipt in status.receipts] == [
         ("save", True),
@@ -206,7 +206,7 @@ async def test_rewind_waits_for_the_turn_under_way(stand: Stand, desk: Desk, sid
     desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main"))
     await gate.reached.wait()
-    rewound = asyncio.create_task(stand.sessions.rewind(sid, EMPTY))
+    rewound = asyncio.create_task(stand.sessions.session(sid).rewind(EMPTY))
     await asyncio.sleep(0.1)
     assert not rewound.done()
     gate.opened.set()
@@ -230,7 +230,7 @@ async def test_rewind_to_what_is_no_head_is_refused_and_changes_nothing(
     await stand.sessions.ask(sid, "one", agent="main")
     await stand.sessions.ask(sid, "two")
     with pytest.raises(error):
-        await stand.sessions.rewind(sid, to)
+        await stand.sessions.session(sid).rewind(to)
     assert (await stand.sessions.ask(sid, "three")).text == "5: three"
 
 
@@ -238,33 +238,33 @@ async def test_a_cancel_during_a_rewind_refuses_the_rewind_and_ends(stand: Stand
     """Whoever waits for it is told, and the workflow does not wait for him for ever."""
     await stand.sessions.ask(sid, "one", agent="main")
     handle = stand.handle(sid)
-    rewound = asyncio.create_task(stand.sessions.rewind(sid, EMPTY))
+    rewound = asyncio.create_task(stand.sessions.session(sid).rewind(EMPTY))
     await asyncio.gather(handle.cancel(), asyncio.sleep(0))
     with pytest.raises(WorkflowFailureError):
-        await asyncio.wait_for(stand.sessions.result(sid), 15)
+        await asyncio.wait_for(stand.sessions.session(sid).result(), 15)
     await asyncio.gather(rewound, return_exceptions=True)
 
 
 async def test_the_state_goes_back_with_the_thread_only_in_its_messages(stand: Stand, sid: str) -> None:
     """Usage and turns were paid for, whatever became of their messages."""
     await stand.sessions.ask(sid, "one", agent="main")
-    await stand.sessions.rewind(sid, EMPTY)
+    await stand.sessions.session(sid).rewind(EMPTY)
     await stand.sessions.ask(sid, "uno")
-    assert (await stand.sessions.status(sid)).turns == 2
+    assert (await stand.sessions.session(sid).status()).turns == 2
 
 
 async def test_close_archives_and_drops_and_says_so(stand: Stand, sid: str) -> None:
     """After it Redis holds nothing of the session."""
     await stand.sessions.ask(sid, "hello", agent="main")
-    await stand.sessions.close(sid)
-    ended = await stand.sessions.result(sid)
+    await stand.sessions.session(sid).close()
+    ended = await stand.sessions.session(sid).result()
     assert (ended.status, ended.exit_reason) == ("completed", "completed")
     assert await stand.served.plugin.backends.hot.header(sid) is None
 
 
 async def test_close_of_a_session_that_does_not_run_is_nothing(stand: Stand, sid: str) -> None:
     """It is closed already."""
-    await stand.sessions.close(sid)
+    await stand.sessions.session(sid).close()
 
 
 async def test_the_status_of_a_running_and_of_a_closed_session(stand: Stand, desk: Desk, sid: str) -> None:
@@ -273,26 +273,26 @@ async def test_the_status_of_a_running_and_of_a_closed_session(stand: Stand, des
     desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(stand.sessions.ask(sid, "hello", agent="main"))
     await gate.reached.wait()
-    assert (await stand.sessions.status(sid)).status == "running"
+    assert (await stand.sessions.session(sid).status()).status == "running"
     gate.opened.set()
     await asked
-    idle = await stand.sessions.status(sid)
+    idle = await stand.sessions.session(sid).status()
     assert (idle.status, idle.turns, idle.head.position, idle.exit_reason) == ("idle", 1, 2, None)
     await stand.finish(sid)
-    closed = await stand.sessions.status(sid)
+    closed = await stand.sessions.session(sid).status()
     assert (closed.status, closed.exit_reason, closed.archived) == ("completed", "completed", True)
 
 
 async def test_the_status_of_a_session_that_never_ran_is_a_clear_error(stand: Stand, sid: str) -> None:
     """Not found is not an empty status."""
     with pytest.raises(SessionNotFoundError):
-        await stand.sessions.status(sid)
+        await stand.sessions.session(sid).status()
 
 
 async def test_a_rewound_message_may_be_sent_again_under_its_id(stand: Stand, sid: str) -> None:
     """The thread and the execution both forgot it."""
     await stand.sessions.ask(sid, "one", agent="main", message_id="m-1")
-    await stand.sessions.rewind(sid, EMPTY)
+    await stand.sessions.session(sid).rewind(EMPTY)
     result = await stand.sessions.ask(sid, "one", message_id="m-1", timeout=10)
     assert (result.status, result.text) == (AskStatus.ANSWERED, "1: one")
     assert await stand.texts(sid) == ["one", "1: one"]
@@ -303,8 +303,8 @@ async def test_a_handle_does_what_the_client_does(stand: Stand, sid: str) -> Non
     session = stand.sessions.session(sid, agent="main")
     assert (await session.ask("hello")).text == "1: hello"
     assert len((await session.history()).items) == 2
-    assert not await session.interrupt()
-    assert not await session.abort()
+    assert not await session.stop()
+    assert not await session.stop(abort=True)
     await session.close()
     assert (await session.result()).turns == 1
 
@@ -312,15 +312,15 @@ async def test_a_handle_does_what_the_client_does(stand: Stand, sid: str) -> Non
 async def test_fork_by_the_client_and_delete(stand: Stand, sid: str) -> None:
     """A copy of finished turns under another id, which a delete of the first does not touch."""
     await stand.sessions.ask(sid, "hello", agent="main")
-    head = await stand.sessions.fork(sid, f"{sid}-copy")
+    head = await stand.sessions.session(sid).fork(f"{sid}-copy")
     assert head.position == 2
     await stand.finish(sid)
-    await stand.sessions.delete(sid)
+    await stand.sessions.session(sid).delete()
     with pytest.raises(HelixError):
-        await stand.sessions.history(sid)
+        await stand.sessions.session(sid).history()
     assert await stand.texts(f"{sid}-copy") == ["hello", "1: hello"]
     with pytest.raises(InvalidRequestError):
-        await stand.sessions.fork(f"{sid}-copy", f"{sid}-other", at=99)
+        await stand.sessions.session(f"{sid}-copy").fork(f"{sid}-other", at=99)
 
 
 @pytest.mark.parametrize("how", ["abort", "cancel"])
@@ -341,7 +341,7 @@ async def test_a_stop_that_comes_with_a_tools_result_is_heeded(
         asked = asyncio.create_task(stand.sessions.ask(session_id, "go", agent="main", timeout=20))
         await gate.reached.wait()
         if how == "abort":
-            await stand.sessions.stop(session_id, abort=True)
+            await stand.sessions.session(session_id).stop(abort=True)
         else:
             await stand.handle(session_id).cancel()
         try:

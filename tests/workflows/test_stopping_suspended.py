@@ -30,15 +30,15 @@ async def again(client: SessionClient, sid: str) -> Any:
 
 async def over(stand: Stand, sid: str) -> None:
     """Wait until the turn has ended: a stop does not."""
-    while (seen := await stand.sessions.status(sid)).status is not Status.IDLE:
-        await stand.sessions.wait_for_change(sid, seen.version)
+    while (seen := await stand.sessions.session(sid).status()).status is not Status.IDLE:
+        await stand.sessions.session(sid).wait_for_change(seen.version)
 
 
 async def test_an_interrupt_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) -> None:
     """Each open call gets a result, tools that ran keep theirs, and the conversation can go on."""
     desk.scripts[sid] = asks_once(LOCATE, ACT)
     await left(stand, sid)
-    assert await stand.client().stop(sid)
+    assert await stand.client().session(sid).stop()
     result = await again(stand.client(), sid)
     assert (result.status, result.in_thread) == (AskStatus.INTERRUPTED, True)
     messages = await stand.messages(sid)
@@ -52,7 +52,7 @@ async def test_an_abort_leaves_no_trace_of_the_turn(stand: Stand, desk: Desk, si
     """As if it had never been asked; the same message may be asked anew."""
     desk.scripts[sid] = asks_once(LOCATE)
     await left(stand, sid)
-    assert await stand.client().session(sid, agent="people").abort()
+    assert await stand.client().session(sid, agent="people").stop(abort=True)
     await over(stand, sid)
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
     assert (await again(stand.client(), sid)).text == "GO"
@@ -63,9 +63,9 @@ async def test_a_stop_of_another_turn_leaves_the_session_as_it_is(stand: Stand, 
     """The button of an old page must not end today's question."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = await left(stand, sid)
-    assert not await stand.client().stop(sid, run_id="another")
-    assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
-    assert await stand.sessions.pending(sid) == (call,)
+    assert not await stand.client().session(sid).stop(run_id="another")
+    assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    assert await stand.sessions.session(sid).pending() == (call,)
 
 
 async def test_an_execution_that_was_terminated_while_it_waited_is_stopped_too(
@@ -75,7 +75,7 @@ async def test_an_execution_that_was_terminated_while_it_waited_is_stopped_too(
     desk.scripts[sid] = asks_once(LOCATE)
     await stand.sessions.ask(sid, "go", agent="people", message_id="m-go")
     await stand.handle(sid).terminate()
-    assert await stand.sessions.stop(sid)
+    assert await stand.sessions.session(sid).stop()
     assert (await again(stand.client(), sid)).status is AskStatus.INTERRUPTED
 
 
@@ -84,8 +84,8 @@ async def test_a_session_that_is_idle_is_not_started_by_a_stop(stand: Stand, des
     await stand.sessions.ask(sid, "hello", agent="main")
     await stand.finish(sid)
     before = (await stand.handle(sid).describe()).run_id
-    assert not await stand.sessions.stop(sid)
-    assert not await stand.sessions.stop(f"{sid}-never")
+    assert not await stand.sessions.session(sid).stop()
+    assert not await stand.sessions.session(f"{sid}-never").stop()
     assert (await stand.handle(sid).describe()).run_id == before
 
 
@@ -96,8 +96,8 @@ async def test_why_a_session_cannot_be_opened_is_told_to_who_stops_it(
     desk.scripts[sid] = asks_once(LOCATE)
     await left(stand, sid)
     with pytest.raises(AgentNotServedError, match="nobody"):
-        await stand.client().stop(sid, agent="nobody")
-    assert await stand.client().stop(sid, agent="people")
+        await stand.client().session(sid, agent="nobody").stop()
+    assert await stand.client().session(sid, agent="people").stop()
 
 
 @pytest.mark.parametrize("place", PAIRINGS, indirect=True)
@@ -107,7 +107,7 @@ async def test_every_pairing_of_stores_is_told_of_the_stop(place: Settings, sid:
     desk.scripts[sid] = asks_once(LOCATE)
     async with served(place, desk) as stand:
         await left(stand, sid)
-        assert await stand.client().stop(sid)
+        assert await stand.client().session(sid).stop()
         await again(stand.client(), sid)
         state = await state_of(stand, sid)
         assert (state.pending_client_tool_calls, state.suspension_context) == ({}, None)
@@ -124,12 +124,12 @@ async def test_a_session_that_temporal_knows_nothing_of_is_known_by_its_state(
     """People think for longer than histories are kept."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = await left_elsewhere(stand, sid)
-    assert not await stand.client().stop(sid, run_id="another", agent=agent)
-    assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
-    assert await stand.client().stop(sid, agent=agent)
+    assert not await stand.client().session(sid, agent=agent).stop(run_id="another")
+    assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    assert await stand.client().session(sid, agent=agent).stop()
     await over(stand, sid)
     assert (await stand.texts(sid))[2:] == [INTERRUPTED]
-    late = await stand.client().submit_tool_result(sid, call, "Bonn", agent=agent)
+    late = await stand.client().session(sid, agent=agent).submit_tool_result(call, "Bonn")
     assert late.status == "already_completed"
 
 
@@ -137,7 +137,7 @@ async def test_such_a_session_goes_on_with_an_answer(stand: Stand, desk: Desk, s
     """Whoever answers names the session and the call, and nothing else."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = await left_elsewhere(stand, sid)
-    reply = await stand.client().submit_tool_result(sid, call, "Bonn", wait=True)
+    reply = await stand.client().session(sid).submit_tool_result(call, "Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn"
 

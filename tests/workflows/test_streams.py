@@ -183,7 +183,7 @@ async def test_an_aborted_turn_ends_in_the_stream(stand: Stand, desk: Desk, sid:
         seen.append(stored)
         if isinstance(stored.chunk, streams.StepStarted):
             await gate.reached.wait()
-            await stand.sessions.stop(sid, abort=True)
+            await stand.sessions.session(sid).stop(abort=True)
     gate.opened.set()
     assert (await live.result()).status is AskStatus.INTERRUPTED
     ended = seen[-1].chunk
@@ -278,7 +278,7 @@ async def test_a_deleted_session_takes_its_stream_along(stand: Stand, sid: str) 
     """Whoever has a conversation deleted has all of it deleted."""
     await stand.sessions.ask(sid, "hello", agent="main")
     await stand.finish(sid)
-    await stand.sessions.delete(sid)
+    await stand.sessions.session(sid).delete()
     assert await stand.sessions.streams.get_info(sid) is None
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ModelResponse, TextDelta
-from helix_temporal.client._streams import kept
+from helix_temporal.client._streams import read_kept_chunks
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.streams import RunEnded
@@ -59,7 +59,7 @@ async def ends_in(stand: Stand, session_id: str) -> list[str]:
     """How the turns that the stream shows have ended, in order."""
     info = await stand.sessions.streams.get_info(session_id)
     assert info is not None
-    seen = contextlib.aclosing(kept(stand.sessions.streams, session_id, info.last_sequence))
+    seen = contextlib.aclosing(read_kept_chunks(stand.sessions.streams, session_id, info.last_sequence))
     async with asyncio.timeout(20), seen as chunks:
         return [each.chunk.status async for each in chunks if isinstance(each.chunk, RunEnded)]
 
@@ -102,7 +102,7 @@ async def test_a_turn_that_is_aborted(shown: Stand, sid: str) -> None:
     shown.desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(shown.sessions.ask(sid, "go", agent="main", message_id="m1"))
     await gate.reached.wait()
-    await shown.sessions.stop(sid, abort=True)
+    await shown.sessions.session(sid).stop(abort=True)
     await asked
     gate.opened.set()
     ended = await end_of(shown, sid, "m1")
@@ -168,7 +168,7 @@ async def test_a_session_that_ends_at_rest_has_nothing_to_tell(shown: Stand, sid
     before = await shown.sessions.streams.get_info(sid)
     await shown.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await shown.sessions.result(sid)
+        await shown.sessions.session(sid).result()
     assert (await end_of(shown, sid, "m1")).status == "completed"
     after = await shown.sessions.streams.get_info(sid)
     assert before is not None

@@ -38,6 +38,6 @@ async def test_a_deleted_session_takes_its_stream_along(place: Settings, sid: st
             await stand.sessions.ask(name, "hello", agent="main")
             await stand.finish(name)
             assert await streams.get_info(name) is not None
-        await stand.sessions.delete(f"{sid}-thread")
+        await stand.sessions.session(f"{sid}-thread").delete()
         assert await store.delete_session(f"{sid}-store")
         assert [await streams.get_info(f"{sid}-{each}") for each in ("thread", "store")] == [None, None]

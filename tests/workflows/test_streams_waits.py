@@ -41,7 +41,7 @@ async def test_a_turn_that_goes_on_is_read_on(stand: Stand, desk: Desk, sid: str
         view.feed(stored)
     assert view.status == "suspended"
     (call,) = (await live.result()).pending
-    await stand.sessions.submit_approval(sid, ToolApproval(approval_id=call.id, approved=True))
+    await stand.sessions.session(sid).submit_approval(ToolApproval(approval_id=call.id, approved=True))
     following = stand.sessions.stream(sid, after=view.last_sequence, message_id=live.message_id)
     rest = [stored async for stored in following]
     for stored in rest:

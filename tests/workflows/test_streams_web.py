@@ -75,7 +75,7 @@ async def test_a_message_for_an_expired_session_is_refused(stand: Stand, desk: D
     """An approval, too: the session has ended, which is no failure of the server."""
     desk.scripts[sid] = asks_once(WIPE)
     (call,) = await left(stand, sid)
-    await stand.sessions.set_properties(sid, SessionProperties(expires_at=1))
+    await stand.sessions.session(sid).set_properties(SessionProperties(expires_at=1))
     app = create_sse_app(stand.sessions, agent="people")
     approval = {"approval_id": call.id, "approved": True}
     async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_an_answer_for_a_session_that_never_was_is_refused(stand: Stand, sid: str) -> None:
     """A permanent failure is an error of its own, not an hour of attempts."""
     with pytest.raises(ThreadNotFoundError):
-        await stand.sessions.submit_tool_result(sid, "call", "Bonn", agent="people", timeout=8)
+        await stand.sessions.session(sid, agent="people").submit_tool_result("call", "Bonn", timeout=8)
 
 
 async def test_turns_of_a_session_that_never_was_are_not_taken_back(stand: Stand, sid: str) -> None:
     """As above."""
     with pytest.raises(ThreadNotFoundError):
-        await stand.sessions.rewind(sid, EMPTY, agent="people", timeout=8)
+        await stand.sessions.session(sid, agent="people").rewind(EMPTY, timeout=8)

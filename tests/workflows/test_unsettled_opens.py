@@ -78,11 +78,11 @@ async def sid(shore: Shore, request: pytest.FixtureRequest) -> AsyncIterator[str
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shore.stand.served.plugin.backends.tiered, "open", opens_without_archive)
         with pytest.raises(FAILS[request.param]):
-            await sessions.rewind(session_id, EMPTY)
+            await sessions.session(session_id).rewind(EMPTY)
     shore.proxy.refuse(False)
     shore.proxy.forget()
     yield session_id
-    await sessions.close(session_id)
+    await sessions.session(session_id).close()
 
 
 def opens(events: list[HistoryEvent]) -> list[HistoryEvent]:
@@ -123,7 +123,7 @@ async def test_a_session_that_ends_after_it_has_ended(shore: Shore, sid: str) ->
     """The thread is opened once more before it is closed, or the late attempt would open it again."""
     await shore.stand.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await shore.stand.sessions.result(sid)
+        await shore.stand.sessions.session(sid).result()
     with pytest.raises(FencedError):
         await land(shore, sid)
     assert [each.text for each in await shore.stand.messages(sid) if each.role == "user"] == ["one"]
@@ -135,6 +135,6 @@ async def test_an_open_that_took_effect_unheard_does_not_keep_the_end_from_being
     """The session has another epoch than it knows, and knows that."""
     await land(shore, sid)
     await shore.stand.finish(sid)
-    result = await shore.stand.sessions.result(sid)
+    result = await shore.stand.sessions.session(sid).result()
     assert {each.name: each.ok for each in result.receipts} == {"open": True, "save": True, "evict": True}
     assert await shore.stand.messages(sid) == []

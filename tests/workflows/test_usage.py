@@ -38,7 +38,7 @@ async def test_a_tool_is_recorded_with_what_it_used(stand: Stand, desk: Desk, si
     assert isinstance(used, TokenUsageEntry)
     assert (ran.tool_name, ran.tool_call_id, ran.success, ran.step_count) == ("act", "call_0", True, 1)
     assert (used.model, used.tokens.prompt, used.step_count, used.run_id) == ("act", 300, 1, ran.run_id)
-    usage = (await stand.sessions.status(sid)).usage
+    usage = (await stand.sessions.session(sid).status()).usage
     assert (await sums(stand, sid)).tokens.prompt == usage.input_tokens == 310
 
 
@@ -78,9 +78,11 @@ async def test_calls_that_people_answer_are_recorded(stand: Stand, desk: Desk, s
     """No worker ran them; the step that takes their answers tells."""
     desk.scripts[sid] = asks_once(LOCATE, WIPE, WIPE, ACT)
     locate, wipe, kept = (await suspended(stand, sid)).pending
-    await stand.sessions.submit_tool_result(sid, locate, "in Bonn")
-    await stand.sessions.submit_approval(sid, ToolApproval(approval_id=kept.id, approved=False))
-    await stand.sessions.submit_approval(sid, ToolApproval(approval_id=wipe.id, approved=True), wait=True)
+    await stand.sessions.session(sid).submit_tool_result(locate, "in Bonn")
+    await stand.sessions.session(sid).submit_approval(ToolApproval(approval_id=kept.id, approved=False))
+    await stand.sessions.session(sid).submit_approval(
+        ToolApproval(approval_id=wipe.id, approved=True), wait=True
+    )
     stats = (await sums(stand, sid)).tool_stats
     assert {name: counted(each) for name, each in stats.by_tool.items()} == {
         "locate": (1, 1, 0),

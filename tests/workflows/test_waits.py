@@ -66,7 +66,7 @@ async def test_an_ask_is_told_what_its_turn_waits_for(stand: Stand, desk: Desk, 
         "client",
         {"what": "me"},
     )
-    info = await stand.sessions.status(sid)
+    info = await stand.sessions.session(sid).status()
     assert (info.status, info.pending) == (Status.SUSPENDED, result.pending)
 
 
@@ -74,7 +74,7 @@ async def test_a_submitted_result_goes_to_the_model(stand: Stand, desk: Desk, si
     """The turn goes on as if a worker had run the tool."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
-    reply = await stand.sessions.submit_tool_result(sid, call, "in Bonn", wait=True)
+    reply = await stand.sessions.session(sid).submit_tool_result(call, "in Bonn", wait=True)
     assert reply.status == "submitted"
     assert reply.result is not None
     assert (reply.result.status, reply.result.text) == (AskStatus.ANSWERED, "in Bonn")
@@ -86,7 +86,7 @@ async def test_asking_again_gives_the_final_answer(stand: Stand, desk: Desk, sid
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
     again = asyncio.create_task(stand.sessions.ask(sid, "go", agent="people", message_id="m-go"))
-    await stand.sessions.submit_tool_result(sid, call, "in Bonn")
+    await stand.sessions.session(sid).submit_tool_result(call, "in Bonn")
     assert (await again).text == "in Bonn"
 
 
@@ -95,8 +95,8 @@ async def test_two_submissions_at_once_count_once(stand: Stand, desk: Desk, sid:
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
     replies = await asyncio.gather(
-        stand.sessions.submit_tool_result(sid, call, "one"),
-        stand.sessions.submit_tool_result(sid, call, "two"),
+        stand.sessions.session(sid).submit_tool_result(call, "one"),
+        stand.sessions.session(sid).submit_tool_result(call, "two"),
     )
     assert sorted(reply.status for reply in replies) == ["already_completed", "submitted"]
     first, second = (reply.submission for reply in replies)
@@ -110,7 +110,9 @@ async def test_the_same_submission_again_is_the_first_one(stand: Stand, desk: De
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
     for _ in range(2):
-        reply = await stand.sessions.submit_tool_result(sid, call, "here", submission_id="s-1", wait=True)
+        reply = await stand.sessions.session(sid).submit_tool_result(
+            call, "here", submission_id="s-1", wait=True
+        )
         assert reply.status == "submitted"
 
 
@@ -118,22 +120,22 @@ async def test_a_late_answer_is_told_so_in_another_execution(stand: Stand, desk:
     """A tab that was open since yesterday: its answer counts no more, and it learns why."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
-    await stand.sessions.submit_tool_result(sid, call, "in Bonn", wait=True)
+    await stand.sessions.session(sid).submit_tool_result(call, "in Bonn", wait=True)
     await stand.finish(sid)
-    reply = await stand.sessions.submit_tool_result(sid, call, "in Rome", agent="people")
+    reply = await stand.sessions.session(sid, agent="people").submit_tool_result(call, "in Rome")
     assert reply.status == "already_completed"
-    assert (await stand.sessions.submit_tool_result(sid, "nonsense", "x")).status == "not_pending"
+    assert (await stand.sessions.session(sid).submit_tool_result("nonsense", "x")).status == "not_pending"
 
 
 async def test_an_id_that_a_provider_uses_again_is_another_call(stand: Stand, desk: Desk, sid: str) -> None:
     """``call_0`` in every turn is common: the answer to an old question is none to a new one."""
     desk.scripts[sid] = asks_once(LOCATE)
     (first,) = (await suspended(stand, sid, "one")).pending
-    await stand.sessions.submit_tool_result(sid, first, "1", wait=True)
+    await stand.sessions.session(sid).submit_tool_result(first, "1", wait=True)
     (second,) = (await suspended(stand, sid, "two")).pending
     assert first.call_id == second.call_id
-    assert (await stand.sessions.submit_tool_result(sid, first, "late")).status == "already_completed"
-    reply = await stand.sessions.submit_tool_result(sid, second, "2", wait=True)
+    assert (await stand.sessions.session(sid).submit_tool_result(first, "late")).status == "already_completed"
+    reply = await stand.sessions.session(sid).submit_tool_result(second, "2", wait=True)
     assert reply.result is not None
     assert reply.result.text == "2"
 
@@ -145,10 +147,10 @@ async def test_server_tools_run_beside_calls_that_wait(stand: Stand, desk: Desk,
     assert [call.name for call in result.pending] == ["locate", "wipe"]
     locate, wipe = result.pending
     approval = ToolApproval(approval_id=wipe.id, approved=True)
-    reply = await stand.sessions.submit_approval(sid, approval, wait=True)
+    reply = await stand.sessions.session(sid).submit_approval(approval, wait=True)
     assert reply.result is not None
     assert [call.name for call in reply.result.pending] == ["locate"]
-    reply = await stand.sessions.submit_tool_result(sid, locate, "Bonn", wait=True)
+    reply = await stand.sessions.session(sid).submit_tool_result(locate, "Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn | here | wiped disk"
     assert len(desk.contexts[sid]) == 2
@@ -161,7 +163,7 @@ async def test_an_approved_tool_runs_after_it_was_approved(stand: Stand, desk: D
     assert call.kind == "approval"
     assert desk.contexts[sid] == []
     approval = ToolApproval(approval_id=call.id, approved=True)
-    reply = await stand.sessions.submit_approval(sid, approval, wait=True)
+    reply = await stand.sessions.session(sid).submit_approval(approval, wait=True)
     assert reply.result is not None
     assert reply.result.text == "wiped disk"
 
@@ -173,7 +175,7 @@ async def test_a_denied_tool_does_not_run_and_the_model_is_told_why(
     desk.scripts[sid] = asks_once(WIPE)
     (call,) = (await suspended(stand, sid)).pending
     approval = ToolApproval(approval_id=call.id, approved=False, reason="too bold")
-    reply = await stand.sessions.submit_approval(sid, approval, wait=True)
+    reply = await stand.sessions.session(sid).submit_approval(approval, wait=True)
     assert reply.result is not None
     assert reply.result.text == f"{DENIED} too bold"
     assert desk.contexts[sid] == []
@@ -186,7 +188,7 @@ async def test_a_large_result_goes_by_reference(stand: Stand, desk: Desk, sid: s
         asks(LOCATE) if request.messages[-1].role == "user" else str(len(request.messages[-1].text))
     )
     (call,) = (await suspended(stand, sid)).pending
-    reply = await stand.sessions.submit_tool_result(sid, call, text, wait=True)
+    reply = await stand.sessions.session(sid).submit_tool_result(call, text, wait=True)
     assert reply.result is not None
     assert reply.result.text == "100000"
     assert sum(event.ByteSize() for event in await stand.events(sid)) < 20_000
@@ -196,7 +198,7 @@ async def test_large_arguments_are_read_from_the_thread(stand: Stand, desk: Desk
     """A document to sign: the history has its place alone, whoever shows it gets it whole."""
     desk.scripts[sid] = asks_once(("locate", {"what": "y" * 10_000}))
     assert (await suspended(stand, sid)).pending[0].arguments is None
-    (call,) = await stand.sessions.pending(sid)
+    (call,) = await stand.sessions.session(sid).pending()
     assert call.arguments == {"what": "y" * 10_000}
 
 
@@ -207,7 +209,7 @@ async def test_a_message_that_comes_meanwhile_has_the_next_turn(stand: Stand, de
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
     second = asyncio.create_task(stand.sessions.ask(sid, "and then?", agent="people"))
     await asyncio.sleep(0.3)
-    await stand.sessions.submit_tool_result(sid, call, "in Bonn")
+    await stand.sessions.session(sid).submit_tool_result(call, "in Bonn")
     assert (await second).text == "AND THEN?"
     assert await stand.texts(sid) == ["go", "", "in Bonn", "IN BONN", "and then?", "AND THEN?"]
 
@@ -227,14 +229,14 @@ async def test_a_message_may_supersede_the_turn(stand: Stand, desk: Desk, sid: s
         True,
     )
     assert await stand.texts(sid) == ["go", "", WENT_ON, "never mind", "NEVER MIND"]
-    assert (await stand.sessions.submit_tool_result(sid, call, "late")).status == "already_completed"
+    assert (await stand.sessions.session(sid).submit_tool_result(call, "late")).status == "already_completed"
 
 
 async def test_an_interrupt_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) -> None:
     """Every call is answered: the next model call finds a thread that its provider accepts."""
     desk.scripts[sid] = asks_once(LOCATE)
     await suspended(stand, sid)
-    assert await stand.sessions.stop(sid)
+    assert await stand.sessions.session(sid).stop()
     desk.scripts[sid] = lambda request: str([message.role for message in request.messages])
     result = await stand.sessions.ask(sid, "next", agent="people")
     assert result.text == "['user', 'assistant', 'tool', 'user']"
@@ -245,11 +247,11 @@ async def test_an_abort_leaves_no_trace_of_the_turn(stand: Stand, desk: Desk, si
     """As with a turn that runs."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
-    assert await stand.sessions.stop(sid, abort=True)
+    assert await stand.sessions.session(sid).stop(abort=True)
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
     await stand.sessions.ask(sid, "next", agent="people")
     assert await stand.texts(sid) == ["next", "NEXT"]
-    assert (await stand.sessions.submit_tool_result(sid, call, "late")).status == "not_pending"
+    assert (await stand.sessions.session(sid).submit_tool_result(call, "late")).status == "not_pending"
 
 
 async def test_a_cancel_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) -> None:
@@ -258,7 +260,7 @@ async def test_a_cancel_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) 
     await suspended(stand, sid)
     await stand.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
-        await stand.sessions.result(sid)
+        await stand.sessions.session(sid).result()
     assert await stand.texts(sid) == ["go", "", INTERRUPTED]
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
     assert (await stand.sessions.ask(sid, "next", agent="people")).text == "NEXT"
@@ -269,7 +271,7 @@ async def test_a_terminated_execution_is_gone_on_with(stand: Stand, desk: Desk, 
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
     await stand.handle(sid).terminate()
-    reply = await stand.sessions.submit_tool_result(sid, call, "in Bonn", agent="people", wait=True)
+    reply = await stand.sessions.session(sid, agent="people").submit_tool_result(call, "in Bonn", wait=True)
     assert reply.status == "submitted"
     assert reply.result is not None
     assert reply.result.text == "in Bonn"
@@ -283,7 +285,7 @@ async def test_a_suspended_session_is_not_idle(stand: Stand, desk: Desk, sid: st
     await asyncio.sleep(1.5)
     timers = [each for each in await stand.events(sid) if each.HasField("timer_started_event_attributes")]
     assert len(timers) <= 2
-    reply = await stand.sessions.submit_tool_result(sid, call, "in Bonn", wait=True)
+    reply = await stand.sessions.session(sid).submit_tool_result(call, "in Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "in Bonn"
 
@@ -292,7 +294,7 @@ async def test_waiting_takes_no_activity(stand: Stand, desk: Desk, sid: str) -> 
     """One activity a step stays the rule: two steps, two activities, however long a person took."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
-    await stand.sessions.submit_tool_result(sid, call, "in Bonn", wait=True)
+    await stand.sessions.session(sid).submit_tool_result(call, "in Bonn", wait=True)
     started = [
         event.activity_task_scheduled_event_attributes.activity_type.name
         for event in await stand.events(sid)
@@ -314,7 +316,7 @@ async def test_a_suspended_turn_moves_with_its_session(stand: Stand, desk: Desk,
     gate.opened.set()
     assert (await first).text == "first"
     (call,) = (await second).pending
-    reply = await stand.sessions.submit_tool_result(sid, call, "in Bonn", wait=True)
+    reply = await stand.sessions.session(sid).submit_tool_result(call, "in Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "in Bonn"
 
@@ -331,7 +333,7 @@ async def test_tools_that_still_run_do_not_delay_the_question(stand: Stand, desk
     desk.scripts[sid] = asks_once(LOCATE, ACT)
     (call,) = (await suspended(stand, sid)).pending
     await gate.reached.wait()
-    await stand.sessions.submit_tool_result(sid, call, "Bonn")
+    await stand.sessions.session(sid).submit_tool_result(call, "Bonn")
     gate.opened.set()
     again = await stand.sessions.ask(sid, "go", agent="people", message_id="m-go")
     assert again.text == "Bonn | here"

@@ -45,7 +45,7 @@ async def test_a_message_that_comes_while_a_suspended_session_ends_is_not_lost(
     await client.send(sid, "and?", agent="hooked")
     gate.opened.set()
     desk.scripts[sid] = upper
-    await client.submit_tool_result(sid, call, "Bonn", agent="hooked", wait=True)
+    await client.session(sid, agent="hooked").submit_tool_result(call, "Bonn", wait=True)
     await stand.finish(sid)
     assert await stand.texts(sid) == ["go", "", "Bonn", "BONN", "and?", "AND?"]
 
@@ -55,10 +55,10 @@ async def test_closing_a_session_that_waits_loses_no_message(stand: Stand, desk:
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await stand.sessions.ask(sid, "go", agent="people")).pending
     await stand.sessions.send(sid, "and?", agent="people")
-    await stand.sessions.close(sid)
+    await stand.sessions.session(sid).close()
     desk.scripts[sid] = upper
-    await stand.sessions.submit_tool_result(sid, call, "Bonn")
-    assert (await stand.sessions.result(sid)).exit_reason is ExitReason.COMPLETED
+    await stand.sessions.session(sid).submit_tool_result(call, "Bonn")
+    assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.COMPLETED
     assert await stand.texts(sid) == ["go", "", "Bonn", "BONN", "and?", "AND?"]
 
 
@@ -90,7 +90,7 @@ async def test_who_asks_while_tools_still_run_is_told_when_the_session_goes(
     assert (await again).pending == first.pending
     told = await other
     assert (told.status, told.in_thread) == (AskStatus.SUSPENDED, False)
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
 
 
 async def test_a_cancel_while_the_turn_goes_on_takes_nothing_back(stand: Stand, desk: Desk, sid: str) -> None:
@@ -106,7 +106,7 @@ async def test_a_cancel_while_the_turn_goes_on_takes_nothing_back(stand: Stand, 
     desk.scripts[sid] = script
     asked = await stand.sessions.ask(sid, "go", agent="people")
     assert asked.in_thread
-    await stand.sessions.submit_tool_result(sid, asked.pending[0], "Bonn")
+    await stand.sessions.session(sid).submit_tool_result(asked.pending[0], "Bonn")
     await gate.reached.wait()
     await stand.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):

@@ -26,7 +26,7 @@ async def left(stand: Stand, sid: str, text: str = "go", **options: Any) -> tupl
     client = stand.client(suspend="exit", **options)
     result = await client.ask(sid, text, agent="people", message_id=f"m-{text}")
     assert result.status is AskStatus.SUSPENDED
-    ended = await client.result(sid)
+    ended = await client.session(sid).result()
     assert (ended.exit_reason, ended.status) == (ExitReason.SUSPENDED, Status.WAITING)
     return result.pending
 
@@ -35,14 +35,14 @@ async def test_an_answer_starts_the_session_again(stand: Stand, desk: Desk, sid:
     """Nothing runs while a person thinks; the turn goes on where it stood."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = await left(stand, sid)
-    assert (await stand.sessions.pending(sid)) == (call,)
-    reply = await stand.client(suspend="exit").submit_tool_result(sid, call, "in Bonn", wait=True)
+    assert (await stand.sessions.session(sid).pending()) == (call,)
+    reply = await stand.client(suspend="exit").session(sid).submit_tool_result(call, "in Bonn", wait=True)
     assert reply.status == "submitted"
     assert reply.result is not None
     assert (reply.result.status, reply.result.text) == (AskStatus.ANSWERED, "in Bonn")
     assert await stand.texts(sid) == ["go", "", "in Bonn", "in Bonn"]
     assert len(desk.requests[sid]) == 2
-    again = await stand.client(suspend="exit").submit_tool_result(sid, call, "in Rome")
+    again = await stand.client(suspend="exit").session(sid).submit_tool_result(call, "in Rome")
     assert again.status == "already_completed"
 
 
@@ -55,8 +55,8 @@ async def test_the_usage_of_a_turn_is_counted_once(stand: Stand, desk: Desk, sid
     )
     (call,) = await left(stand, sid)
     client = stand.client(suspend="exit")
-    await client.submit_tool_result(sid, call, "here", wait=True)
-    assert (await client.status(sid)).usage.input_tokens == 10
+    await client.session(sid).submit_tool_result(call, "here", wait=True)
+    assert (await client.session(sid).status()).usage.input_tokens == 10
 
 
 async def test_several_answers_come_one_by_one(stand: Stand, desk: Desk, sid: str) -> None:
@@ -64,11 +64,13 @@ async def test_several_answers_come_one_by_one(stand: Stand, desk: Desk, sid: st
     desk.scripts[sid] = asks_once(LOCATE, ACT, WIPE)
     locate, wipe = await left(stand, sid)
     client = stand.client(suspend="exit")
-    reply = await client.submit_approval(sid, ToolApproval(approval_id=wipe.id, approved=True), wait=True)
+    reply = await client.session(sid).submit_approval(
+        ToolApproval(approval_id=wipe.id, approved=True), wait=True
+    )
     assert reply.result is not None
     assert [call.id for call in reply.result.pending] == [locate.id]
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
-    reply = await client.submit_tool_result(sid, locate, "Bonn", wait=True)
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    reply = await client.session(sid).submit_tool_result(locate, "Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn | here | wiped disk"
     assert len(desk.contexts[sid]) == 2
@@ -84,13 +86,13 @@ async def test_an_answer_that_comes_while_the_execution_saves_the_one_before_is_
     client = stand.client(suspend="exit")
     first, second, third = (await client.ask(sid, "go", agent="hooked")).pending
     await gate.reached.wait()
-    assert (await client.submit_tool_result(sid, first, "Bonn", agent="hooked")).status == "submitted"
+    assert (await client.session(sid, agent="hooked").submit_tool_result(first, "Bonn")).status == "submitted"
     gate.opened.set()
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
-    again = await client.submit_tool_result(sid, first, "Rome", agent="hooked")
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    again = await client.session(sid, agent="hooked").submit_tool_result(first, "Rome")
     assert again.status == "already_completed"
-    await client.submit_tool_result(sid, second, "Cologne", agent="hooked")
-    await client.submit_tool_result(sid, third, "Aachen", agent="hooked", wait=True)
+    await client.session(sid, agent="hooked").submit_tool_result(second, "Cologne")
+    await client.session(sid, agent="hooked").submit_tool_result(third, "Aachen", wait=True)
     assert (await stand.texts(sid))[2:5] == ["Bonn", "Cologne", "Aachen"]
 
 
@@ -105,7 +107,7 @@ async def test_an_ask_meanwhile_is_told_what_the_session_waits_for(
     assert (other.status, other.in_thread, other.pending) == (AskStatus.SUSPENDED, False, (call,))
     same = await client.ask(sid, "go", agent="people", message_id="m-go")
     assert (same.status, same.in_thread, same.pending) == (AskStatus.SUSPENDED, True, (call,))
-    await client.submit_tool_result(sid, call, "Bonn", wait=True)
+    await client.session(sid).submit_tool_result(call, "Bonn", wait=True)
     assert (await client.ask(sid, "go", agent="people", message_id="m-go")).text == "Bonn"
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
     assert (await client.ask(sid, "and?", agent="people", message_id="m-2")).text == "AND?"
@@ -118,7 +120,7 @@ async def test_a_message_that_was_accepted_meanwhile_is_not_lost(stand: Stand, d
     client = stand.client(suspend="exit")
     await client.send(sid, "and?", agent="people")
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
-    await client.submit_tool_result(sid, call, "Bonn", wait=True)
+    await client.session(sid).submit_tool_result(call, "Bonn", wait=True)
     await stand.finish(sid)
     assert await stand.texts(sid) == ["go", "", "Bonn", "BONN", "and?", "AND?"]
 
@@ -139,14 +141,14 @@ async def test_a_step_that_waits_again_ends_the_session_again(stand: Stand, desk
     )
     (first,) = await left(stand, sid)
     client = stand.client(suspend="exit")
-    reply = await client.submit_tool_result(sid, first, "1", wait=True)
+    reply = await client.session(sid).submit_tool_result(first, "1", wait=True)
     assert reply.result is not None
     (second,) = reply.result.pending
     assert second.id != first.id
-    reply = await client.submit_tool_result(sid, second, "2", wait=True)
+    reply = await client.session(sid).submit_tool_result(second, "2", wait=True)
     assert reply.result is not None
     assert reply.result.text == "done"
-    assert (await client.status(sid)).turns == 1
+    assert (await client.session(sid).status()).turns == 1
 
 
 async def test_a_wiped_redis_loses_nothing_of_a_suspended_turn(
@@ -161,7 +163,7 @@ async def test_a_wiped_redis_loses_nothing_of_a_suspended_turn(
     if keys:
         await redis.delete(*keys)
     await redis.aclose()
-    reply = await stand.client(suspend="exit").submit_tool_result(sid, call, "Bonn", wait=True)
+    reply = await stand.client(suspend="exit").session(sid).submit_tool_result(call, "Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn | here"
     assert len(desk.contexts[sid]) == 1
@@ -174,7 +176,9 @@ async def test_closing_leaves_a_suspended_session_as_if_it_were_to_exit(
     desk.scripts[sid] = asks_once(LOCATE)
     result = await stand.sessions.ask(sid, "go", agent="people")
     await stand.finish(sid)
-    reply = await stand.sessions.submit_tool_result(sid, result.pending[0], "Bonn", agent="people", wait=True)
+    reply = await stand.sessions.session(sid, agent="people").submit_tool_result(
+        result.pending[0], "Bonn", wait=True
+    )
     assert reply.result is not None
     assert reply.result.text == "Bonn"
 
@@ -183,7 +187,9 @@ async def test_an_interrupt_reaches_a_session_that_was_left(stand: Stand, desk: 
     """Rewinding it is one way out; an answer with an error another."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = await left(stand, sid)
-    reply = await stand.client(suspend="exit").submit_tool_result(sid, call, error=INTERRUPTED, wait=True)
+    reply = (
+        await stand.client(suspend="exit").session(sid).submit_tool_result(call, error=INTERRUPTED, wait=True)
+    )
     assert reply.result is not None
     messages = await stand.messages(sid)
     assert (messages[2].is_error, messages[2].text) == (True, INTERRUPTED)
@@ -207,8 +213,10 @@ async def test_every_pairing_of_stores_keeps_what_waits(place: Settings, sid: st
         assert run is not None
         assert run.status is RunStatus.SUSPENDED_CLIENT_TOOL
         client = stand.client(suspend="exit")
-        await client.submit_approval(sid, ToolApproval(approval_id=wipe.id, approved=False), wait=True)
-        reply = await client.submit_tool_result(sid, locate, "Bonn", wait=True)
+        await client.session(sid).submit_approval(
+            ToolApproval(approval_id=wipe.id, approved=False), wait=True
+        )
+        reply = await client.session(sid).submit_tool_result(locate, "Bonn", wait=True)
         assert reply.result is not None
         state = await state_of(stand, sid)
         assert state.pending_client_tool_calls == {}
@@ -230,7 +238,7 @@ async def test_arguments_that_may_not_be_in_histories_are_in_none(place: Setting
     async with served(hidden, desk) as stand:
         (call,) = await left(stand, sid)
         events, run_id = await stand.events(sid), (await stand.handle(sid).describe()).run_id
-        await stand.client(suspend="exit").submit_tool_result(sid, call, "Bonn", wait=True)
+        await stand.client(suspend="exit").session(sid).submit_tool_result(call, "Bonn", wait=True)
         assert (await stand.handle(sid).describe()).run_id != run_id
         events += await stand.events(sid)
         assert not [each for each in events if b"NL-4711-X" in each.SerializeToString()]
@@ -250,10 +258,10 @@ async def test_an_answer_that_was_given_to_the_store_counts(place: Settings, sid
         )
         assert given.status == "submitted"
         client = stand.client(suspend="exit")
-        late = await client.submit_tool_result(sid, locate, "Rome")
+        late = await client.session(sid).submit_tool_result(locate, "Rome")
         assert late.status == "already_completed"
         approval = ToolApproval(approval_id=wipe.id, approved=True)
-        reply = await client.submit_approval(sid, approval, wait=True)
+        reply = await client.session(sid).submit_approval(approval, wait=True)
         assert reply.result is not None
         assert reply.result.text == '{"city":"Bonn"} | wiped disk'
 
@@ -279,7 +287,7 @@ async def test_a_worker_that_ends_while_people_think_is_not_missed(place: Settin
     async with served(place, desk) as stand:
         (call,) = (await stand.client().ask(sid, "go", agent="people")).pending
     async with served(place, desk) as stand:
-        reply = await stand.client().submit_tool_result(sid, call, "Bonn", wait=True, timeout=60)
+        reply = await stand.client().session(sid).submit_tool_result(call, "Bonn", wait=True, timeout=60)
         assert reply.result is not None
         assert reply.result.text == "Bonn"
         assert len(desk.requests[sid]) == 2
@@ -292,8 +300,8 @@ async def test_an_answer_that_was_taken_is_not_taken_by_the_store_again(place: S
     async with served(place, desk) as stand:
         locate, wipe = await left(stand, sid)
         client = stand.client()
-        await client.submit_tool_result(sid, locate, "Bonn")
-        await client.result(sid)
+        await client.session(sid).submit_tool_result(locate, "Bonn")
+        await client.session(sid).result()
         state = await state_of(stand, sid)
         assert (list(state.pending_client_tool_calls), state.status) == ([wipe.id], SessionStatus.PAUSED)
         store = stand.served.plugin.backends.sessions
@@ -301,7 +309,7 @@ async def test_an_answer_that_was_taken_is_not_taken_by_the_store_again(place: S
         late = ToolResultSubmission(tool_call_id=locate.id, response=ClientToolResponse(result="Rome"))
         assert (await store.submit_tool_result(sid, late)).status == "already_completed"
         approval = ToolApproval(approval_id=wipe.id, approved=True)
-        reply = await client.submit_approval(sid, approval, wait=True)
+        reply = await client.session(sid).submit_approval(approval, wait=True)
         assert reply.result is not None
         assert reply.result.text == "Bonn | wiped disk"
 
@@ -325,7 +333,7 @@ async def test_resuming_a_session_that_is_about_to_end_starts_it_once_it_has(
     (call,) = (await client.ask(sid, "go", agent="hooked", message_id="m")).pending
     await gate.reached.wait()
     await given_to_the_store(stand, sid, call, "Bonn")
-    resuming = asyncio.create_task(client.resume(sid, timeout=20))
+    resuming = asyncio.create_task(client.session(sid).resume(timeout=20))
     await asyncio.sleep(0.3)
     gate.opened.set()
     await resuming
@@ -347,7 +355,7 @@ async def test_resuming_at_once_after_an_answer_to_the_store_counts(
     client = stand.client(suspend="exit")
     (call,) = (await client.ask(sid, "go", agent="people")).pending
     await given_to_the_store(stand, sid, call, "Bonn")
-    await client.resume(sid, timeout=20)
+    await client.session(sid).resume(timeout=20)
     await until_said(stand, sid, "Bonn")
 
 
@@ -360,11 +368,11 @@ async def test_resuming_comes_back_where_other_calls_are_still_wanted(
     locate, wipe = (await client.ask(sid, "go", agent="people")).pending
     await given_to_the_store(stand, sid, locate, "Bonn")
     async with asyncio.timeout(15):
-        await client.resume(sid)
-    assert await client.pending(sid) == (wipe,)
+        await client.session(sid).resume()
+    assert await client.session(sid).pending() == (wipe,)
     async with asyncio.timeout(15):
-        await client.resume(sid)
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+        await client.session(sid).resume()
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
 
 
 async def test_resuming_leaves_a_session_alone_that_waits(stand: Stand, desk: Desk, sid: str) -> None:
@@ -372,5 +380,5 @@ async def test_resuming_leaves_a_session_alone_that_waits(stand: Stand, desk: De
     desk.scripts[sid] = asks_once(LOCATE)
     asked = await stand.sessions.ask(sid, "go", agent="people")
     async with asyncio.timeout(10):
-        await stand.sessions.resume(sid)
-    assert await stand.sessions.pending(sid) == asked.pending
+        await stand.sessions.session(sid).resume()
+    assert await stand.sessions.session(sid).pending() == asked.pending

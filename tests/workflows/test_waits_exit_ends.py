@@ -32,10 +32,10 @@ async def test_an_abort_as_the_execution_ends_leaves_nothing_that_looks_as_if_it
     client = stand.client(suspend="exit")
     await client.ask(sid, "go", agent="hooked")
     await gate.reached.wait()
-    assert await client.stop(sid, abort=True)
+    assert await client.session(sid).stop(abort=True)
     gate.opened.set()
-    await client.close(sid)
-    ended = await client.result(sid)
+    await client.session(sid).close()
+    ended = await client.session(sid).result()
     assert (ended.exit_reason, ended.status) == (ExitReason.COMPLETED, Status.COMPLETED)
     assert (await state_of(stand, sid)).status is SessionStatus.COMPLETED
 
@@ -60,13 +60,13 @@ async def test_an_answer_that_was_taken_outlasts_a_store_that_is_away(
         monkeypatch.setattr(threads, "save_slice", saving)
         away.set()
         client = stand.client(suspend="exit")
-        assert (await client.submit_tool_result(sid, locate, "Bonn")).status == "submitted"
+        assert (await client.session(sid).submit_tool_result(locate, "Bonn")).status == "submitted"
         await failed.wait()
         await asyncio.sleep(SHORT.finaliser_budget.total_seconds() + 1)
         away.clear()
-        assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
-        assert [call.id for call in await client.pending(sid)] == [wipe.id]
+        assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+        assert [call.id for call in await client.session(sid).pending()] == [wipe.id]
         approval = ToolApproval(approval_id=wipe.id, approved=True)
-        reply = await client.submit_approval(sid, approval, wait=True)
+        reply = await client.session(sid).submit_approval(approval, wait=True)
         assert reply.result is not None
         assert reply.result.text == "Bonn | wiped disk"

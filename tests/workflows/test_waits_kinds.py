@@ -43,10 +43,10 @@ async def test_no_result_approves_a_call(stand: Stand, desk: Desk, sid: str, sai
     desk.scripts[sid] = asks_once(WIPE)
     (call,) = (await suspended(stand, sid)).pending
     with pytest.raises(InvalidRequestError, match=APPROVE):
-        await stand.sessions.submit_tool_result(sid, call, **said)
-    assert (await stand.sessions.pending(sid), desk.contexts[sid]) == ((call,), [])
+        await stand.sessions.session(sid).submit_tool_result(call, **said)
+    assert (await stand.sessions.session(sid).pending(), desk.contexts[sid]) == ((call,), [])
     approval = ToolApproval(approval_id=call.id, approved=True)
-    reply = await stand.sessions.submit_approval(sid, approval, wait=True)
+    reply = await stand.sessions.session(sid).submit_approval(approval, wait=True)
     assert reply.result is not None
     assert (reply.status, reply.result.text) == ("submitted", "wiped disk")
 
@@ -60,8 +60,10 @@ async def test_an_approval_answers_no_question(
     desk.scripts[sid] = asks_once(what)
     (call,) = (await suspended(stand, sid)).pending
     with pytest.raises(InvalidRequestError, match=GIVE_RESULT):
-        await stand.sessions.submit_approval(sid, ToolApproval(approval_id=call.id, approved=approved))
-    reply = await stand.sessions.submit_tool_result(sid, call, "Bonn", wait=True)
+        await stand.sessions.session(sid).submit_approval(
+            ToolApproval(approval_id=call.id, approved=approved)
+        )
+    reply = await stand.sessions.session(sid).submit_tool_result(call, "Bonn", wait=True)
     assert reply.result is not None
     assert (reply.status, reply.result.text) == ("submitted", "Bonn")
 
@@ -73,14 +75,16 @@ async def test_a_session_that_is_started_for_it_refuses_it_too(stand: Stand, des
     client = stand.client(suspend="exit")
     for _ in range(2):
         with pytest.raises(InvalidRequestError, match=APPROVE):
-            await client.submit_tool_result(sid, wipe, "no")
-        assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+            await client.session(sid).submit_tool_result(wipe, "no")
+        assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
     with pytest.raises(InvalidRequestError, match=GIVE_RESULT):
-        await client.submit_approval(sid, ToolApproval(approval_id=locate.id, approved=True))
-    assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
-    assert (await client.pending(sid), desk.contexts[sid]) == ((locate, wipe), [])
-    await client.submit_tool_result(sid, locate, "Bonn")
-    reply = await client.submit_approval(sid, ToolApproval(approval_id=wipe.id, approved=True), wait=True)
+        await client.session(sid).submit_approval(ToolApproval(approval_id=locate.id, approved=True))
+    assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+    assert (await client.session(sid).pending(), desk.contexts[sid]) == ((locate, wipe), [])
+    await client.session(sid).submit_tool_result(locate, "Bonn")
+    reply = await client.session(sid).submit_approval(
+        ToolApproval(approval_id=wipe.id, approved=True), wait=True
+    )
     assert reply.result is not None
     assert reply.result.text == "Bonn | wiped disk"
 
@@ -89,12 +93,12 @@ async def test_a_call_that_was_answered_is_said_to_be(stand: Stand, desk: Desk, 
     """Nothing is wanted any more, of whichever kind."""
     desk.scripts[sid] = asks_once(LOCATE, WIPE)
     locate, wipe = (await suspended(stand, sid)).pending
-    await stand.sessions.submit_tool_result(sid, locate, "Bonn")
+    await stand.sessions.session(sid).submit_tool_result(locate, "Bonn")
     approval = ToolApproval(approval_id=locate.id, approved=True)
-    assert (await stand.sessions.submit_approval(sid, approval)).status == "already_completed"
+    assert (await stand.sessions.session(sid).submit_approval(approval)).status == "already_completed"
     approval = ToolApproval(approval_id=wipe.id, approved=False)
-    await stand.sessions.submit_approval(sid, approval, wait=True)
-    assert (await stand.sessions.submit_tool_result(sid, wipe, "yes")).status == "already_completed"
+    await stand.sessions.session(sid).submit_approval(approval, wait=True)
+    assert (await stand.sessions.session(sid).submit_tool_result(wipe, "yes")).status == "already_completed"
 
 
 async def test_the_store_takes_no_result_for_an_approval(place: Settings, sid: str) -> None:
@@ -114,12 +118,12 @@ async def test_the_store_takes_no_result_for_an_approval(place: Settings, sid: s
         no = ToolResultSubmission(tool_call_id=second.id, response=denied)
         assert (await store.submit_tool_result(sid, no)).status == "submitted"
         client = stand.client(suspend="exit")
-        await client.resume(sid)
+        await client.session(sid).resume()
         assert (await client.ask(sid, "go", agent="people", message_id="m-go")).text == (
             f"wiped disk | {DENIED} too bold"
         )
         assert len(desk.contexts[sid]) == 1
-        assert (await client.submit_tool_result(sid, first, "NO")).status == "already_completed"
+        assert (await client.session(sid).submit_tool_result(first, "NO")).status == "already_completed"
 
 
 # -- sub-agents
@@ -130,10 +134,10 @@ async def test_no_result_approves_a_call_of_a_sub_agent(crew: Crew, sid: str) ->
     asked = await crew.sessions.ask(sid, "colour?", agent="approved", message_id="m", timeout=30)
     (call,) = asked.pending
     with pytest.raises(InvalidRequestError, match=APPROVE):
-        await crew.sessions.submit_tool_result(sid, call, "NO")
+        await crew.sessions.session(sid).submit_tool_result(call, "NO")
     assert await crew.children(sid) == []
     approval = ToolApproval(approval_id=call.id, approved=True)
-    reply = await crew.sessions.submit_approval(sid, approval, wait=True, timeout=30)
+    reply = await crew.sessions.session(sid).submit_approval(approval, wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "1: colour?"
 
@@ -152,11 +156,11 @@ async def test_an_answer_of_the_wrong_kind_is_refused_at_the_root(
     (call,) = asked.pending
     assert (call.kind, len(call.route)) == ("approval", 1)
     if suspend == "exit":
-        assert (await client.result(sid)).exit_reason is ExitReason.SUSPENDED
+        assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
     with pytest.raises(InvalidRequestError, match=APPROVE):
-        await client.submit_tool_result(sid, call if by_route else call.id, "NO", timeout=30)
+        await client.session(sid).submit_tool_result(call if by_route else call.id, "NO", timeout=30)
     approval = ToolApproval(approval_id=call.id, approved=True)
-    reply = await client.submit_approval(sid, approval, wait=True, timeout=30)
+    reply = await client.session(sid).submit_approval(approval, wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "1: go on"
 
@@ -167,8 +171,8 @@ async def test_an_approval_answers_no_question_of_a_sub_agent(crew: Crew, sid: s
     approval = ToolApproval(approval_id=call.id, approved=True)
     for session_id in (sid, call.route[-1]):
         with pytest.raises(InvalidRequestError, match=GIVE_RESULT):
-            await crew.sessions.submit_approval(session_id, approval, timeout=30)
-    reply = await crew.sessions.submit_tool_result(sid, call, "blue", wait=True, timeout=30)
+            await crew.sessions.session(session_id).submit_approval(approval, timeout=30)
+    reply = await crew.sessions.session(sid).submit_tool_result(call, "blue", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "they said blue"
 
@@ -178,7 +182,9 @@ async def test_a_tree_that_has_ended_refuses_an_approval_of_a_question(crew: Cre
     (call,) = await test_children_exit.left(crew, sid, agent="asks-below")
     client = crew.client(suspend="exit")
     with pytest.raises(InvalidRequestError, match=GIVE_RESULT):
-        await client.submit_approval(sid, ToolApproval(approval_id=call.id, approved=True), timeout=30)
-    reply = await client.submit_tool_result(sid, call, "blue", wait=True, timeout=30)
+        await client.session(sid).submit_approval(
+            ToolApproval(approval_id=call.id, approved=True), timeout=30
+        )
+    reply = await client.session(sid).submit_tool_result(call, "blue", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.text == "they said blue"

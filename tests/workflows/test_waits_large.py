@@ -28,7 +28,7 @@ MANY = [("locate", {"what": f"{number}"}) for number in range(10)]
 def picture(number: int, size: int = 300 * KIB) -> list[JsonObject]:
     """What somebody photographed, and says of it."""
     data = chr(ord("A") + number) * size
-    return [messages.text(f"see {number}"), messages.image(media_type="image/png", data=data)]
+    return [messages.text_part(f"see {number}"), messages.image_part(media_type="image/png", data=data)]
 
 
 async def test_ten_large_answers_of_parts_to_one_step_are_taken(stand: Stand, desk: Desk, sid: str) -> None:
@@ -36,7 +36,7 @@ async def test_ten_large_answers_of_parts_to_one_step_are_taken(stand: Stand, de
     desk.scripts[sid] = asks_once(*MANY)
     calls = (await suspended(stand, sid)).pending
     for number, call in enumerate(calls):
-        reply = await stand.sessions.submit_tool_result(sid, call, parts=picture(number))
+        reply = await stand.sessions.session(sid).submit_tool_result(call, parts=picture(number))
         assert reply.status == "submitted"
     result = await stand.sessions.ask(sid, "go", agent="people", message_id="m-go")
     assert result.status is AskStatus.ANSWERED
@@ -50,9 +50,9 @@ async def test_large_parts_are_kept_while_the_session_has_ended(stand: Stand, de
     desk.scripts[sid] = asks_once(*MANY[:2])
     first, second = await left(stand, sid)
     client = stand.client(suspend="exit")
-    await client.submit_tool_result(sid, first, parts=picture(0))
-    await client.result(sid)
-    await client.submit_tool_result(sid, second, parts=picture(1), wait=True)
+    await client.session(sid).submit_tool_result(first, parts=picture(0))
+    await client.session(sid).result()
+    await client.session(sid).submit_tool_result(second, parts=picture(1), wait=True)
     assert [each.content for each in (await stand.messages(sid))[2:4]] == [picture(0), picture(1)]
 
 
@@ -63,8 +63,8 @@ async def test_large_answers_go_to_the_thread_that_the_session_has(
     desk.scripts[sid] = asks_once(*MANY[:2])
     asked = await stand.sessions.ask(sid, "go", agent="people", thread_id=f"{sid}-thread")
     first, second = asked.pending
-    await stand.sessions.submit_tool_result(sid, first, parts=picture(0))
-    reply = await stand.sessions.submit_tool_result(sid, second, "x" * 100 * KIB, wait=True)
+    await stand.sessions.session(sid).submit_tool_result(first, parts=picture(0))
+    reply = await stand.sessions.session(sid).submit_tool_result(second, "x" * 100 * KIB, wait=True)
     assert reply.result is not None
     assert reply.result.text == f"see 0 | {'x' * 100 * KIB}"
 
@@ -75,7 +75,7 @@ async def test_who_waits_for_the_end_of_the_turn_gets_the_whole_answer(
     """As whoever asks does; a long answer travels by reference."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
-    reply = await stand.sessions.submit_tool_result(sid, call, "y" * 500 * KIB, wait=True)
+    reply = await stand.sessions.session(sid).submit_tool_result(call, "y" * 500 * KIB, wait=True)
     assert reply.result is not None
     assert (reply.result.status, reply.result.text) == (AskStatus.ANSWERED, "y" * 500 * KIB)
 
@@ -85,8 +85,8 @@ async def test_parts_have_a_largest_size(stand: Stand, desk: Desk, sid: str) -> 
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
     with pytest.raises(TooLargeError):
-        await stand.sessions.submit_tool_result(sid, call, parts=picture(0, 1024 * KIB))
-    assert (await stand.sessions.pending(sid)) == (call,)
+        await stand.sessions.session(sid).submit_tool_result(call, parts=picture(0, 1024 * KIB))
+    assert (await stand.sessions.session(sid).pending()) == (call,)
 
 
 async def test_programs_that_put_nothing_aside_are_refused_before_a_step_is_too_large(
@@ -104,7 +104,7 @@ async def test_programs_that_put_nothing_aside_are_refused_before_a_step_is_too_
     with pytest.raises(Exception, match="update failed") as caught:
         await handle.execute_update("submit_tool_result", large)
     assert "put aside" in str(caught.value.__cause__)
-    assert len(await stand.sessions.pending(sid)) == 6
+    assert len(await stand.sessions.session(sid).pending()) == 6
 
 
 @pytest.mark.parametrize("place", ["memory alone"], indirect=True)
@@ -121,7 +121,7 @@ async def test_large_answers_that_were_given_to_the_store_are_put_aside_by_the_o
         for call in calls[:3]:
             answer = ClientToolResponse(result={"data": "d" * 900 * KIB})
             await store.submit_tool_result(sid, ToolResultSubmission(tool_call_id=call.id, response=answer))
-        reply = await stand.client().submit_tool_result(sid, calls[3], "Bonn", wait=True)
+        reply = await stand.client().session(sid).submit_tool_result(calls[3], "Bonn", wait=True)
         assert reply.result is not None
         texts = (await stand.texts(sid))[2:6]
         assert [len(text) for text in texts] == [

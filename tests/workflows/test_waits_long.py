@@ -39,7 +39,7 @@ async def skipping(
     name = f"t{uuid.uuid4().hex[:8]}"
     plugin = HelixPlugin(Settings(task_queue=name, cold_directory=tmp_path), agents=desk.agents())
     environment = await WorkflowEnvironment.start_time_skipping(
-        test_server_existing_path=str(programs.find(TEST_SERVER, os.environ)), plugins=[plugin]
+        test_server_existing_path=str(programs.find_program(TEST_SERVER, os.environ)), plugins=[plugin]
     )
     async with served(environment, plugin):
 
@@ -59,11 +59,11 @@ async def test_a_call_that_nobody_answers_fails_at_its_deadline(tmp_path: Path) 
         result = await sessions.ask(sid, "go", agent="people", message_id="m")
         hurry, locate = result.pending
         await environment.sleep(DAY - 3600)
-        assert (await sessions.status(sid)).pending == (hurry, locate)
+        assert (await sessions.session(sid).status()).pending == (hurry, locate)
         await environment.sleep(2 * 3600)
-        assert (await sessions.status(sid)).pending == (locate,)
-        assert (await sessions.submit_tool_result(sid, hurry, "late")).status == "expired"
-        reply = await sessions.submit_tool_result(sid, locate, "Bonn", wait=True)
+        assert (await sessions.session(sid).status()).pending == (locate,)
+        assert (await sessions.session(sid).submit_tool_result(hurry, "late")).status == "expired"
+        reply = await sessions.session(sid).submit_tool_result(locate, "Bonn", wait=True)
         assert reply.result is not None
         assert reply.result.text == f"{NO_ANSWER} | Bonn"
 
@@ -75,9 +75,9 @@ async def test_the_deadline_of_a_session_that_was_left_counts_when_it_wakes(tmp_
     async with skipping(tmp_path, desk) as (environment, client):
         sessions = client(suspend="exit")
         (call,) = (await sessions.ask(sid, "go", agent="people", message_id="m")).pending
-        await sessions.result(sid)
+        await sessions.session(sid).result()
         await environment.sleep(DAY + 3600)
-        assert (await sessions.submit_tool_result(sid, call, "late")).status == "expired"
+        assert (await sessions.session(sid).submit_tool_result(call, "late")).status == "expired"
         again = await sessions.ask(sid, "go", agent="people", message_id="m")
         assert (again.status, again.text) == (AskStatus.ANSWERED, NO_ANSWER)
 
@@ -89,9 +89,9 @@ async def test_resuming_gives_up_what_is_too_late(tmp_path: Path) -> None:
     async with skipping(tmp_path, desk) as (environment, client):
         sessions = client(suspend="exit")
         await sessions.ask(sid, "go", agent="people", message_id="m")
-        await sessions.result(sid)
+        await sessions.session(sid).result()
         await environment.sleep(DAY + 3600)
-        await sessions.resume(sid)
+        await sessions.session(sid).resume()
         again = await sessions.ask(sid, "go", agent="people", message_id="m")
         assert (again.status, again.text) == (AskStatus.ANSWERED, NO_ANSWER)
 
@@ -108,8 +108,8 @@ async def test_a_suspended_turn_is_carried_into_the_next_run(
     monkeypatch.setattr(AgentSession, "_move_if_long", move_if_suspended)
     desk.scripts[sid] = asks_once(LOCATE)
     result = await suspended(stand, sid)
-    assert (await stand.sessions.status(sid)).pending == result.pending
-    reply = await stand.sessions.submit_tool_result(sid, result.pending[0], "Bonn", wait=True)
+    assert (await stand.sessions.session(sid).status()).pending == result.pending
+    reply = await stand.sessions.session(sid).submit_tool_result(result.pending[0], "Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn"
     assert await stand.texts(sid) == ["go", "", "Bonn", "Bonn"]
@@ -123,7 +123,9 @@ async def test_a_reset_while_people_think_asks_them_once(stand: Stand, desk: Des
     desk.scripts[sid] = asks_once(LOCATE)
     result = await suspended(stand, sid)
     await reset(stand, sid, (await task_ends(stand, sid))[1])
-    reply = await stand.sessions.submit_tool_result(sid, result.pending[0], "Bonn", wait=True, timeout=30)
+    reply = await stand.sessions.session(sid).submit_tool_result(
+        result.pending[0], "Bonn", wait=True, timeout=30
+    )
     assert reply.status == "submitted"
     assert reply.result is not None
     assert reply.result.text == "Bonn"
@@ -135,9 +137,9 @@ async def test_a_reset_to_before_an_answer_takes_it_again(stand: Stand, desk: De
     """The server applies the submission again; it finds its own turn, and nobody pays twice."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = (await suspended(stand, sid)).pending
-    await stand.sessions.submit_tool_result(sid, call, "Bonn", wait=True)
+    await stand.sessions.session(sid).submit_tool_result(call, "Bonn", wait=True)
     await reset(stand, sid, (await task_ends(stand, sid))[1])
-    again = await stand.sessions.submit_tool_result(sid, call, "Rome", timeout=30)
+    again = await stand.sessions.session(sid).submit_tool_result(call, "Rome", timeout=30)
     assert again.status == "already_completed"
     assert (await stand.sessions.ask(sid, "go", agent="people", message_id="m-go")).text == "Bonn"
     assert len(desk.requests[sid]) == 2

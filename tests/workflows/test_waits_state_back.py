@@ -23,7 +23,7 @@ async def answers_again(stand: Stand, sid: str, call: PendingCall) -> tuple[str,
     assert store is not None
     late = ToolResultSubmission(tool_call_id=call.id, response=ClientToolResponse(result="Rome"))
     stored = await store.submit_tool_result(sid, late)
-    told = await stand.client(suspend="exit").submit_tool_result(sid, call, "Rome", agent="people")
+    told = await stand.client(suspend="exit").session(sid, agent="people").submit_tool_result(call, "Rome")
     return stored.status, told.status
 
 
@@ -36,12 +36,12 @@ async def test_an_answered_call_is_not_pending_again_while_others_are(place: Set
         locate, wipe = await left(stand, sid)
         await backup.take()
         client = stand.client(suspend="exit")
-        await client.submit_tool_result(sid, locate, "Bonn")
-        await client.result(sid)
+        await client.session(sid).submit_tool_result(locate, "Bonn")
+        await client.session(sid).result()
         await backup.put_back()
         assert locate.id in (await state_of(stand, sid)).pending_client_tool_calls
         await client.ask(sid, "and?", agent="people")
-        await client.result(sid)
+        await client.session(sid).result()
         assert list((await state_of(stand, sid)).pending_client_tool_calls) == [wipe.id]
         assert await answers_again(stand, sid, locate) == ("already_completed", "already_completed")
 
@@ -55,7 +55,7 @@ async def test_a_call_of_a_turn_that_has_ended_is_not_pending_again(place: Setti
         (locate,) = await left(stand, sid)
         await backup.take()
         client = stand.client(suspend="exit")
-        await client.submit_tool_result(sid, locate, "Bonn", wait=True)
+        await client.session(sid).submit_tool_result(locate, "Bonn", wait=True)
         await stand.finish(sid)
         await backup.put_back()
         assert locate.id in (await state_of(stand, sid)).pending_client_tool_calls

@@ -79,7 +79,7 @@ async def test_a_cancel_while_the_store_is_away_leaves_the_turn_waiting(place: S
         told = await waits
         assert (told.status, told.in_thread, told.pending) == (AskStatus.SUSPENDED, True, asked.pending)
         proxy.refuse(False)
-        reply = await stand.sessions.submit_tool_result(sid, asked.pending[0], "Bonn", wait=True)
+        reply = await stand.sessions.session(sid).submit_tool_result(asked.pending[0], "Bonn", wait=True)
         assert reply.result is not None
         assert reply.result.text == "Bonn"
         assert await stand.texts(sid) == ["go", "", "Bonn", "Bonn"]
@@ -101,7 +101,7 @@ async def test_a_second_cancel_stops_no_clean_up(place: Settings, sid: str) -> N
         proxy.refuse(False)
         with pytest.raises(WorkflowFailureError):
             await stand.handle(sid).result()
-        done = {each.name for each in (await stand.sessions.status(sid)).receipts}
+        done = {each.name for each in (await stand.sessions.session(sid).status()).receipts}
         assert {"save", "flush", "evict"} <= done
 
 
@@ -113,11 +113,11 @@ async def test_an_answer_that_was_taken_before_such_a_cancel_counts(place: Setti
         asked = await stand.sessions.ask(sid, "go", agent="people", message_id="m")
         await tools_have_run(stand, sid)
         proxy.refuse()
-        reply = await stand.sessions.submit_tool_result(sid, asked.pending[0], "Bonn")
+        reply = await stand.sessions.session(sid).submit_tool_result(asked.pending[0], "Bonn")
         assert reply.status == "submitted"
         await cancelled(stand, sid)
         proxy.refuse(False)
-        again = await stand.sessions.submit_tool_result(sid, asked.pending[0], "Rome", agent="people")
+        again = await stand.sessions.session(sid, agent="people").submit_tool_result(asked.pending[0], "Rome")
         assert again.status == "already_completed"
         assert (await stand.sessions.ask(sid, "go", agent="people", message_id="m")).text == "Bonn | here"
         assert len(desk.contexts[sid]) == 1
@@ -160,7 +160,7 @@ async def test_a_tool_that_ran_beside_a_question_does_not_run_again_when_redis_f
     desk.scripts[sid] = asks_once(LOCATE, ACT)
     (call,) = await left(stand, sid)
     assert forgetful[0] > 0
-    reply = await stand.client().submit_tool_result(sid, call, "Bonn", wait=True)
+    reply = await stand.client().session(sid).submit_tool_result(call, "Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn | here"
     assert len(desk.contexts[sid]) == 1
@@ -173,13 +173,13 @@ async def test_an_answer_that_was_taken_is_not_lost_when_redis_forgets_it(
     desk.scripts[sid] = asks_once(LOCATE, WIPE)
     locate, wipe = await left(stand, sid)
     client = stand.client()
-    assert (await client.submit_tool_result(sid, locate, "Bonn")).status == "submitted"
-    ended = await client.result(sid)
+    assert (await client.session(sid).submit_tool_result(locate, "Bonn")).status == "submitted"
+    ended = await client.session(sid).result()
     assert ended.exit_reason is ExitReason.SUSPENDED
     assert forgetful[0] > 0
-    assert [call.id for call in await client.pending(sid)] == [wipe.id]
+    assert [call.id for call in await client.session(sid).pending()] == [wipe.id]
     approval = ToolApproval(approval_id=wipe.id, approved=True)
-    reply = await client.submit_approval(sid, approval, wait=True)
+    reply = await client.session(sid).submit_approval(approval, wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn | wiped disk"
 

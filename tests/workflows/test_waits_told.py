@@ -92,7 +92,7 @@ async def test_who_answers_is_told_how_that_turn_ended_as_its_asker_is(
     if ends == "is cancelled":
         await stand.handle(sid).cancel()
     elif ends == "is aborted":
-        assert await stand.sessions.stop(sid, abort=True)
+        assert await stand.sessions.session(sid).stop(abort=True)
     gate.opened.set()
     reply, told = await submitted, await asked
     assert reply.status == "submitted"
@@ -124,7 +124,7 @@ async def answered(stand: Stand, sid: str, call: PendingCall, **options: Any) ->
     """Answer the call, and wait for its turn."""
     options = {"wait": True, "timeout": 30} | options
     if call.kind == "approval":
-        return await stand.sessions.submit_approval(
-            sid, ToolApproval(approval_id=call.id, approved=True), **options
+        return await stand.sessions.session(sid).submit_approval(
+            ToolApproval(approval_id=call.id, approved=True), **options
         )
-    return await stand.sessions.submit_tool_result(sid, call, "Bonn", **options)
+    return await stand.sessions.session(sid).submit_tool_result(call, "Bonn", **options)

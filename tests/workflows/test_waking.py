@@ -92,7 +92,7 @@ async def test_a_session_that_runs_is_left_to_its_own_timers(place: Settings, si
         found = await wake(stand)
         assert (found.due, found.running, found.woken) == (1, 1, 0)
         gate.opened.set()
-        assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
+        assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.SUSPENDED
         assert (await wake(stand)).woken == 1
 
 
@@ -114,7 +114,7 @@ async def test_a_session_is_woken_with_the_thread_that_it_had(place: Settings, s
     desk.scripts[sid] = asks_once(SOON)
     async with served(place, desk, suspend="exit") as stand:
         await stand.sessions.ask(sid, "go", agent="people", thread_id=f"{sid}-thread")
-        assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
+        assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.SUSPENDED
         await due(stand)
         assert (await wake(stand)).woken == 1
         await stand.finish(sid)
@@ -208,7 +208,7 @@ async def test_without_a_session_store_nobody_knows_whose_deadline_has_passed(
         await left(stand, sid)
         assert await wake(stand) == WakeResult(no_session_store=True)
         await asyncio.sleep(0.2)
-        await stand.client().resume(sid)
+        await stand.client().session(sid).resume()
         assert await answer(stand, sid) == NO_ANSWER
 
 
@@ -220,13 +220,13 @@ async def test_a_deadline_leaves_those_alone_that_have_none(place: Settings, sid
         _, locate = await left(stand, sid)
         await due(stand)
         assert (await wake(stand)).woken == 1
-        assert (await stand.sessions.result(sid)).exit_reason is ExitReason.SUSPENDED
-        assert [call.id for call in await stand.sessions.pending(sid)] == [locate.id]
+        assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.SUSPENDED
+        assert [call.id for call in await stand.sessions.session(sid).pending()] == [locate.id]
         assert await wake(stand) == WakeResult()
         state = await state_of(stand, sid)
         assert list(state.pending_client_tool_calls) == [locate.id]
         assert [each.outcome for each in state.completed_client_tool_calls.values()] == ["expired"]
-        reply = await stand.client().submit_tool_result(sid, locate, "Bonn", wait=True)
+        reply = await stand.client().session(sid).submit_tool_result(locate, "Bonn", wait=True)
         assert reply.result is not None
         assert reply.result.text == f"{NO_ANSWER} | Bonn"
 

@@ -89,7 +89,7 @@ async def an_interrupt_during_tools(stand: Stand, session_id: str) -> None:
     gate = held(stand, session_id)
     asked = asking(stand, session_id)
     await gate.reached.wait()
-    assert await stand.sessions.stop(session_id)
+    assert await stand.sessions.session(session_id).stop()
     gate.opened.set()
     assert (await asked).status is AskStatus.INTERRUPTED
 
@@ -98,7 +98,7 @@ async def an_abort_during_tools(stand: Stand, session_id: str) -> None:
     gate = held(stand, session_id)
     asked = asking(stand, session_id)
     await gate.reached.wait()
-    assert await stand.sessions.stop(session_id, abort=True)
+    assert await stand.sessions.session(session_id).stop(abort=True)
     assert (await asked).status is AskStatus.INTERRUPTED
     gate.opened.set()
 
@@ -111,7 +111,7 @@ async def a_cancel_during_tools(stand: Stand, session_id: str) -> None:
     assert (await asked).status is AskStatus.INTERRUPTED
     gate.opened.set()
     with pytest.raises(WorkflowFailureError):
-        await stand.sessions.result(session_id)
+        await stand.sessions.session(session_id).result()
 
 
 async def an_end_between_call_and_result(stand: Stand, session_id: str) -> None:
@@ -151,7 +151,7 @@ async def test_the_thread_is_well_formed_however_a_turn_ends(stand: Stand, sid: 
     await stand.finish(sid)
     check(await stand.messages(sid))
     await stand.sessions.ask(sid, "from the archive", agent="main", timeout=30)
-    status = await stand.sessions.status(sid)
+    status = await stand.sessions.session(sid).status()
     # Nothing had to be mended: the thread itself is whole.
     assert status.repairs == 0
     for request in stand.desk.requests[sid]:

@@ -33,12 +33,12 @@ async def test_a_session_talks_ends_and_goes_on(settings: Settings, postgres_dsn
     ):
         sessions = served.sessions
         first = await sessions.ask(unique, "one", agent="main")
-        await sessions.close(unique)
-        await sessions.result(unique)
+        await sessions.session(unique).close()
+        await sessions.session(unique).result()
         second = await sessions.ask(unique, "two", agent="main")
-        told = [message.text for message in await sessions.messages(unique)]
-        await sessions.close(unique)
-        await sessions.result(unique)
+        told = [message.text for message in await sessions.session(unique).messages()]
+        await sessions.session(unique).close()
+        await sessions.session(unique).result()
         held = await tables.threads.header(unique)
     assert (first.text, second.text) == ("1: one", "3: two")
     assert told == ["one", "1: one", "two", "3: two"]

@@ -94,11 +94,13 @@ async def test_a_session_runs_on_versioned_workers_and_goes_on_with_the_next_ver
         async with versioned(settings, desk, "two") as second:
             await make_current(second, "two")
             await ask_until_served_by("two", second, sid)
-            said = [each.text for each in await second.sessions.messages(sid) if each.role == "user"]
+            said = [
+                each.text for each in await second.sessions.session(sid).messages() if each.role == "user"
+            ]
             assert said[0] == "a"
             assert len(said) == len(set(said)) > 1
-            await second.sessions.close(sid)
-            await second.sessions.result(sid)
+            await second.sessions.session(sid).close()
+            await second.sessions.session(sid).result()
 
 
 async def pin(served: Served, session_id: str, build: str) -> None:

@@ -28,38 +28,40 @@ class MemoryLocks(Leases):
     def clear(self) -> None:
         """End all leases.  Their tokens are remembered: the next ones are higher."""
         for key, row in self._rows.items():
-            self._rows[key] = rules.ended(row)
+            self._rows[key] = rules.row_without_lease(row)
 
     def get_active_locks(self) -> list[LockInfo]:
         """The leases that have not ended, by key."""
-        now = self._now()
+        now = self._read_clock()
         return [row.info for _, row in sorted(self._rows.items()) if row.held(now)]
 
     # -- the operations; none awaits, so each is atomic on its event loop
 
-    async def _take(self, wanted: Claim) -> LockInfo | None:
-        row = rules.take(self._rows.get(wanted.key), wanted, self._now())
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
+        row = rules.take_lease(self._rows.get(wanted.key), wanted, self._read_clock())
         if row is None:
             return None
         self._rows[wanted.key] = row
         return row.info
 
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        return self._change(key, rules.extend(self._rows.get(key), token, ttl_ms, self._now()))
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        return self._store_row(
+            key, rules.extend_lease(self._rows.get(key), token, ttl_ms, self._read_clock())
+        )
 
-    async def _free(self, key: str, token: int) -> bool:
-        return self._change(key, rules.free(self._rows.get(key), token, self._now()))
+    async def _release_lease(self, key: str, token: int) -> bool:
+        return self._store_row(key, rules.release_lease(self._rows.get(key), token, self._read_clock()))
 
-    async def _held(self, key: str) -> bool:
+    async def _is_held(self, key: str) -> bool:
         row = self._rows.get(key)
-        return row is not None and row.held(self._now())
+        return row is not None and row.held(self._read_clock())
 
-    def _change(self, key: str, row: LeaseRow | None) -> bool:
+    def _store_row(self, key: str, row: LeaseRow | None) -> bool:
         if row is not None:
             self._rows[key] = row
         return row is not None
 
-    def _now(self) -> int:
+    def _read_clock(self) -> int:
         return int(self._clock() * 1_000_000)
 
 
@@ -73,17 +75,17 @@ class NoOpLockManager(Leases):
         super().__init__(default_ttl_ms=default_ttl_ms)
         self._last: LeaseRow | None = None
 
-    async def _take(self, wanted: Claim) -> LockInfo | None:
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
         # One counter for all keys: a higher number does no harm.
-        before = None if self._last is None else rules.ended(self._last)
-        self._last = rules.take(before, wanted, time.time_ns() // 1000)
+        before = None if self._last is None else rules.row_without_lease(self._last)
+        self._last = rules.take_lease(before, wanted, time.time_ns() // 1000)
         return None if self._last is None else self._last.info
 
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:  # noqa: ARG002
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:  # noqa: ARG002
         return True
 
-    async def _free(self, key: str, token: int) -> bool:  # noqa: ARG002
+    async def _release_lease(self, key: str, token: int) -> bool:  # noqa: ARG002
         return True
 
-    async def _held(self, key: str) -> bool:  # noqa: ARG002
+    async def _is_held(self, key: str) -> bool:  # noqa: ARG002
         return False

@@ -33,53 +33,53 @@ class MemoryStreams(Streams):
     def clear(self) -> None:
         """Forget all streams."""
         for stream_id in [*self._logs]:
-            self._forget(stream_id)
+            self._forget_stream(stream_id)
 
     def get_all_stream_ids(self) -> list[str]:
         """In order."""
-        return sorted(each for each in [*self._logs] if self._log(each) is not None)
+        return sorted(each for each in [*self._logs] if self._find_log(each) is not None)
 
     def get_status_sync(self, stream_id: str) -> StreamStatus | None:
         """As `get_info` has it."""
-        log = self._log(stream_id)
+        log = self._find_log(stream_id)
         return None if log is None or log.head is None else log.head.status
 
     def get_chunks_sync(self, stream_id: str) -> list[ChunkBase]:
         """All that is kept."""
-        log = self._log(stream_id)
+        log = self._find_log(stream_id)
         return [] if log is None else [stored.chunk for stored in log.chunks]
 
-    # -- the operations; all but `_news` await nothing, so each is atomic on its event loop
+    # -- the operations; all but `_wait_for_news` await nothing, so each is atomic on its event loop
 
-    async def _append(self, batch: Batch) -> Written | Refused:
-        log = self._log(batch.stream_id)
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
+        log = self._find_log(batch.stream_id)
         if log is None:
             log = StreamLog()
             if batch.create:
-                self._sweep()
+                self._remove_expired()
                 self._logs[batch.stream_id] = log
-        answer = log.append(batch, self._now(), self.limits.max_chunks)
-        self._tell(batch.stream_id)
+        answer = log.append(batch, self._read_clock(), self.limits.max_chunks)
+        self._wake_readers(batch.stream_id)
         return answer
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
-        log = self._log(stream_id)
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
+        log = self._find_log(stream_id)
         if log is None or log.head is None:
             return None
-        return View(log.head, self._now(), log.after(after, limit))
+        return View(log.head, self._read_clock(), log.after(after, limit))
 
-    async def _change(self, change: StatusChange) -> int | None:
-        log = self._log(change.before.stream_id)
-        last = None if log is None else log.change(change, self._now())
-        self._tell(change.before.stream_id)
+    async def _change_status(self, change: StatusChange) -> int | None:
+        log = self._find_log(change.before.stream_id)
+        last = None if log is None else log.change(change, self._read_clock())
+        self._wake_readers(change.before.stream_id)
         return last
 
-    async def _drop(self, stream_id: str) -> bool:
-        there = self._log(stream_id) is not None
-        self._forget(stream_id)
+    async def _drop_stream(self, stream_id: str) -> bool:
+        there = self._find_log(stream_id) is not None
+        self._forget_stream(stream_id)
         return there
 
-    async def _news(self, view: View, after: int, seconds: float) -> News:
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         stream_id = view.head.stream_id
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -88,31 +88,31 @@ class MemoryStreams(Streams):
         return News(look=True)
 
     def _has_news(self, view: View, after: int) -> bool:
-        log = self._log(view.head.stream_id)
+        log = self._find_log(view.head.stream_id)
         if log is None or log.head is None:
             return True
         return log.head.last > after or log.head.revision != view.head.revision
 
-    def _log(self, stream_id: str) -> StreamLog | None:
+    def _find_log(self, stream_id: str) -> StreamLog | None:
         log, ttl = self._logs.get(stream_id), self.limits.ttl
         if log is None or log.head is None or ttl is None:
             return log
-        if not is_past(log.head.updated_at + ttl * 1000, self._now()):
+        if not is_past(log.head.updated_at + ttl * 1000, self._read_clock()):
             return log
-        self._forget(stream_id)
+        self._forget_stream(stream_id)
         return None
 
-    def _sweep(self) -> None:
+    def _remove_expired(self) -> None:
         for stream_id in [*self._logs]:
-            self._log(stream_id)
+            self._find_log(stream_id)
 
-    def _forget(self, stream_id: str) -> None:
+    def _forget_stream(self, stream_id: str) -> None:
         self._logs.pop(stream_id, None)
-        self._tell(stream_id)
+        self._wake_readers(stream_id)
 
-    def _tell(self, stream_id: str) -> None:
+    def _wake_readers(self, stream_id: str) -> None:
         if (came := self._came.pop(stream_id, None)) is not None:
             came.set()
 
-    def _now(self) -> int:
+    def _read_clock(self) -> int:
         return int(self._clock() * 1000)

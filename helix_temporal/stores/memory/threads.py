@@ -49,7 +49,7 @@ class MemoryThreads:
 
     def expires_in(self, thread_id: str) -> float | None:
         """Seconds until the record expires, None if it never does or is not there."""
-        thread = self._find(thread_id)
+        thread = self._find_thread(thread_id)
         return None if thread is None or thread.expires_at is None else thread.expires_at - self._clock()
 
     # -- reads
@@ -60,26 +60,26 @@ class MemoryThreads:
 
     async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """See `HotTier.snapshot`."""
-        thread = self._find(thread_id)
-        return None if thread is None else ops.snapshot(thread, since)
+        thread = self._find_thread(thread_id)
+        return None if thread is None else ops.take_snapshot(thread, since)
 
     async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.page`."""
-        thread = self._find(thread_id)
-        return None if thread is None else ops.page(thread, wanted)
+        thread = self._find_thread(thread_id)
+        return None if thread is None else ops.read_page(thread, wanted)
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
     ) -> StepView | None:
         """See `HotTier.step_view`."""
-        if (thread := self._find(thread_id)) is None:
+        if (thread := self._find_thread(thread_id)) is None:
             return None
         return ops.step_view(thread, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids)
 
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`."""
         for thread_id in list(self._threads):
-            if self._find(thread_id) is not None:
+            if self._find_thread(thread_id) is not None:
                 yield thread_id
 
     # -- writes
@@ -91,38 +91,42 @@ class MemoryThreads:
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
         thread_id = change.header.thread_id
-        return self._keep(thread_id, ops.rebase(self._find(thread_id), change, self._clock()))
+        return self._store_outcome(
+            thread_id, ops.rebase_thread(self._find_thread(thread_id), change, self._clock())
+        )
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
-        thread = self._find(header.thread_id)
-        outcome = ops.install(thread, header, records, replace=replace, now=self._clock())
-        return self._keep(header.thread_id, outcome)
+        thread = self._find_thread(header.thread_id)
+        outcome = ops.install_thread(thread, header, records, replace=replace, now=self._clock())
+        return self._store_outcome(header.thread_id, outcome)
 
     async def evict(
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
     ) -> Eviction:
         """See `HotTier.evict`."""
-        thread = self._find(thread_id)
-        outcome = ops.evict(thread, epoch, archived, warm_ttl=warm_ttl, now=self._clock())
-        return self._keep(thread_id, outcome)
+        thread = self._find_thread(thread_id)
+        outcome = ops.evict_thread(thread, epoch, archived, warm_ttl=warm_ttl, now=self._clock())
+        return self._store_outcome(thread_id, outcome)
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         """See `HotTier.trim`."""
-        return self._keep(thread_id, ops.trim(self._find(thread_id), epoch, archived, keep_from))
+        return self._store_outcome(
+            thread_id, ops.trim_thread(self._find_thread(thread_id), epoch, archived, keep_from)
+        )
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
-        self._keep(thread_id, ops.close_epoch(self._find(thread_id), epoch))
+        self._store_outcome(thread_id, ops.close_epoch(self._find_thread(thread_id), epoch))
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
-        outcome = ops.save_slice(self._find(thread_id), epoch, data, expected_version)
-        return self._keep(thread_id, outcome)
+        outcome = ops.save_slice(self._find_thread(thread_id), epoch, data, expected_version)
+        return self._store_outcome(thread_id, outcome)
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
-        self._keep(thread_id, ops.drop(self._find(thread_id), epoch))
+        self._store_outcome(thread_id, ops.drop_thread(self._find_thread(thread_id), epoch))
 
     async def drop_damaged(self, _thread_id: str, _archived: Archived, _slice: bytes, /) -> bool:
         """Nothing is damaged in memory."""
@@ -138,24 +142,24 @@ class MemoryThreads:
 
     def header_now(self, thread_id: str) -> HotHeader | None:
         """See `HotTier.header`."""
-        thread = self._find(thread_id)
+        thread = self._find_thread(thread_id)
         return None if thread is None else thread.header
 
     def append_now(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
-        thread = self._find(step.thread_id)
-        return self._keep(step.thread_id, ops.append(thread, step, self._clock()))
+        thread = self._find_thread(step.thread_id)
+        return self._store_outcome(step.thread_id, ops.append_to_thread(thread, step, self._clock()))
 
     # -- inside
 
-    def _find(self, thread_id: str) -> HeldThread | None:
+    def _find_thread(self, thread_id: str) -> HeldThread | None:
         thread = self._threads.get(thread_id)
         if thread is not None and thread.expired(self._clock()):
             del self._threads[thread_id]
             return None
         return thread
 
-    def _keep(self, thread_id: str, outcome: OperationOutcome[T]) -> T:
+    def _store_outcome(self, thread_id: str, outcome: OperationOutcome[T]) -> T:
         if outcome.thread is None:
             self._threads.pop(thread_id, None)
         else:

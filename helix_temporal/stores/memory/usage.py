@@ -33,7 +33,7 @@ class MemoryUsage(UsageLedger):
 
     # -- the operations
 
-    async def _add(self, entry: UsageEntry, body: bytes) -> bool:
+    async def _add_entry(self, entry: UsageEntry, body: bytes) -> bool:
         entries = self._sessions.setdefault(entry.session_id, {})
         if entry.id in entries:
             return False
@@ -45,15 +45,15 @@ class MemoryUsage(UsageLedger):
         self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
         entries = self._sessions.get(session_id, {}).values()
-        return rules.part(rules.chosen(entries, wanted), limit, offset)
+        return rules.page_of_entries(rules.select_entries(entries, wanted), limit, offset)
 
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         every = [entry for entries in self._sessions.values() for entry in entries.values()]
-        found = rules.chosen(every, wanted)
-        return rules.part(found, limit, offset), len(found)
+        found = rules.select_entries(every, wanted)
+        return rules.page_of_entries(found, limit, offset), len(found)
 
-    async def _any(self, session_id: str) -> bool:
+    async def _has_entries(self, session_id: str) -> bool:
         return session_id in self._sessions
 
-    async def _drop(self, session_id: str) -> bool:
+    async def _drop_entries(self, session_id: str) -> bool:
         return self._sessions.pop(session_id, None) is not None

@@ -34,7 +34,7 @@ class PostgresLocks(Leases):
         super().__init__(default_ttl_ms=default_ttl_ms)
         self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
-    async def _take(self, wanted: Claim) -> LockInfo | None:
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
         row = await self._adapter.fetchrow(
             self._queries["lock_take"], wanted.key, wanted.owner, wanted.claim, wanted.ttl_ms
         )
@@ -49,13 +49,13 @@ class PostgresLocks(Leases):
             expires_at=row["expires_at"],
         )
 
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
         return await self._one("lock_extend", key, token, ttl_ms) is not None
 
-    async def _free(self, key: str, token: int) -> bool:
+    async def _release_lease(self, key: str, token: int) -> bool:
         return await self._one("lock_free", key, token) is not None
 
-    async def _held(self, key: str) -> bool:
+    async def _is_held(self, key: str) -> bool:
         return bool(await self._one("lock_held", key))
 
     async def _one(self, name: str, *args: Any) -> Any:

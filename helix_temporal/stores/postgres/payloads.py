@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.postgres.adapter import Database, as_adapter
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 
@@ -36,7 +36,7 @@ class PostgresPayloads:
         """See `PayloadStore.get_payload`."""
         data: bytes | None = await self._adapter.fetchval(self._queries["payload_get"], thread_id, key)
         where = f"payload {key!r} of thread {thread_id!r} in PostgreSQL"
-        return None if data is None else checked(data, where, thread_id, key)
+        return None if data is None else verify_checksum(data, where, thread_id, key)
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """See `PayloadStore.delete_payload`."""

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.records import Head, Record
-from helix_temporal.stores.checksums import SIZE, checked, damaged, with_checksum
+from helix_temporal.stores.checksums import SIZE, damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.postgres.adapter import DatabaseRow
 from helix_temporal.stores.protocols.hot import HotHeader
 
@@ -22,7 +22,7 @@ def header_of(thread_id: str, row: DatabaseRow) -> HotHeader:
     """
     where = f"thread {thread_id!r} in PostgreSQL"
     if not row["sound"]:
-        raise damaged(where, "the checksum of its header is wrong")
+        raise damaged_error(where, "the checksum of its header is wrong")
     return HotHeader(
         thread_id,
         epoch=row["epoch"],
@@ -31,7 +31,7 @@ def header_of(thread_id: str, row: DatabaseRow) -> HotHeader:
         committed=row["committed"],
         base=Head(position=row["base"], last_id=row["base_id"]),
         closed=row["closed"],
-        slice=checked(row["slice"], f"the slice of {where}", row["slice_version"]),
+        slice=verify_checksum(row["slice"], f"the slice of {where}", row["slice_version"]),
         slice_version=row["slice_version"],
         adapter=row["adapter"],
         size=row["size"],
@@ -100,7 +100,7 @@ def records_of(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> 
         body = stored[:-SIZE]
         if _sum(position, kind, message_id, body) != stored[-SIZE:]:
             what = f"the message at position {position} is not the one that was stored"
-            raise damaged(f"thread {thread_id!r} in PostgreSQL", what, position=position)
+            raise damaged_error(f"thread {thread_id!r} in PostgreSQL", what, position=position)
         found.append(Record(kind, message_id, body))
     return tuple(found)
 

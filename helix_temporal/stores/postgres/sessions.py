@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from helix_temporal.errors import ThreadNotFoundError
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.records import head_after
 from helix_temporal.models.store_calls import (
     DueSession,
@@ -17,7 +17,7 @@ from helix_temporal.models.store_calls import (
     SessionSummary,
     Unset,
 )
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
 from helix_temporal.stores.postgres.migrations import check_database
@@ -272,7 +272,7 @@ def _row_values(session_id: str, row: SessionRow) -> list[Any]:
         state.parent_session_id,
         state.root_session_id,
         list(state.tags),
-        dumps(searchable).decode(),
+        dump_json(searchable).decode(),
         state.mode,
         state.failure_reason,
         state.step_count,
@@ -288,7 +288,7 @@ def _row_values(session_id: str, row: SessionRow) -> list[Any]:
 def _record(session_id: str, kind: RecordKind, row: Any) -> SessionRecord:
     name, order = RecordKey(kind, row["key"], row["grp"]), row["ord"]
     where = f"a record ({kind.value}) of session {session_id!r} in PostgreSQL"
-    body = checked(row["body"], where, *_place_of(session_id, name, order))
+    body = verify_checksum(row["body"], where, *_place_of(session_id, name, order))
     return SessionRecord(kind, name.key, body, name.group, order)
 
 
@@ -300,7 +300,7 @@ def _view(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:
     return SessionView(
         revision=state["rev"] or 0,
         max_epoch=state["max_epoch"] or 0,
-        state=checked(state["body"], f"the state of {where}", session_id, "state") if there else None,
+        state=verify_checksum(state["body"], f"the state of {where}", session_id, "state") if there else None,
         records=tuple({record.name: record for record in records}.values()),
         now=state["now"],
         thread=header_of(session_id, state) if thread and state["epoch"] is not None else None,
@@ -319,7 +319,7 @@ def _filters(query: SessionQuery) -> list[Any]:
         None if isinstance(parent, Unset) else parent,
         True if parent is None else None,
         list(query.tags) or None,
-        dumps(query.metadata).decode() if query.metadata else None,
+        dump_json(query.metadata).decode() if query.metadata else None,
         *created,
         *updated,
     ]

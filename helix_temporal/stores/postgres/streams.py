@@ -1,18 +1,18 @@
-"""Waiting for news of streams: one statement for all that this process reads, again and again.
+"""Streams in PostgreSQL: a row a chunk, and one statement again and again for all that this process reads.
 
 No connection is held and nothing depends on the state of a session, so that a pooler in transaction mode may
 stand between; a NOTIFY with every chunk would, besides, make all commits of the database wait for each other.
 """
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
+from helix_temporal.stores.streams.polling import Place, Polling
 from helix_temporal.stores.streams.reader import News
 from helix_temporal.stores.streams.rules import (
     Batch,
@@ -22,76 +22,10 @@ from helix_temporal.stores.streams.rules import (
     StreamHead,
     View,
     Written,
-    admitted,
+    admit_batch,
     facts_from,
 )
 from helix_temporal.stores.streams.store import Streams
-
-Place = tuple[str, int, int]
-"""Of which making, the last sequence, and the revision: what a stream is compared with."""
-
-_QUICK: Final = 0.01
-_SLOW: Final = 0.1
-_GROWTH: Final = 1.3
-
-
-class Polling:
-    """Asks while somebody waits: every 10 ms while chunks come, down to every 100 ms while none do.
-
-    Args:
-        ask: How far streams of these ids are; those that are gone are left out.
-    """
-
-    def __init__(self, ask: Callable[[Sequence[str]], Awaitable[Mapping[str, Place]]]) -> None:
-        self._ask = ask
-        self._waiting: dict[str, tuple[Place, asyncio.Future[None]]] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._pause = _QUICK
-
-    async def wait(self, stream_id: str, seen: Place, seconds: float) -> None:
-        """Until the stream is elsewhere than it was seen, or the time is over.
-
-        Raises:
-            HelixError: The store cannot be asked.
-        """
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[stream_id] = (seen, future)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="streams in PostgreSQL")
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return
-        finally:
-            if self._waiting.get(stream_id, (None, None))[1] is future:
-                del self._waiting[stream_id]
-
-    async def close(self) -> None:
-        """Ask no more; of another event loop's it is left to that."""
-        if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
-            return
-        task, self._task = self._task, None
-        task.cancel()
-        await asyncio.wait([task])
-
-    async def _run(self) -> None:
-        while self._waiting:
-            asked = dict(self._waiting)
-            try:
-                found = await self._ask([*asked])
-            except Exception as error:  # noqa: BLE001 — whatever it is, it belongs to those who wait
-                for _, future in (*asked.values(), *self._waiting.values()):
-                    if not future.done():
-                        future.set_exception(error)
-                return
-            moved = [future for id_, (seen, future) in asked.items() if found.get(id_) != seen]
-            for future in moved:
-                if not future.done():
-                    future.set_result(None)
-            self._pause = _QUICK if moved else min(_SLOW, self._pause * _GROWTH)
-            await asyncio.sleep(self._pause)
-
 
 _PURGE_EVERY: Final = 600.0
 _PURGED_AT_ONCE: Final = 200
@@ -123,7 +57,7 @@ class PostgresStreams(Streams):
         super().__init__(limits)
         self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
         self._ttl = None if limits.ttl is None else int(limits.ttl * 1000)
-        self._polling = Polling(self._places)
+        self._polling = Polling(self._places, "PostgreSQL")
         self._next_purge = 0.0
 
     async def close(self) -> None:
@@ -131,7 +65,7 @@ class PostgresStreams(Streams):
         await super().close()
         await self._polling.close()
 
-    async def _append(self, batch: Batch) -> Written | Refused:
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.create:
             await self._purge()
             return await transact(self._adapter, lambda work: self._made(work, batch))
@@ -140,7 +74,7 @@ class PostgresStreams(Streams):
             return written
         return await transact(self._adapter, lambda work: self._settled(work, batch))
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         rows = await self._adapter.fetch(self._queries["stream_view"], stream_id, after, limit)
         if not rows:
             return None
@@ -150,14 +84,14 @@ class PostgresStreams(Streams):
                 row["sequence"],
                 row["run_id"],
                 row["written_at"],
-                checked(row["body"], f"chunk {row['sequence']} of {where}", stream_id, row["run_id"]),
+                verify_checksum(row["body"], f"chunk {row['sequence']} of {where}", stream_id, row["run_id"]),
             )
             for row in rows
             if row["sequence"] is not None
         )
         return View(_head(stream_id, rows[0]), rows[0]["now"], tuple(chunks))
 
-    async def _change(self, change: StatusChange) -> int | None:
+    async def _change_status(self, change: StatusChange) -> int | None:
         before = change.before
         last: int | None = await self._adapter.fetchval(
             self._queries["stream_change"],
@@ -174,10 +108,10 @@ class PostgresStreams(Streams):
         )
         return last
 
-    async def _drop(self, stream_id: str) -> bool:
+    async def _drop_stream(self, stream_id: str) -> bool:
         return bool(await self._adapter.fetchval(self._queries["stream_drop"], stream_id))
 
-    async def _news(self, view: View, after: int, seconds: float) -> News:
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
         await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
@@ -216,7 +150,7 @@ class PostgresStreams(Streams):
         keys = [key for key, _ in batch.entries if key]
         rows = await work.fetch(self._queries["stream_known"], made, keys)
         known: Mapping[str, int] = {row["key"]: row["sequence"] for row in rows}
-        after = Refused("absent") if head is None else admitted(head, batch, known, head.updated_at)
+        after = Refused("absent") if head is None else admit_batch(head, batch, known, head.updated_at)
         if isinstance(after, Refused):
             return after
         if head is not None and head.status != "active":

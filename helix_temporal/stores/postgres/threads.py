@@ -47,13 +47,13 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         if row is None:
             return None
         header = header_of(step.thread_id, row)
-        if (error := fences.refusal(header, step.epoch)) is not None:
+        if (error := fences.epoch_refusal(header, step.epoch)) is not None:
             raise error
         if row["id_before"] != step.head.last_id:
             raise fences.head_moved(header, step.head)
         stored = records_of(row, step.thread_id, step.head.position)
         if stored and not fences.same_step(step, stored):
-            raise fences.conflict(step, header, stored)
+            raise fences.step_conflict_error(step, header, stored)
         if stored:
             stands = Appended(stored, head_after(step.head, stored), True, header)
             settled = await _settle(on, queries, step, stands)
@@ -323,7 +323,7 @@ class PostgresThreads:
             )
             if version is not None or (header := await self.header(thread_id)) is None:
                 return version
-            if (error := fences.refusal(header, epoch)) is not None:
+            if (error := fences.epoch_refusal(header, epoch)) is not None:
                 raise error
             if header.slice_version != expected_version:
                 raise fences.stale_slice(header, expected_version)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
-from helix_temporal.stores.checksums import checked, with_checksum
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.postgres.adapter import Database, as_adapter
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 from helix_temporal.stores.usage import UsageFilter, UsageLedger
@@ -27,7 +27,7 @@ class PostgresUsage(UsageLedger):
     def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
         self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
-    async def _add(self, entry: UsageEntry, body: bytes) -> bool:
+    async def _add_entry(self, entry: UsageEntry, body: bytes) -> bool:
         added = await self._adapter.fetchval(
             self._queries["usage_add"],
             f"{entry.session_id}{_BETWEEN}{entry.id}",
@@ -54,10 +54,10 @@ class PostgresUsage(UsageLedger):
             return await self._page("usage_page_agent", wanted, limit, offset, wanted.agent_type)
         return await self._page("usage_page_all", wanted, limit, offset)
 
-    async def _any(self, session_id: str) -> bool:
+    async def _has_entries(self, session_id: str) -> bool:
         return bool(await self._adapter.fetchval(self._queries["usage_any"], session_id))
 
-    async def _drop(self, session_id: str) -> bool:
+    async def _drop_entries(self, session_id: str) -> bool:
         return bool(await self._adapter.fetchval(self._queries["usage_delete"], session_id))
 
     async def _session_page(
@@ -76,5 +76,5 @@ class PostgresUsage(UsageLedger):
             self._queries[name], kinds, wanted.run_id, wanted.since, wanted.until, limit, offset, *scope
         )
         where = "an entry of usage in PostgreSQL"
-        bodies = [checked(row["body"], where) for row in rows if row["body"] is not None]
+        bodies = [verify_checksum(row["body"], where) for row in rows if row["body"] is not None]
         return [rules.from_body(body, where) for body in bodies], rows[0]["total"]

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, deadlines
+from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, call_deadlines
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 
 
@@ -121,8 +121,8 @@ class SessionRow:
 
     @property
     def due_at(self) -> int | None:
-        """The earliest of the `deadlines` of what the session waits for, for `list_due`."""
-        return min(deadlines(self.state), default=None)
+        """The earliest of the `call_deadlines` of what the session waits for, for `list_due`."""
+        return min(call_deadlines(self.state), default=None)
 
 
 @dataclass(frozen=True, slots=True)

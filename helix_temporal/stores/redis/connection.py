@@ -27,10 +27,21 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.ids import decode_id, encode_id
 from helix_temporal.stores._home_loop import HomeLoop
-from helix_temporal.stores.checksums import damaged
-from helix_temporal.stores.redis._deadlines import Deadlines
-from helix_temporal.stores.redis._lane import Answer, Lane, Value, packed, packed_command
+from helix_temporal.stores.checksums import damaged_error
 from helix_temporal.stores.redis.scripts import Script
+
+logger = logging.getLogger(__name__)
+
+Server = Redis | ClusterNode
+"""One server that holds keys."""
+
+Value = str | bytes | int
+"""What can be sent as an argument."""
+
+Answer = bytes | list[bytes] | None
+"""What a script answers."""
+
+T = TypeVar("T")
 
 _PASSING: Final = frozenset(
     {
@@ -73,28 +84,28 @@ _KEY: Final = re.compile(r"\b(access|permissions?)\b.*\bkeys?\b")
 _IN_SCRIPT: Final = re.compile(r"user_script: ?\d+: -?([A-Z]+)?")
 
 
-def translate(error: Exception, where: str) -> HelixError:
+def translate_error(error: Exception, where: str) -> HelixError:
     """Our error for one of the driver's; texts of the server, which may quote arguments, stay out of it.
 
     Args:
         error: What the driver raised, or a time-out of our own.
         where: The server's address, without credentials.
     """
-    name, code = type(error).__name__, _code(error)
+    name, code = type(error).__name__, _error_code(error)
     if code == "NOPERM":
-        return InvalidConfigError(f"Redis at {where} refuses the user {_lacking(str(error))}")
+        return InvalidConfigError(f"Redis at {where} refuses the user {_describe_missing_right(str(error))}")
     if code in _RIGHTS or isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
         return InvalidConfigError(f"Redis at {where} refused the user or the password ({name})")
     if code in _PASSING:
         return StoreUnavailableError(f"Redis at {where} cannot answer now ({code}); repeat the call later")
-    if (amiss := _misconfigured(error, code)) is not None:
+    if (amiss := _find_wrong_setting(error, code)) is not None:
         return InvalidConfigError(f"Redis at {where} {amiss}")
     if not isinstance(error, driver.ResponseError | driver.DataError):
-        return _unanswered(error, where)
+        return _no_answer_error(error, where)
     return UnsupportedServerError(f"Redis at {where} refused a command ({code or name})")
 
 
-def _misconfigured(error: Exception, code: str) -> str | None:
+def _find_wrong_setting(error: Exception, code: str) -> str | None:
     """What a setting has wrong, by an error that says so."""
     if code in _CLUSTER:
         return "is a node of a cluster; set redis_cluster"
@@ -107,7 +118,7 @@ def _misconfigured(error: Exception, code: str) -> str | None:
     return None
 
 
-def _unanswered(error: Exception, where: str) -> StoreUnavailableError:
+def _no_answer_error(error: Exception, where: str) -> StoreUnavailableError:
     if isinstance(error.__cause__ or error.__context__, ssl.SSLCertVerificationError):
         return StoreUnavailableError(
             f"Redis at {where} shows a certificate that is not trusted here; "
@@ -123,7 +134,7 @@ def has_moved(error: Exception) -> bool:
 
     A new connection to the same address may then lead to another server.
     """
-    return _code(error) in _NOT_PRIMARY
+    return _error_code(error) in _NOT_PRIMARY
 
 
 def is_damage(error: driver.ResponseError) -> str | None:
@@ -132,7 +143,7 @@ def is_damage(error: driver.ResponseError) -> str | None:
     A script that stumbles over a value that is no number, or shorter than it should be, found damage, too.
     """
     text = str(error)
-    if not _IN_SCRIPT.search(text) or _code(error) in _KNOWN:
+    if not _IN_SCRIPT.search(text) or _error_code(error) in _KNOWN:
         return None
     if torn := re.search(r"TORN at position (\d+)", text):
         return f"it lacks the message at position {torn[1]}"
@@ -141,7 +152,7 @@ def is_damage(error: driver.ResponseError) -> str | None:
     return "a value is not what a script expects there"
 
 
-def _lacking(text: str) -> str:
+def _describe_missing_right(text: str) -> str:
     """What a right is missing for, and how to grant it."""
     if command := _COMMAND.search(text):
         return f"{command[1].upper()}; grant: ACL SETUSER <user> +{command[1]}"
@@ -150,7 +161,7 @@ def _lacking(text: str) -> str:
     return "a command of a script; the check at a worker's start names it"
 
 
-def _code(error: Exception) -> str:
+def _error_code(error: Exception) -> str:
     """The code that the server's error began with; the driver strips those that it knows.
 
     Of an error within a script, Redis 6 tells the code of the command behind the place in the script.
@@ -170,8 +181,38 @@ def _code(error: Exception) -> str:
 _SENTINEL_SECONDS: Final = 1.0
 """For one sentinel; then the next one is asked, within the deadline of the operation."""
 
-# The driver has no types for it.
-_Pool: Final[Any] = SentinelConnectionPool
+
+class _Pool(ConnectionPool):
+    """A pool that hands out no connection which was reset while nobody used it.
+
+    The driver looks for what is unread and for the end alone.
+    """
+
+    async def ensure_connection(self, connection: Any) -> None:
+        reader: Any = getattr(connection, "_reader", None)
+        if reader is not None and reader.exception() is not None:
+            await connection.disconnect(nowait=True)
+        await super().ensure_connection(connection)
+
+    async def close_idle(self) -> None:
+        """Close what nobody uses; not waiting for the server, which may be gone."""
+        for connection in [*self._available_connections]:
+            await connection.disconnect(nowait=True)
+
+
+class _SentinelPool(_Pool, SentinelConnectionPool):
+    """A pool that asks the sentinels for the primary whenever it connects.
+
+    From then on it hands out no connection to the old one: two servers at once would each know of some of
+    the writes alone.
+    """
+
+    master_address: tuple[str, int] | None
+
+    async def ensure_connection(self, connection: Any) -> None:
+        if self.master_address not in {None, (connection.host, connection.port)}:
+            await connection.disconnect(nowait=True)
+        await super().ensure_connection(connection)
 
 
 class _Sentinels(Sentinel):
@@ -208,7 +249,8 @@ def sentinel_pool(address: SentinelAddress, **options: Any) -> SentinelConnectio
             "ssl": address.tls,
         },
     )
-    pool: SentinelConnectionPool = _Pool(
+    make: Any = _SentinelPool  # the driver has no types for it
+    pool: SentinelConnectionPool = make(
         address.service,
         sentinel,
         ssl=address.tls,
@@ -254,7 +296,7 @@ async def find_mismatch(host: str, port: int, *, tls: bool) -> str:
 
 
 async def _speaks_plainly(host: str, port: int) -> bool:
-    async with _connected(host, port, None) as (reader, writer):
+    async with _open_connection(host, port, None) as (reader, writer):
         writer.write(b"PING\r\n")
         return await reader.read(1) in _FIRST_BYTES
 
@@ -263,12 +305,12 @@ async def _speaks_tls(host: str, port: int) -> bool:
     unchecked = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Nothing is sent: whose certificate it is does not matter.
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
-    async with _connected(host, port, unchecked):
+    async with _open_connection(host, port, unchecked):
         return True
 
 
 @contextlib.asynccontextmanager
-async def _connected(
+async def _open_connection(
     host: str, port: int, context: ssl.SSLContext | None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -277,13 +319,6 @@ async def _connected(
     finally:
         writer.transport.abort()
 
-
-logger = logging.getLogger(__name__)
-
-Server = Redis | ClusterNode
-"""One server that holds keys."""
-
-T = TypeVar("T")
 
 _OURS: Final = frozenset(
     {"decode_responses", "max_connections", "protocol", "socket_connect_timeout", "socket_timeout"}
@@ -299,8 +334,8 @@ class RedisConnection:
     """A client that connects when it is first used, on the loop that runs then; see `HomeLoop`.
 
     Each operation has one deadline, from waiting for a connection to the last byte of the answer.  An
-    operation that is cancelled or too late closes its connection, so an answer that nobody read never
-    meets another question.  The driver repeats nothing: whoever calls knows what a repeat means.
+    operation that is cancelled or too late closes its connection (the driver does), so an answer that nobody
+    read never meets another question.  The driver repeats nothing: whoever calls knows what a repeat means.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``; options in it that say how to read and wait for
@@ -327,17 +362,16 @@ class RedisConnection:
     ) -> None:
         if not _PREFIX.fullmatch(prefix):
             raise InvalidConfigError("redis_prefix: [A-Za-z0-9_.:-] expected, at most 64 characters")
-        self._sentinel = _sentinel(url, cluster=cluster)
+        self._sentinel = _parse_sentinel_url(url, cluster=cluster)
         self.prefix = prefix
         self.cluster = cluster
-        self.where = str(self._sentinel) if self._sentinel else _where(url)
+        self.where = str(self._sentinel) if self._sentinel else _server_address(url)
         self._url = _without_ours(url)
-        self._deadlines = Deadlines(timeout)
+        self._timeout = timeout
         self._max_connections = max_connections
         self._slots = asyncio.Semaphore(max_connections)
         self._home = HomeLoop(f"Redis at {self.where}")
         self._client: Redis | RedisCluster | None = None
-        self._lane: Lane | None = None
         self._next_look = 0.0
 
     def key(self, thread_id: str) -> str:
@@ -365,36 +399,22 @@ class RedisConnection:
 
         async def call(client: Redis | RedisCluster) -> Answer:
             try:
-                if self._lane is not None:
-                    reply: Answer = await self._lane.send(packed(script, keys, args))
-                    return reply
-                return await _answer(client, "EVALSHA", script.sha, len(keys), *keys, *args)
-            except driver.NoScriptError:
-                return await _answer(client, "EVAL", script.text, len(keys), *keys, *args)
-
-        async def checked(client: Redis | RedisCluster) -> Answer:
-            try:
-                return await call(client)
+                return await _evaluate_script(client, script, keys, args)
             except driver.ResponseError as error:
                 if (what := is_damage(error)) is None:
                     raise
-                raise damaged(self.place_of(keys[0]), what, script=script.name) from error
+                raise damaged_error(self.place_of(keys[0]), what, script=script.name) from error
 
-        return await self.within_deadline(checked)
+        return await self.within_deadline(call)
 
     async def block(self, key: str, *args: Value) -> Any:
-        """Send one command on a key that waits on the server, for less than the deadline.
-
-        Returns:
-            The answer; in a cluster as the driver makes it, otherwise as the server gave it.
-        """
+        """Send one command on a key that waits on the server, for less than the deadline."""
 
         async def call(client: Redis | RedisCluster) -> Any:
-            if self._lane is not None:
-                return await self._lane.send(packed_command(args))
+            sender: Any = client
             # Named, since the driver would ask the server each time where the key is in the command.
-            cluster: Any = client
-            return await cluster.execute_command(*args, target_nodes=[cluster.get_node_from_key(key)])
+            node = {"target_nodes": [sender.get_node_from_key(key)]} if self.cluster else {}
+            return await sender.execute_command(*args, **node)
 
         return await self.within_deadline(call)
 
@@ -429,20 +449,19 @@ class RedisConnection:
         if self._home.claim():
             self._begin_anew()
         try:
-            with self._deadlines.one():
-                async with self._slots:
-                    client = self._client = self._client or self._made()
-                    if isinstance(client, RedisCluster):
-                        # Before it knows the slots the driver sends commands to any node, and closes all
-                        # connections, also those in use, after five that were moved.
-                        await client.initialize()
-                    elif self._sentinel:
-                        await self._follow(client.connection_pool)
-                    return await call(client)
+            async with asyncio.timeout(self._timeout), self._slots:
+                client = self._client = self._client or self._make_client()
+                if isinstance(client, RedisCluster):
+                    # Before it knows the slots the driver sends commands to any node, and closes all
+                    # connections, also those in use, after five that were moved.
+                    await client.initialize()
+                elif self._sentinel:
+                    await self._follow_primary(client.connection_pool)
+                return await call(client)
         except (driver.RedisError, driver.RedisClusterException, OSError) as error:
             if has_moved(error) or (self._sentinel and not isinstance(error, driver.ResponseError)):
-                await self._let_go()
-            raise translate(error, self.where) from error
+                await self._close_idle()
+            raise translate_error(error, self.where) from error
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Batches of the keys of hashes that match, from every primary; a key may come twice."""
@@ -478,7 +497,7 @@ class RedisConnection:
         """Close all connections; the next use opens new ones."""
         if self._home.claim():
             self._begin_anew()
-        client, self._client, self._lane = self._client, None, None
+        client, self._client = self._client, None
         self._home.leave()
         if client is not None:
             await client.aclose()
@@ -487,11 +506,11 @@ class RedisConnection:
 
     def _begin_anew(self) -> None:
         """Leave to the collector what an ended loop opened: only that loop could close it."""
-        self._client = self._lane = None
+        self._client = None
         self._slots = asyncio.Semaphore(self._max_connections)
         self._next_look = 0.0
 
-    async def _follow(self, pool: ConnectionPool) -> None:
+    async def _follow_primary(self, pool: ConnectionPool) -> None:
         """Ask every second who the primary is, and leave a server that is not.
 
         One that was frozen, or was demoted to a replica, still answers reads, from an old copy.
@@ -502,40 +521,32 @@ class RedisConnection:
         self._next_look = now + _LOOK_EVERY
         try:
             finder: Any = pool  # the driver has no types for it
-            await finder.get_master_address()  # the lane compares with what the pool knows
+            await finder.get_master_address()  # the pool keeps it, and leaves connections to others
         except MasterNotFoundError:
             return  # the sentinels may be away while the primary is not
 
-    async def _let_go(self) -> None:
+    async def _close_idle(self) -> None:
         """Close the connections that nobody uses: the server is not the primary any more, or is gone."""
-        if self._lane is not None and isinstance(self._client, Redis):
-            pool = self._client.connection_pool
-            await self._lane.let_go()
-            await pool.disconnect(inuse_connections=False)
+        if isinstance(self._client, Redis) and isinstance(self._client.connection_pool, _Pool):
+            await self._client.connection_pool.close_idle()
 
-    def _made(self) -> Redis | RedisCluster:
-        # The deadline is ours: one timer an operation instead of a task for each write.
-        quiet: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, "protocol": 2}
+    def _make_client(self) -> Redis | RedisCluster:
+        options: dict[str, Any] = {
+            "max_connections": self._max_connections,
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+            # The deadline is ours: one timer an operation instead of a task for each write.
+            "socket_connect_timeout": None,
+            "socket_timeout": None,
+        }
         if self.cluster:
-            return RedisCluster.from_url(
-                self._url,
-                max_connections=self._max_connections,
-                retry=Retry(NoBackoff(), 0),
-                reinitialize_steps=0,
-                **quiet,
-            )
-        # Twice: those that wait in the lane count as in use.
-        quiet |= {"max_connections": 2 * self._max_connections, "retry": Retry(NoBackoff(), 0)}
-        pool: ConnectionPool
+            return RedisCluster.from_url(self._url, reinitialize_steps=0, **options)
         if self._sentinel:
-            pool = sentinel_pool(self._sentinel, **quiet)
-        else:
-            pool = ConnectionPool.from_url(self._url, **quiet)
-        self._lane = Lane(pool)
-        return Redis.from_pool(pool)
+            return Redis.from_pool(sentinel_pool(self._sentinel, **options))
+        return Redis.from_pool(_Pool.from_url(self._url, **options))
 
 
-def _sentinel(url: str, *, cluster: bool) -> SentinelAddress | None:
+def _parse_sentinel_url(url: str, *, cluster: bool) -> SentinelAddress | None:
     if not is_sentinel(url):
         return None
     if cluster:
@@ -546,7 +557,7 @@ def _sentinel(url: str, *, cluster: bool) -> SentinelAddress | None:
         raise InvalidConfigError(f"redis_url: {error}") from None
 
 
-def _where(url: str) -> str:
+def _server_address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"redis", "rediss", "unix"}:
         raise InvalidConfigError("redis_url: redis://, rediss://, unix:// or redis+sentinel:// expected")
@@ -561,9 +572,16 @@ def _without_ours(url: str) -> str:
 _encoded = lru_cache(4096)(encode_id)
 
 
-async def _answer(client: Redis | RedisCluster, *args: Value) -> Answer:
-    reply: Answer = await client.execute_command(*args)
-    return reply
+async def _evaluate_script(
+    client: Redis | RedisCluster, script: Script, keys: Sequence[str], args: Sequence[Value]
+) -> Answer:
+    answer: Answer
+    try:
+        answer = await client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
+    except driver.NoScriptError:
+        # The server then knows its hash, too.
+        answer = await client.execute_command("EVAL", script.text, len(keys), *keys, *args)
+    return answer
 
 
 NEEDED: Final = (

@@ -1,27 +1,17 @@
 """Locks in Redis or Valkey: one hash a key, one script an operation, by the server's clock."""
 
-from importlib.resources import files
 from typing import Final
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores.locks import Claim, Leases
-from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.stores.redis.scripts import Script
+from helix_temporal.stores.redis.connection import RedisConnection, Value
+from helix_temporal.stores.redis.scripts import Script, assemble_script
 
-_FOLDER: Final = files("helix_temporal.stores.redis") / "lua"
-_ROW: Final = (_FOLDER / "_lock.lua").read_text("utf-8")
-
-
-def _script(name: str) -> Script:
-    return Script(name, f"{_ROW}\n{(_FOLDER / f'{name}.lua').read_text('utf-8')}")
-
-
-_TAKE: Final = _script("lock_take")
-_EXTEND: Final = _script("lock_extend")
-_FREE: Final = _script("lock_free")
-_HELD: Final = _script("lock_held")
+_TAKE: Final = assemble_script("lock_take", "_lock")
+_EXTEND: Final = assemble_script("lock_extend", "_lock")
+_FREE: Final = assemble_script("lock_free", "_lock")
+_HELD: Final = assemble_script("lock_held", "_lock")
 
 
 class RedisLocks(Leases):
@@ -36,8 +26,8 @@ class RedisLocks(Leases):
         super().__init__(default_ttl_ms=default_ttl_ms)
         self._connection = connection
 
-    async def _take(self, wanted: Claim) -> LockInfo | None:
-        answer = await self._run(_TAKE, wanted.key, wanted.owner, wanted.claim, wanted.ttl_ms)
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
+        answer = await self._run_script(_TAKE, wanted.key, wanted.owner, wanted.claim, wanted.ttl_ms)
         if answer is None:
             return None
         token, acquired_at, expires_at = map(int, answer.split())
@@ -50,16 +40,16 @@ class RedisLocks(Leases):
             expires_at=expires_at,
         )
 
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        return await self._run(_EXTEND, key, token, "" if ttl_ms is None else ttl_ms) is not None
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        return await self._run_script(_EXTEND, key, token, "" if ttl_ms is None else ttl_ms) is not None
 
-    async def _free(self, key: str, token: int) -> bool:
-        return await self._run(_FREE, key, token) is not None
+    async def _release_lease(self, key: str, token: int) -> bool:
+        return await self._run_script(_FREE, key, token) is not None
 
-    async def _held(self, key: str) -> bool:
-        return await self._run(_HELD, key) is not None
+    async def _is_held(self, key: str) -> bool:
+        return await self._run_script(_HELD, key) is not None
 
-    async def _run(self, script: Script, key: str, *args: Value) -> bytes | None:
+    async def _run_script(self, script: Script, key: str, *args: Value) -> bytes | None:
         answer = await self._connection.run(script, [f"{self._connection.key(key)}:lock"], key, *args)
         assert answer is None or isinstance(answer, bytes)
         if answer == b"X":

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from helix_temporal.errors import HelixError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
-from helix_temporal.stores.checksums import checked, damaged, with_checksum
+from helix_temporal.stores.checksums import damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
     RecordKey,
@@ -26,9 +26,8 @@ from helix_temporal.stores.protocols.session_records import (
     WantedRecords,
 )
 from helix_temporal.stores.redis import threads
-from helix_temporal.stores.redis._lane import Answer, Value
-from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.stores.redis.scripts import Script, assembled
+from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value
+from helix_temporal.stores.redis.scripts import Script, assemble_script
 
 _LETTERS: Final = {
     RecordKind.CHECKPOINT: b"c",
@@ -101,9 +100,9 @@ def read_view(session_id: str, answer: Sequence[bytes], where: str) -> SessionVi
         revision=revision,
         max_epoch=max_epoch,
         now=now,
-        state=checked(state, f"the state in {where}", session_id, "state") if there else None,
+        state=verify_checksum(state, f"the state in {where}", session_id, "state") if there else None,
         records=tuple({each.name: each for each in read_records(pairs, session_id, where)}.values()),
-        thread=threads.read(thread, session_id, where).header if thread else None,
+        thread=threads.read_reply(thread, session_id, where).header if thread else None,
     )
 
 
@@ -142,7 +141,7 @@ def commit_args(
         *(_LETTERS[kind] + group.encode() for kind, group in change.unless.groups),
         *(field_of(name) for name in change.removes),
         *(_LETTERS[kind] + group.encode() for kind, group in change.clears),
-        *(part for each in puts.values() for part in _put(change.session_id, each)),
+        *(part for each in puts.values() for part in _encode_record(change.session_id, each)),
         *step,
     )
 
@@ -169,10 +168,10 @@ def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterabl
     for field, value in zip(pairs[::2], pairs[1::2], strict=True):
         group, _, key = field[1:].partition(b"\0")
         if len(value) < 8 or field[0] not in _KINDS:
-            raise damaged(where, f"it has a record of a session that is none, of {len(value)} bytes")
+            raise damaged_error(where, f"it has a record of a session that is none, of {len(value)} bytes")
         order = int.from_bytes(value[:8], "big") - _MIDDLE
         kind, body = _KINDS[field[0]], f"a record ({_KINDS[field[0]].value}) in {where}"
-        data = checked(value[8:], body, session_id, order, field.decode())
+        data = verify_checksum(value[8:], body, session_id, order, field.decode())
         yield SessionRecord(kind, key.decode(), data, group.decode(), order)
 
 
@@ -182,7 +181,7 @@ def read_known(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate
     return IndexUpdate(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
 
 
-def _put(session_id: str, record: SessionRecord) -> tuple[bytes, bytes, bytes]:
+def _encode_record(session_id: str, record: SessionRecord) -> tuple[bytes, bytes, bytes]:
     field, order = field_of(record.name), order_bytes(record.order)
     kept = int.from_bytes(order, "big") - _MIDDLE
     return field, order, with_checksum(record.body, session_id, kept, field.decode())
@@ -201,7 +200,7 @@ _ENTRY: Final = 1 + _FACET + 1
 """Bytes before the time in an entry of a facet: its letter, the facet, the order's letter."""
 
 
-def document(row: SessionRow) -> bytes:
+def encode_index_document(row: SessionRow) -> bytes:
     """What the index must know of a state: times, facets, and what a list shows of it."""
     state, due = row.state, row.due_at
     flags = (
@@ -236,18 +235,18 @@ def read_row(row: bytes, where: str) -> IndexRow | None:
     """
     line, _, rest = row.partition(b"\n")
     if not (sizes := _SIZES.fullmatch(line)):
-        raise damaged(where, f"a row of {len(row)} bytes has no beginning")
+        raise damaged_error(where, f"a row of {len(row)} bytes has no beginning")
     document = rest[int(sizes[1]) + int(sizes[2]) :]
     if not document:
         return None
-    document = checked(document, f"a row of {where}")
+    document = verify_checksum(document, f"a row of {where}")
     *_, flags, _, _, facets = _HEAD.unpack_from(document)
     summary = SessionSummary.model_validate_json(document[_HEAD.size + _FACET * facets :])
     return IndexRow(summary, flags >= _CLEANUP)
 
 
 @lru_cache(1024)
-def facet(*names: str) -> bytes:
+def encode_facet(*names: str) -> bytes:
     """Something that can be filtered by, as 16 bytes that begin no other."""
     digest = blake2b(digest_size=_FACET)
     for name in names:
@@ -256,19 +255,21 @@ def facet(*names: str) -> bytes:
     return digest.digest()
 
 
-_ALL: Final = facet("all")
-_ROOT: Final = facet("root")
+_ALL: Final = encode_facet("all")
+_ROOT: Final = encode_facet("root")
 
 
 def _facets_of(state: SessionState) -> Iterable[bytes]:
     yield _ALL
-    yield facet("agent_type", state.agent_type)
-    yield facet("status", state.status)
+    yield encode_facet("agent_type", state.agent_type)
+    yield encode_facet("status", state.status)
     if state.user_id is not None:
-        yield facet("user", state.user_id)
-    yield _ROOT if state.parent_session_id is None else facet("parent", state.parent_session_id)
-    yield from (facet("tag", tag) for tag in state.tags)
-    yield from (facet("meta", key, text) for key, text in state.metadata.items() if isinstance(text, str))
+        yield encode_facet("user", state.user_id)
+    yield _ROOT if state.parent_session_id is None else encode_facet("parent", state.parent_session_id)
+    yield from (encode_facet("tag", tag) for tag in state.tags)
+    yield from (
+        encode_facet("meta", key, text) for key, text in state.metadata.items() if isinstance(text, str)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +298,9 @@ class QueryPlan:
     @staticmethod
     def of(query: SessionQuery) -> "QueryPlan":
         """The plan for a query."""
-        ordered = _letter(query.order_by.field)
+        ordered = _order_letter(query.order_by.field)
         has_range = query.date_from is not None or query.date_to is not None
-        ranged = _letter(query.date_field) if has_range else ordered
+        ranged = _order_letter(query.date_field) if has_range else ordered
         return QueryPlan(query, tuple(_groups_of(query)) or ((_ALL,),), ordered, ranged)
 
     @property
@@ -369,7 +370,9 @@ def time_at(place: bytes) -> int:
     return int.from_bytes(place[:8], "big")
 
 
-def shown(plan: QueryPlan, places: Iterable[bytes], after: bytes | None, skip: int) -> Sequence[bytes]:
+def select_places(
+    plan: QueryPlan, places: Iterable[bytes], after: bytes | None, skip: int
+) -> Sequence[bytes]:
     """The places of a page out of all that match, and one more if there is one."""
     found = sorted(places, reverse=plan.descending)
     if after is not None:
@@ -377,29 +380,29 @@ def shown(plan: QueryPlan, places: Iterable[bytes], after: bytes | None, skip: i
     return found[skip : skip + plan.query.limit + 1]
 
 
-def _letter(field: str) -> bytes:
+def _order_letter(field: str) -> bytes:
     return b"c" if field == "created_at" else b"u"
 
 
 def _groups_of(query: SessionQuery) -> Iterable[tuple[bytes, ...]]:
     if query.user_id is not None:
-        yield (facet("user", query.user_id),)
+        yield (encode_facet("user", query.user_id),)
     if query.agent_type is not None:
-        yield (facet("agent_type", query.agent_type),)
+        yield (encode_facet("agent_type", query.agent_type),)
     if query.status:
-        yield tuple({facet("status", each) for each in query.status})
+        yield tuple({encode_facet("status", each) for each in query.status})
     if query.parent_session_id is None:
         yield (_ROOT,)
     elif not isinstance(query.parent_session_id, Unset):
-        yield (facet("parent", query.parent_session_id),)
+        yield (encode_facet("parent", query.parent_session_id),)
     for tag in {*query.tags}:
-        yield (facet("tag", tag),)
+        yield (encode_facet("tag", tag),)
     for key, text in query.metadata.items():
-        yield (facet("meta", key, text),)
+        yield (encode_facet("meta", key, text),)
 
 
-_PAGE: Final = assembled("index_page", "_index")
-_SIFT: Final = assembled("index_sift", "_index")
+_PAGE: Final = assemble_script("index_page", "_index")
+_SIFT: Final = assemble_script("index_sift", "_index")
 
 _SIFTED: Final = 1_000
 """Entries looked at in one script, so that nobody else waits long."""
@@ -431,7 +434,9 @@ class SessionLists:
             after = time_bytes(time) + session_id.encode()
         skip = query.offset if after is None else 0
         plan = QueryPlan.of(query)
-        total, places = await (self._direct if plan.direct else self._sifted)(plan, after, skip)
+        total, places = await (self._list_directly if plan.direct else self._list_by_sifting)(
+            plan, after, skip
+        )
         rows = await self.read_rows([id_of(each) for each in places[: query.limit]])
         more = len(places) > query.limit
         last = places[query.limit - 1] if more else b""
@@ -453,12 +458,12 @@ class SessionLists:
         if not ids:
             return []
         held = await self._connection.command("HMGET", self._rows, *ids)
-        found = [await self._read(*each) for each in zip(ids, held, strict=True)]
+        found = [await self._read_or_remake(*each) for each in zip(ids, held, strict=True)]
         return [row for row in found if row is not None]
 
     # -- inside
 
-    async def _read(self, session_id: bytes, held: bytes | None) -> IndexRow | None:
+    async def _read_or_remake(self, session_id: bytes, held: bytes | None) -> IndexRow | None:
         if held is None:
             return None
         where = self._connection.place_of(self._rows)
@@ -476,7 +481,9 @@ class SessionLists:
             logger.warning("session %r is left out of a list: %s", session_id.decode(), error)
             return None
 
-    async def _direct(self, plan: QueryPlan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+    async def _list_directly(
+        self, plan: QueryPlan, after: bytes | None, skip: int
+    ) -> tuple[int, Sequence[bytes]]:
         """Read only what is shown: each facet's own entries are in the order asked for."""
         [facets] = plan.groups
         alone, most = len(facets) == 1, plan.query.limit + 1
@@ -485,7 +492,7 @@ class SessionLists:
             whole = plan.span(facet)
             part = whole if after is None else plan.beyond(facet, after)
             ranges += (whole.lowest, whole.highest, part.lowest, part.highest)
-        answer = await self._run(
+        answer = await self._run_script(
             _PAGE,
             [self._entries],
             int(plan.descending),
@@ -493,9 +500,11 @@ class SessionLists:
             most if alone else skip + most,
             *ranges,
         )
-        return int(answer[0]), shown(plan, map(place_of, answer[1:]), None, 0 if alone else skip)
+        return int(answer[0]), select_places(plan, map(place_of, answer[1:]), None, 0 if alone else skip)
 
-    async def _sifted(self, plan: QueryPlan, after: bytes | None, skip: int) -> tuple[int, Sequence[bytes]]:
+    async def _list_by_sifting(
+        self, plan: QueryPlan, after: bytes | None, skip: int
+    ) -> tuple[int, Sequence[bytes]]:
         """Read the smallest group, some at a time so that nobody waits long, and keep what matches all."""
         counts = await self._connection.pipeline(
             [
@@ -510,20 +519,20 @@ class SessionLists:
         total, found = 0, list[bytes]()
         for facet in smallest:
             for span, most in plan.parts(facet, after, skip):
-                count, places = await self._sift(plan, span, most, others)
+                count, places = await self._sift_span(plan, span, most, others)
                 total += count
                 found += places
         # Read in another order than asked for, all that match are here, else only those beyond.
-        return total, shown(plan, found, None if plan.in_order else after, skip)
+        return total, select_places(plan, found, None if plan.in_order else after, skip)
 
-    async def _sift(
+    async def _sift_span(
         self, plan: QueryPlan, span: Span, most: int, groups: Sequence[bytes]
     ) -> tuple[int, Sequence[bytes]]:
         """How many of a span match, and the first ``most`` of them."""
         total, found, last = 0, list[bytes](), b""
         while True:
             rest = span if not last else plan.after(span, last)
-            last, count, *places = await self._run(
+            last, count, *places = await self._run_script(
                 _SIFT,
                 [self._rows, self._entries],
                 rest.lowest,
@@ -539,17 +548,17 @@ class SessionLists:
             if not last:
                 return total, found
 
-    async def _run(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
+    async def _run_script(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
         answer = await self._connection.run(script, keys, *args)
         assert isinstance(answer, list)
         return answer
 
 
-_UPDATE: Final = assembled("index_update", "_index")
-_REMAKE: Final = assembled("index_remake", "_index")
-_SETTLE: Final = assembled("index_settle", "_index")
-_MARK: Final = assembled("index_mark", "_index")
-_STALE: Final = assembled("index_stale", "_index")
+_UPDATE: Final = assemble_script("index_update", "_index")
+_REMAKE: Final = assemble_script("index_remake", "_index")
+_SETTLE: Final = assemble_script("index_settle", "_index")
+_MARK: Final = assemble_script("index_mark", "_index")
+_STALE: Final = assemble_script("index_stale", "_index")
 
 _MOMENT: Final = 1_000
 """Milliseconds after which a reader does not wait for a commit to arrive."""
@@ -604,7 +613,7 @@ class SessionIndex:
     async def update(self, session_id: str, known: IndexUpdate | None, mark: bytes = b"") -> None:
         """Let the index know, and take out the mark; with None: forget what has reached its end of life."""
         keys = [self._rows, self._entries, self.marks]
-        await self._connection.run(_UPDATE, keys, session_id, mark, *_told(known))
+        await self._connection.run(_UPDATE, keys, session_id, mark, *_update_args(known))
 
     async def arrive(self, session_id: str, known: IndexUpdate, mark: bytes) -> None:
         """`update` after a commit that has happened: if it fails, readers mend it."""
@@ -618,17 +627,17 @@ class SessionIndex:
 
         What commits write meanwhile stays.
         """
-        async for name, row in self._scanned("HSCAN", self._rows):
+        async for name, row in self._scan_pairs("HSCAN", self._rows):
             await self._remake_row(name, row)
-        async for entry, _ in self._scanned("ZSCAN", self._entries):
+        async for entry, _ in self._scan_pairs("ZSCAN", self._entries):
             if (start := _ID_AT.get(entry[:1])) is not None:
                 await self._connection.run(_SETTLE, [self._rows, self._entries], entry[start:], entry)
 
     async def _remake_row(self, name: bytes, row: bytes) -> None:
         known = await self._ask(name.decode())
-        await self._connection.run(_REMAKE, [self._rows, self._entries], name, row, *_told(known))
+        await self._connection.run(_REMAKE, [self._rows, self._entries], name, row, *_update_args(known))
 
-    async def _scanned(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
+    async def _scan_pairs(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
         cursor = b"0"
         while True:
             cursor, found = await self._connection.command(command, key, cursor, "COUNT", _MENDED)
@@ -648,7 +657,7 @@ class SessionIndex:
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[ExpiredSession, ...]:
         """See `SessionRecords.list_expired`."""
-        found = await self._timed(b"x", before, limit, after)
+        found = await self._list_by_time(b"x", before, limit, after)
         rows = await self._lists.read_rows([session_id.encode() for _, session_id in found])
         pending = {row.summary.session_id for row in rows if row.cleanup_pending}
         return tuple(
@@ -660,7 +669,7 @@ class SessionIndex:
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[tuple[int, str], ...]:
         """See `SessionRecords.list_due`."""
-        return await self._timed(b"w", before, limit, after)
+        return await self._list_by_time(b"w", before, limit, after)
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None) -> tuple[str, ...]:
         """See `SessionRecords.list_cleanup_pending`."""
@@ -679,13 +688,13 @@ class SessionIndex:
         """Ask the sessions of commits that should have arrived, and those that should have ended."""
         skip_marks = skip_ended = 0
         while True:
-            number, *found = await self._run(
+            number, *found = await self._run_script(
                 _STALE, [self._entries, self.marks], _MOMENT, _SETTLED, skip_marks, skip_ended, _MENDED
             )
             marks, ended = found[: int(number)], found[int(number) :]
             outcomes = await asyncio.gather(
-                *(self._mend(each[1:].rpartition(b"\0")[0].decode(), each) for each in marks),
-                *(self._mend(each.decode(), b"") for each in ended),
+                *(self._mend_session(each[1:].rpartition(b"\0")[0].decode(), each) for each in marks),
+                *(self._mend_session(each.decode(), b"") for each in ended),
                 return_exceptions=True,
             )
             for outcome in outcomes:
@@ -698,7 +707,7 @@ class SessionIndex:
 
     # -- inside
 
-    async def _mend(self, session_id: str, late: bytes) -> bool:
+    async def _mend_session(self, session_id: str, late: bytes) -> bool:
         """Whether the session could be asked; one that is damaged must not keep all others from lists."""
         mark = late[1:] if late.startswith(b"S") else b""
         try:
@@ -712,7 +721,7 @@ class SessionIndex:
         await self.update(session_id, known, mark)
         return True
 
-    async def _timed(
+    async def _list_by_time(
         self, letter: bytes, before: int, limit: int, after: tuple[int, str] | None
     ) -> tuple[tuple[int, str], ...]:
         await self.mend()
@@ -728,13 +737,13 @@ class SessionIndex:
         )
         return found
 
-    async def _run(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
+    async def _run_script(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
         answer: Answer = await self._connection.run(script, keys, *args)
         assert isinstance(answer, list)
         return answer
 
 
-def _told(known: IndexUpdate | None) -> Sequence[Value]:
+def _update_args(known: IndexUpdate | None) -> Sequence[Value]:
     """What scripts are told of a session; empty texts if there is none."""
     if known is None:
         return ("", "", "", "", "")

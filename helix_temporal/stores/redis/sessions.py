@@ -24,16 +24,15 @@ from helix_temporal.stores.protocols.session_records import (
     WantedRecords,
 )
 from helix_temporal.stores.redis import session_index, threads
-from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import RedisConnection, check_server
-from helix_temporal.stores.redis.scripts import Script, assembled
-from helix_temporal.stores.redis.session_index import IndexUpdate, SessionIndex, document
+from helix_temporal.stores.redis.connection import RedisConnection, Value, check_server
+from helix_temporal.stores.redis.scripts import Script, assemble_script
+from helix_temporal.stores.redis.session_index import IndexUpdate, SessionIndex, encode_index_document
 from helix_temporal.stores.redis.threads import append_args, read_appended
 
-_VIEW: Final = assembled("session_view", "_record", "_session")
-_COMMIT: Final = assembled("session_commit", "_record", "_session", append_step="append")
-_PAGE: Final = assembled("session_page", "_record", "_session")
-_KNOWN: Final = assembled("session_known", "_record", "_session")
+_VIEW: Final = assemble_script("session_view", "_record", "_session")
+_COMMIT: Final = assemble_script("session_commit", "_record", "_session", append_step="append")
+_PAGE: Final = assemble_script("session_page", "_record", "_session")
+_KNOWN: Final = assemble_script("session_known", "_record", "_session")
 
 logger = logging.getLogger(__name__)
 
@@ -63,16 +62,16 @@ class RedisSessions:
             raise InvalidConfigError(f"session_ttl {session_ttl}: seconds above 0 expected, or None")
         self._connection = connection
         self._lives = None if session_ttl is None else max(int(session_ttl * 1000), 1)
-        self._index = SessionIndex(connection, self._known)
+        self._index = SessionIndex(connection, self._read_index_update)
         self.durable: bool = False
 
     # -- one session
 
     async def view(self, session_id: str, wanted: WantedRecords = _STATE_ONLY) -> SessionView:
         """See `SessionRecords.view`."""
-        answer = await self._run(_VIEW, session_id, *session_index.view_args(wanted))
+        answer = await self._run_script(_VIEW, session_id, *session_index.view_args(wanted))
         assert isinstance(answer, list)
-        return session_index.read_view(session_id, answer, self._where(session_id))
+        return session_index.read_view(session_id, answer, self._place_of_session(session_id))
 
     async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """See `SessionRecords.commit`.
@@ -85,7 +84,7 @@ class RedisSessions:
         mark = self._index.new_mark(change.session_id) if indexed else b""
         # A single server leaves the mark in the commit's own script.
         apart = indexed and self._connection.cluster
-        told = b"" if change.row is None else document(change.row)
+        told = b"" if change.row is None else encode_index_document(change.row)
         args = session_index.commit_args(
             change,
             indexed=indexed,
@@ -96,11 +95,11 @@ class RedisSessions:
             step=step,
         )
         marks = () if self._connection.cluster else (self._index.marks,)
-        answer = await self._run(_COMMIT, change.session_id, *args, keys=marks)
+        answer = await self._run_script(_COMMIT, change.session_id, *args, keys=marks)
         if not isinstance(answer, list):
             if apart:
                 await self._index.withdraw(mark)
-            _check_refusal(change, answer, end, self._where(change.session_id))
+            _check_refusal(change, answer, end, self._place_of_session(change.session_id))
             return None
         numbers, operation, kept, appended = answer
         known = session_index.read_known(numbers, operation, told or kept)
@@ -108,7 +107,7 @@ class RedisSessions:
             await self._index.arrive(change.session_id, known, mark)
         if change.append is None:
             return RecordsCommitted(known.revision)
-        reply = threads.read(appended, change.session_id, self._where(change.session_id))
+        reply = threads.read_reply(appended, change.session_id, self._place_of_session(change.session_id))
         return RecordsCommitted(known.revision, read_appended(reply, change.append, end))
 
     async def page(
@@ -122,10 +121,11 @@ class RedisSessions:
     ) -> RecordPage:
         """See `SessionRecords.page`."""
         args = session_index.page_args(kind, limit, after, descending)
-        answer = await self._run(_PAGE, session_id, *args)
+        answer = await self._run_script(_PAGE, session_id, *args)
         assert isinstance(answer, list)
         return RecordPage(
-            tuple(session_index.read_records(answer[1:], session_id, self._where(session_id))), int(answer[0])
+            tuple(session_index.read_records(answer[1:], session_id, self._place_of_session(session_id))),
+            int(answer[0]),
         )
 
     # -- all sessions
@@ -185,7 +185,7 @@ class RedisSessions:
         await self._index.remake()
         count = 0
         async for session_id in self.scan():
-            await self._index.update(session_id, await self._known(session_id))
+            await self._index.update(session_id, await self._read_index_update(session_id))
             count += 1
         return count
 
@@ -209,18 +209,18 @@ class RedisSessions:
 
     # -- inside
 
-    def _where(self, session_id: str) -> str:
+    def _place_of_session(self, session_id: str) -> str:
         return self._connection.place_of(f"{self._connection.key(session_id)}:session")
 
-    async def _known(self, session_id: str) -> IndexUpdate | None:
-        return (await self._ask(session_id, b"(", 0))[0]
+    async def _read_index_update(self, session_id: str) -> IndexUpdate | None:
+        return (await self._ask_session(session_id, b"(", 0))[0]
 
     async def _purge_one(self, session_id: str, before: int, limit: int) -> int:
         """How many went; a damaged session is named in the log, and keeps its own and nobody else's."""
         gone, removed = 0, _AT_ONCE
         try:
             while removed == _AT_ONCE and gone < limit:
-                removed = await self._purge(session_id, before, min(_AT_ONCE, limit - gone))
+                removed = await self._purge_batch(session_id, before, min(_AT_ONCE, limit - gone))
                 gone += removed
         except StoreUnavailableError:
             raise
@@ -228,19 +228,21 @@ class RedisSessions:
             logger.warning("session %r keeps its old operations: %s", session_id, error)
         return gone
 
-    async def _purge(self, session_id: str, before: int, limit: int) -> int:
-        known, removed = await self._ask(session_id, b"(oo" + session_index.order_bytes(before), limit)
+    async def _purge_batch(self, session_id: str, before: int, limit: int) -> int:
+        known, removed = await self._ask_session(
+            session_id, b"(oo" + session_index.order_bytes(before), limit
+        )
         await self._index.update(session_id, known)
         return removed
 
-    async def _ask(self, session_id: str, place: bytes, limit: int) -> tuple[IndexUpdate | None, int]:
-        answer = await self._run(_KNOWN, session_id, place, limit)
+    async def _ask_session(self, session_id: str, place: bytes, limit: int) -> tuple[IndexUpdate | None, int]:
+        answer = await self._run_script(_KNOWN, session_id, place, limit)
         if not isinstance(answer, list):
             return None, 0
         numbers, operation, told, removed = answer
         return session_index.read_known(numbers, operation, told), int(removed)
 
-    async def _run(
+    async def _run_script(
         self, script: Script, session_id: str, *args: Value, keys: tuple[str, ...] = ()
     ) -> bytes | list[bytes] | None:
         thread = self._connection.key(session_id)
@@ -288,5 +290,5 @@ def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head, where
         raise ThreadNotFoundError(
             f"thread {change.session_id!r} is not hot here; make it hot first", thread_id=change.session_id
         )
-    read_appended(threads.read(answer[1:], change.session_id, where), change.append, end)
+    read_appended(threads.read_reply(answer[1:], change.session_id, where), change.append, end)
     raise AssertionError("a refused step was read as one that stands")

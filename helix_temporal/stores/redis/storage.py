@@ -32,7 +32,9 @@ class RedisSessionStorage:
 
     async def save(self, session: StoredSession) -> None:
         """See `SessionStorage.save`."""
-        await self._connection.command("SET", self._key(session.id), session.model_dump_json().encode())
+        await self._connection.command(
+            "SET", self._session_key(session.id), session.model_dump_json().encode()
+        )
 
     async def load(self, session_id: str) -> StoredSession | None:
         """See `SessionStorage.load`.
@@ -40,15 +42,15 @@ class RedisSessionStorage:
         Raises:
             StoreCorruptError: The value is none of ours, or damaged.
         """
-        key = self._key(validate_id(session_id, "session id"))
+        key = self._session_key(validate_id(session_id, "session id"))
         found = await self._connection.command("GET", key)
-        session = None if found is None else _session(key, found)
+        session = None if found is None else _parse_session(key, found)
         # Long ids are hashed in the key: the one inside decides.
         return session if session is not None and session.id == session_id else None
 
     async def delete(self, session_id: str) -> None:
         """See `SessionStorage.delete`."""
-        await self._connection.command("UNLINK", self._key(validate_id(session_id, "session id")))
+        await self._connection.command("UNLINK", self._session_key(validate_id(session_id, "session id")))
 
     async def list(self) -> list[str]:
         """See `SessionStorage.list`; values that are none of ours, or damaged, are passed over."""
@@ -61,7 +63,7 @@ class RedisSessionStorage:
                 value = await self._connection.command("GET", key)
                 if value is not None:
                     with suppress(StoreCorruptError):
-                        found.add(_session(key, value).id)
+                        found.add(_parse_session(key, value).id)
             cursor = int(reply[0])
             if cursor == 0:
                 return sorted(found)
@@ -70,11 +72,11 @@ class RedisSessionStorage:
         """Close all connections."""
         await self._connection.close()
 
-    def _key(self, session_id: str) -> str:
+    def _session_key(self, session_id: str) -> str:
         return f"{self._prefix}facade:{encode_id(session_id)}"
 
 
-def _session(key: str | bytes, value: bytes) -> StoredSession:
+def _parse_session(key: str | bytes, value: bytes) -> StoredSession:
     try:
         return StoredSession.model_validate_json(value)
     except ValidationError:

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
-from helix_temporal.stores.checksums import damaged
-from helix_temporal.stores.redis._lane import Value
-from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.stores.redis.scripts import Script, assembled
+from helix_temporal.stores.checksums import damaged_error
+from helix_temporal.stores.redis.connection import RedisConnection, Value
+from helix_temporal.stores.redis.scripts import Script, assemble_script
 from helix_temporal.stores.streams.reader import PAGE, News
 from helix_temporal.stores.streams.rules import (
     Batch,
@@ -26,10 +25,10 @@ from helix_temporal.stores.streams.rules import (
 )
 from helix_temporal.stores.streams.store import Streams
 
-_APPEND: Final = assembled("stream_append", "_stream")
-_VIEW: Final = assembled("stream_view", "_stream")
-_CHANGE: Final = assembled("stream_change", "_stream")
-_DROP: Final = assembled("stream_drop", "_stream")
+_APPEND: Final = assemble_script("stream_append", "_stream")
+_VIEW: Final = assemble_script("stream_view", "_stream")
+_CHANGE: Final = assemble_script("stream_change", "_stream")
+_DROP: Final = assemble_script("stream_drop", "_stream")
 
 _MARK: Final = 8
 """So much of a stream's token is in its chunks."""
@@ -60,8 +59,8 @@ class RedisStreams(Streams):
         await super().close()
         await self._blocking.close()
 
-    async def _append(self, batch: Batch) -> Written | Refused:
-        word, *rest = await self._run(
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
+        word, *rest = await self._run_script(
             _APPEND,
             batch.stream_id,
             batch.made,
@@ -80,16 +79,18 @@ class RedisStreams(Streams):
             return Refused("closed", status=rest[0].decode())
         return Refused("absent")
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
-        answer = await self._run(_VIEW, stream_id, after, limit)
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
+        answer = await self._run_script(_VIEW, stream_id, after, limit)
         if not answer:
             return None
         now, row, entries = answer
-        return View(_head(stream_id, row), int(now), _chunks(entries, self._where(stream_id)))
+        return View(
+            _read_head(stream_id, row), int(now), _read_chunks(entries, self._place_of_chunks(stream_id))
+        )
 
-    async def _change(self, change: StatusChange) -> int | None:
+    async def _change_status(self, change: StatusChange) -> int | None:
         before = change.before
-        answer = await self._run(
+        answer = await self._run_script(
             _CHANGE,
             before.stream_id,
             before.made,
@@ -104,23 +105,27 @@ class RedisStreams(Streams):
         )
         return int(answer[0]) if answer else None
 
-    async def _drop(self, stream_id: str) -> bool:
-        (there,) = await self._run(_DROP, stream_id)
+    async def _drop_stream(self, stream_id: str) -> bool:
+        (there,) = await self._run_script(_DROP, stream_id)
         return bool(there)
 
-    async def _news(self, view: View, after: int, seconds: float) -> News:
-        key = self._keys(view.head.stream_id)[1]
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
+        key = self._stream_keys(view.head.stream_id)[1]
         place = f"{after}-{view.head.revision}"
         wait = max(1, int(seconds * 1000))
         answer = await self._blocking.block(key, "XREAD", "COUNT", PAGE, "BLOCK", wait, "STREAMS", key, place)
         if not answer:
             return News(look=True)
-        ((_, entries),) = answer
-        chunks = _chunks(entries, self._where(view.head.stream_id), view.head.made[:_MARK].encode())
+        ((_, found),) = answer
+        # The driver made a dict of each entry's names and values.
+        entries = [(id_, [each for pair in given.items() for each in pair]) for id_, given in found]
+        chunks = _read_chunks(
+            entries, self._place_of_chunks(view.head.stream_id), view.head.made[:_MARK].encode()
+        )
         return News(chunks, look=len(chunks) < len(entries))
 
-    async def _run(self, script: Script, stream_id: str, *args: Value) -> list[Any]:
-        answer: Any = await self._connection.run(script, self._keys(stream_id), stream_id, *args)
+    async def _run_script(self, script: Script, stream_id: str, *args: Value) -> list[Any]:
+        answer: Any = await self._connection.run(script, self._stream_keys(stream_id), stream_id, *args)
         if answer == [b"X"]:
             raise InvalidIdError(
                 f"stream id {stream_id!r}: its place is taken by another id with the same hashed form; "
@@ -129,15 +134,15 @@ class RedisStreams(Streams):
         found: list[Any] = answer
         return found
 
-    def _where(self, stream_id: str) -> str:
-        return self._connection.place_of(self._keys(stream_id)[1])
+    def _place_of_chunks(self, stream_id: str) -> str:
+        return self._connection.place_of(self._stream_keys(stream_id)[1])
 
-    def _keys(self, stream_id: str) -> tuple[str, str, str]:
+    def _stream_keys(self, stream_id: str) -> tuple[str, str, str]:
         start = f"{self._connection.key(stream_id)}:stream"
         return start, f"{start}:chunks", f"{start}:keys"
 
 
-def _head(stream_id: str, row: Sequence[bytes]) -> StreamHead:
+def _read_head(stream_id: str, row: Sequence[bytes]) -> StreamHead:
     _, made, status, fence, first, last, revision, created, updated, facts, *_ = row
     return StreamHead(
         stream_id,
@@ -153,29 +158,27 @@ def _head(stream_id: str, row: Sequence[bytes]) -> StreamHead:
     )
 
 
-def _chunks(entries: Sequence[Any], where: str, made: bytes = b"") -> tuple[StoredChunk, ...]:
+def _read_chunks(entries: Sequence[Any], where: str, made: bytes = b"") -> tuple[StoredChunk, ...]:
     """The chunks among the entries of a Redis Stream, all of one making of it.
 
     Raises:
         StoreCorruptError: One is not what was stored there.
     """
     found = []
-    for id_, given in entries:
-        # The driver for clusters makes a dict of what is a list of names and values.
-        fields = [each for pair in given.items() for each in pair] if isinstance(given, dict) else given
+    for id_, fields in entries:
         # Names and values of run, mark and body; other entries tell of a change.
         if len(fields) != 6:
             continue
-        chunk = _stored(id_, fields[1], fields[3], fields[5], where)
+        chunk = _read_chunk(id_, fields[1], fields[3], fields[5], where)
         if not made or fields[3].split(b" ")[1] == made:
             found.append(chunk)
     return tuple(found)
 
 
-def _stored(id_: bytes, run_id: bytes, mark: bytes, body: bytes, where: str) -> StoredChunk:
+def _read_chunk(id_: bytes, run_id: bytes, mark: bytes, body: bytes, where: str) -> StoredChunk:
     sequence, told, found = id_.partition(b"-")[0], mark[:-9], mark[-8:]
     text = b"\0".join((sequence, run_id, told, body))
     if sha1(text, usedforsecurity=False).hexdigest()[:8].encode() != found:
         position = int(sequence)
-        raise damaged(where, f"chunk {position} is not the one that was stored", position=position)
+        raise damaged_error(where, f"chunk {position} is not the one that was stored", position=position)
     return StoredChunk(int(sequence), run_id.decode(), int(told.partition(b" ")[0]), body)

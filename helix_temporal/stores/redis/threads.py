@@ -9,11 +9,20 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
-from helix_temporal.models.records import EMPTY, Head, Packed, Record, head_after, size_of
-from helix_temporal.stores.checksums import SIZE, checked, damaged, with_checksum
+from helix_temporal.models.records import (
+    EMPTY,
+    ID_SUM,
+    Head,
+    Record,
+    checksum_of_id,
+    checksum_of_message,
+    head_after,
+    pack_each,
+    size_of,
+)
+from helix_temporal.stores.checksums import SIZE, damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -26,43 +35,13 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.redis import scripts
-from helix_temporal.stores.redis._lane import Answer, Value
-from helix_temporal.stores.redis.connection import RedisConnection, check_server
+from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value, check_server
 from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.stores.threads import fences
 from helix_temporal.stores.threads.fences import answer_kinds
 
-ID_SUM: Final = 2
-SUMS: Final = ID_SUM + 4
-"""Bytes that the checksums add to a message."""
-
 _PREFIX: Final = Struct(">IcH")
 _SUM: Final = Struct(">I")
-_LOW: Final = 0xFFFFFFFF
-
-
-def stored_pieces(start: int, records: Sequence[Record]) -> list[bytes]:
-    """What is stored of each record, the first of them at position ``start``."""
-    if isinstance(records, Packed):
-        return [_stored_from_packed(start + at, piece) for at, piece in enumerate(records.pieces)]
-    return [
-        _stored(start + at, kind.encode("ascii"), message_id.encode(), body)
-        for at, (kind, message_id, body) in enumerate(records)
-    ]
-
-
-def _stored_from_packed(position: int, piece: bytes) -> bytes:
-    body = 7 + int.from_bytes(piece[5:7], "big")
-    return _stored(position, piece[4:5], piece[7:body], piece[body:])
-
-
-def _stored(position: int, kind: bytes, identity: bytes, body: bytes) -> bytes:
-    id_size = len(identity)
-    size = 3 + id_size + len(body) + SUMS
-    before = _PREFIX.pack(size, kind, id_size) + identity + _id_sum(identity, position)
-    # In two parts, since joining them first would copy the body once more.
-    checksum = crc32(body, crc32(before[4:], position & _LOW))
-    return b"".join((before, body, _SUM.pack(checksum)))
 
 
 def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
@@ -77,21 +56,22 @@ def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
         StoreCorruptError: A message is not what was stored there.
     """
     records: list[Record] = []
-    at, end, position, view = 0, len(data), first, memoryview(data)
+    at, end, position = 0, len(data), first
     while at < end:
         if at + _PREFIX.size > end:
-            raise _damaged(where, position)
+            raise _damaged_message_error(where, position)
         size, kind, id_size = _PREFIX.unpack_from(data, at)
         start, tail = at + _PREFIX.size, at + size
         identity = start + id_size
         body = identity + ID_SUM
-        if (
-            body > tail
-            or tail + 4 > end
-            or _SUM.unpack_from(data, tail)[0] != crc32(view[at + 4 : tail], position & _LOW)
-        ):
-            raise _damaged(where, position)
-        records.append(Record(kind.decode("ascii"), data[start:identity].decode(), data[body:tail]))
+        if body > tail or tail + 4 > end:
+            raise _damaged_message_error(where, position)
+        checksum, content = checksum_of_id(data[start:identity], position), data[body:tail]
+        if data[identity:body] != (checksum & 0xFFFF).to_bytes(ID_SUM, "big") or _SUM.unpack_from(data, tail)[
+            0
+        ] != checksum_of_message(data[at + 4 : start], checksum, content):
+            raise _damaged_message_error(where, position)
+        records.append(Record(kind.decode("ascii"), data[start:identity].decode(), content))
         at, position = tail + 4, position + 1
     return tuple(records)
 
@@ -106,19 +86,19 @@ def read_ids(data: bytes, first: int, where: str) -> tuple[str, ...]:
     at = 0
     while at < len(data):
         stop = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        if data[stop : stop + ID_SUM] != _id_sum(data[at + 2 : stop], first + len(found)):
-            raise _damaged(where, first + len(found))
+        if data[stop : stop + ID_SUM] != _stored_id_sum(data[at + 2 : stop], first + len(found)):
+            raise _damaged_message_error(where, first + len(found))
         found.append(data[at + 2 : stop].decode())
         at = stop + ID_SUM
     return tuple(found)
 
 
-def _id_sum(identity: bytes, position: int) -> bytes:
-    return (crc32(identity, position & _LOW) & 0xFFFF).to_bytes(ID_SUM, "big")
+def _stored_id_sum(identity: bytes, position: int) -> bytes:
+    return (checksum_of_id(identity, position) & 0xFFFF).to_bytes(ID_SUM, "big")
 
 
-def _damaged(where: str, position: int) -> Exception:
-    return damaged(
+def _damaged_message_error(where: str, position: int) -> Exception:
+    return damaged_error(
         where, f"the message at position {position} is not the one that was stored", position=position
     )
 
@@ -135,15 +115,15 @@ APPEND_FIELD_BYTES: Final = 256 * 1024
 INSTALL_FIELD_BYTES: Final = 32 * 1024
 
 
-def fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
+def record_fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
     """Names and values of the fields that hold ``records`` from position ``start`` on."""
-    return _fields(start, *_stubbed(start, stored_pieces(start, records)), max_bytes)
+    return _group_into_fields(start, *_stub_large_messages(start, pack_each(records, start)), max_bytes)
 
 
 def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     """The numbers of a step as ``append.lua`` reads them, ``-`` standing for none, and its fields."""
     answer, archived = step.answer, step.archived
-    stubbed, bodies = _stubbed(step.head.position, stored_pieces(step.head.position, step.records))
+    stubbed, bodies = _stub_large_messages(step.head.position, pack_each(step.records, step.head.position))
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
     kinds = "-" if answer is None else answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version
@@ -152,7 +132,7 @@ def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
         f"{step.epoch} {step.head.position} {end} {size_of(step.records)} {inputs_size} {int(step.commits)} "
         f"{step.records[-1].kind} {kinds} {version} {known}"
     )
-    return numbers, _fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
+    return numbers, _group_into_fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
 
 
 def slice_value(data: bytes, version: int) -> bytes:
@@ -160,7 +140,7 @@ def slice_value(data: bytes, version: int) -> bytes:
     return with_checksum(data, version)
 
 
-def _stubbed(start: int, pieces: list[bytes]) -> tuple[list[bytes], list[str | bytes]]:
+def _stub_large_messages(start: int, pieces: list[bytes]) -> tuple[list[bytes], list[str | bytes]]:
     """The pieces with stubs in place of large ones, and the fields of those ones' bodies."""
     bodies: list[str | bytes] = []
     for at, piece in enumerate(pieces):
@@ -173,7 +153,7 @@ def _stubbed(start: int, pieces: list[bytes]) -> tuple[list[bytes], list[str | b
     return pieces, bodies
 
 
-def _fields(
+def _group_into_fields(
     start: int, pieces: Sequence[bytes], bodies: list[str | bytes], max_bytes: int
 ) -> list[str | bytes]:
     made: list[str | bytes] = []
@@ -225,7 +205,7 @@ class Reply(NamedTuple):
     packed: Sequence[bytes] = ()
 
 
-def read(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply:
+def read_reply(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply:
     """Read what ``reply()`` in ``_record.lua`` wrote, alone or followed by stored messages.
 
     Raises:
@@ -246,11 +226,11 @@ def read(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply:
         thread_id=thread_id,
         epoch=epoch,
         owner=owner.decode(),
-        head=_head(head, last_id),
+        head=_make_head(head, last_id),
         committed=committed,
-        base=_head(base, before),
+        base=_make_head(base, before),
         closed=flags[0] == 1,
-        slice=checked(data, f"slice {version} of {where}", version),
+        slice=verify_checksum(data, f"slice {version} of {where}", version),
         slice_version=version,
         adapter=adapter.decode(),
         size=size,
@@ -266,13 +246,13 @@ def read(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply:
     return Reply(chr(reply[0]), header, reply[at:], where, packed)
 
 
-def numbered(rest: bytes) -> tuple[Sequence[int], bytes]:
+def read_numbers(rest: bytes) -> tuple[Sequence[int], bytes]:
     """The line of numbers that ``rest`` begins with, and what follows it."""
     line, _, data = rest.partition(b"\n")
     return [*map(int, line.split())], data
 
 
-def _head(position: int, last_id: bytes) -> Head:
+def _make_head(position: int, last_id: bytes) -> Head:
     return Head(position=position, last_id=last_id.decode()) if position or last_id else EMPTY
 
 
@@ -303,10 +283,10 @@ def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
         return Appended(stored, head_after(step.head, stored), True, reply.header)
     if reply.status == "V":
         raise fences.stale_slice(reply.header, step.slice_version)
-    raise refused(reply, step.epoch) or fences.conflict(step, reply.header, stored)
+    raise refusal_in_reply(reply, step.epoch) or fences.step_conflict_error(step, reply.header, stored)
 
 
-def refused(reply: Reply, epoch: int) -> HelixError | None:
+def refusal_in_reply(reply: Reply, epoch: int) -> HelixError | None:
     """Why the record refuses this epoch, if it does."""
     if reply.status == "F":
         return fences.fenced_record_error(reply.header, epoch)
@@ -334,17 +314,17 @@ class RedisThreads:
 
     async def header(self, thread_id: str) -> HotHeader | None:
         """See `HotTier.header`."""
-        reply = await self._run(scripts.HEADER, thread_id)
+        reply = await self._run_script(scripts.HEADER, thread_id)
         return None if reply is None else reply.header
 
     async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """See `HotTier.snapshot`."""
-        return _snapshot(await self._run(scripts.SNAPSHOT, thread_id, since))
+        return _snapshot_of_reply(await self._run_script(scripts.SNAPSHOT, thread_id, since))
 
     async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.page`."""
-        return _snapshot(
-            await self._run(
+        return _snapshot_of_reply(
+            await self._run_script(
                 scripts.PAGE,
                 thread_id,
                 wanted.start,
@@ -359,10 +339,12 @@ class RedisThreads:
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
     ) -> StepView | None:
         """See `HotTier.step_view`."""
-        reply = await self._run(scripts.STEP_VIEW, thread_id, head.position, after, limit, max_bytes, ids)
+        reply = await self._run_script(
+            scripts.STEP_VIEW, thread_id, head.position, after, limit, max_bytes, ids
+        )
         if reply is None:
             return None
-        (after_size, last_size, first, first_id), data = numbered(reply.rest)
+        (after_size, last_size, first, first_id), data = read_numbers(reply.rest)
         ids_start = after_size + max(last_size, 0)
         return StepView(
             header=reply.header,
@@ -385,14 +367,14 @@ class RedisThreads:
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
         args, end = append_args(step)
-        reply = await self._run(scripts.APPEND, step.thread_id, *args)
+        reply = await self._run_script(scripts.APPEND, step.thread_id, *args)
         return None if reply is None else read_appended(reply, step, end)
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
         fences.check_rebase(change)
         epoch, head = change.expected or ("", None)
-        reply = await self._run(
+        reply = await self._run_script(
             scripts.REBASE,
             change.header.thread_id,
             epoch,
@@ -400,7 +382,7 @@ class RedisThreads:
             "" if head is None else head.last_id,
             change.keep,
             *header_args(change.header),
-            *fields(change.keep, change.records, INSTALL_FIELD_BYTES),
+            *record_fields(change.keep, change.records, INSTALL_FIELD_BYTES),
         )
         return None if reply is None else reply.header
 
@@ -409,19 +391,19 @@ class RedisThreads:
         fences.check_install(header, records)
         thread_id = header.thread_id
         key = self._connection.key(thread_id)
-        made = fields(header.base.position, records, INSTALL_FIELD_BYTES)
+        made = record_fields(header.base.position, records, INSTALL_FIELD_BYTES)
         arguments: tuple[Value, ...] = (int(replace), *header_args(header))
         if sum(map(len, made)) <= _DIRECT_BYTES:
             answer = await self._connection.run(scripts.INSTALL, [key], thread_id, *arguments, "", *made)
         else:
-            staging = await self._stage(key, made)
+            staging = await self._stage_fields(key, made)
             staged = len(made) // 2
             answer = await self._connection.run(
                 scripts.INSTALL, [key, staging], thread_id, *arguments, staged
             )
         if answer == b"S":
             raise StoreUnavailableError(f"thread {thread_id!r}: messages put aside expired; repeat the call")
-        reply = self._reply(answer, thread_id)
+        reply = self._parse_answer(answer, thread_id)
         assert reply is not None
         if reply.status == "F":
             raise fences.fenced_record_error(reply.header, header.epoch)
@@ -450,14 +432,14 @@ class RedisThreads:
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         """See `HotTier.trim`."""
-        reply = await self._run(
+        reply = await self._run_script(
             scripts.TRIM, thread_id, epoch, archived.position, archived.last_id, keep_from
         )
         return None if reply is None else reply.header
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
-        await self._run(scripts.CLOSE_EPOCH, thread_id, epoch)
+        await self._run_script(scripts.CLOSE_EPOCH, thread_id, epoch)
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
@@ -473,14 +455,14 @@ class RedisThreads:
         )
         if answer == b"A":
             return version
-        reply = self._reply(answer, thread_id)
+        reply = self._parse_answer(answer, thread_id)
         if reply is None:
             return None
-        raise refused(reply, epoch) or fences.stale_slice(reply.header, expected_version)
+        raise refusal_in_reply(reply, epoch) or fences.stale_slice(reply.header, expected_version)
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
-        reply = await self._run(scripts.DROP, thread_id, epoch)
+        reply = await self._run_script(scripts.DROP, thread_id, epoch)
         if reply is not None:
             raise fences.fenced_record_error(reply.header, epoch)
 
@@ -505,20 +487,20 @@ class RedisThreads:
 
     # -- inside
 
-    async def _run(self, script: Script, thread_id: str, *args: Value) -> Reply | None:
+    async def _run_script(self, script: Script, thread_id: str, *args: Value) -> Reply | None:
         key = self._connection.key(thread_id)
-        return self._reply(await self._connection.run(script, [key], thread_id, *args), thread_id)
+        return self._parse_answer(await self._connection.run(script, [key], thread_id, *args), thread_id)
 
-    def _reply(self, answer: Answer, thread_id: str) -> Reply | None:
+    def _parse_answer(self, answer: Answer, thread_id: str) -> Reply | None:
         if answer is None:
             return None
         if answer == b"I":
             raise fences.other_id(thread_id)
-        return read(answer, thread_id, self._connection.place_of(self._connection.key(thread_id)))
+        return read_reply(answer, thread_id, self._connection.place_of(self._connection.key(thread_id)))
 
-    async def _stage(self, key: str, made: list[str | bytes]) -> str:
+    async def _stage_fields(self, key: str, made: list[str | bytes]) -> str:
         staging = f"{key}:staging:{secrets.token_hex(8)}"
-        batches = _batches(made)
+        batches = _split_into_batches(made)
         for at in range(0, len(batches), _STAGE_BATCHES):
             await self._connection.pipeline(
                 [
@@ -530,7 +512,7 @@ class RedisThreads:
         return staging
 
 
-def _snapshot(reply: Reply | None) -> HotSnapshot | None:
+def _snapshot_of_reply(reply: Reply | None) -> HotSnapshot | None:
     if reply is None:
         return None
     # A large message comes in two parts.
@@ -538,7 +520,7 @@ def _snapshot(reply: Reply | None) -> HotSnapshot | None:
     return HotSnapshot(reply.header, first, read_messages(b"".join(reply.packed), first, reply.where))
 
 
-def _batches(made: list[str | bytes]) -> list[list[str | bytes]]:
+def _split_into_batches(made: list[str | bytes]) -> list[list[str | bytes]]:
     """Fields and values in parts that neither a script's arguments nor a moment of the server notice."""
     batches: list[list[str | bytes]] = []
     room = 0

@@ -7,21 +7,17 @@ index names too many sessions at worst: every entry is looked at before it is fo
 
 import asyncio
 from collections.abc import Iterable
-from importlib.resources import files
 from typing import Any, Final
 
 from helix_temporal.models.ids import encode_id
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
-from helix_temporal.stores.checksums import SIZE, checked, with_checksum
+from helix_temporal.stores.checksums import SIZE, verify_checksum, with_checksum
 from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.stores.redis.scripts import Script
+from helix_temporal.stores.redis.scripts import assemble_script
 from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
-_INDEX: Final = Script(
-    "usage_index",
-    (files("helix_temporal.stores.redis") / "lua" / "usage_index.lua").read_text("utf-8"),
-)
+_INDEX: Final = assemble_script("usage_index")
 _SLOT: Final = "{.usage}"
 """No id has this form: a full stop is encoded."""
 
@@ -40,66 +36,66 @@ class RedisUsage(UsageLedger):
         self._connection = connection
         self._sessions = f"{connection.prefix}{_SLOT}:sessions"
 
-    async def _add(self, entry: UsageEntry, body: bytes) -> bool:
+    async def _add_entry(self, entry: UsageEntry, body: bytes) -> bool:
         # The entry first.  Whoever fails before the index is repeated, and the repeat writes the index.
         added = await self._connection.command(
-            "HSETNX", self._key(entry.session_id), entry.id, with_checksum(body)
+            "HSETNX", self._entries_key(entry.session_id), entry.id, with_checksum(body)
         )
-        await self._index([entry])
+        await self._index_entries([entry])
         return bool(added)
 
     async def _of_session(
         self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
-        found = rules.chosen(await self._entries(session_id), wanted)
-        return rules.part(found, limit, offset)
+        found = rules.select_entries(await self._read_entries(session_id), wanted)
+        return rules.page_of_entries(found, limit, offset)
 
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         found: list[UsageEntry] = []
-        names = await self._named(wanted)
+        names = await self._list_session_ids(wanted)
         for start in range(0, len(names), _AT_A_TIME):
             batch = names[start : start + _AT_A_TIME]
-            for entries in await asyncio.gather(*(self._entries(each) for each in batch)):
+            for entries in await asyncio.gather(*(self._read_entries(each) for each in batch)):
                 found += filter(wanted.matches, entries)
-        found = rules.chosen(found, wanted)
-        return rules.part(found, limit, offset), len(found)
+        found = rules.select_entries(found, wanted)
+        return rules.page_of_entries(found, limit, offset), len(found)
 
-    async def _any(self, session_id: str) -> bool:
-        return bool(await self._connection.command("EXISTS", self._key(session_id)))
+    async def _has_entries(self, session_id: str) -> bool:
+        return bool(await self._connection.command("EXISTS", self._entries_key(session_id)))
 
-    async def _drop(self, session_id: str) -> bool:
-        key = self._key(session_id)
+    async def _drop_entries(self, session_id: str) -> bool:
+        key = self._entries_key(session_id)
         bodies = await self._connection.command("HVALS", key)
         agents = rules.agent_types(body[:-SIZE] for body in bodies)
         dropped = bool(await self._connection.command("UNLINK", key))
-        for index in (self._sessions, *map(self._agent, agents)):
+        for index in (self._sessions, *map(self._agent_index_key, agents)):
             await self._connection.command("ZREM", index, session_id)
         # One that was recorded meanwhile may have lost its name in the index.
-        await self._index(await self._entries(session_id))
+        await self._index_entries(await self._read_entries(session_id))
         return dropped
 
-    async def _entries(self, session_id: str) -> list[UsageEntry]:
-        where = f"usage of session {session_id!r}, {self._connection.place_of(self._key(session_id))}"
-        bodies: list[Any] = await self._connection.command("HVALS", self._key(session_id))
-        found = (rules.from_body(checked(body, where), where) for body in bodies)
+    async def _read_entries(self, session_id: str) -> list[UsageEntry]:
+        where = f"usage of session {session_id!r}, {self._connection.place_of(self._entries_key(session_id))}"
+        bodies: list[Any] = await self._connection.command("HVALS", self._entries_key(session_id))
+        found = (rules.from_body(verify_checksum(body, where), where) for body in bodies)
         # The forms of two long ids may be the same.
         return [entry for entry in found if entry.session_id == session_id]
 
-    async def _named(self, wanted: UsageFilter) -> list[str]:
+    async def _list_session_ids(self, wanted: UsageFilter) -> list[str]:
         if wanted.session_id is not None:
             return [wanted.session_id]
-        index = self._sessions if wanted.agent_type is None else self._agent(wanted.agent_type)
+        index = self._sessions if wanted.agent_type is None else self._agent_index_key(wanted.agent_type)
         since: int | str = "-inf" if wanted.since is None else wanted.since
         names: list[bytes] = await self._connection.command("ZRANGEBYSCORE", index, since, "+inf")
         return [name.decode() for name in names]
 
-    async def _index(self, entries: Iterable[UsageEntry]) -> None:
+    async def _index_entries(self, entries: Iterable[UsageEntry]) -> None:
         for entry in entries:
-            keys = [self._sessions, self._agent(entry.agent_type)]
+            keys = [self._sessions, self._agent_index_key(entry.agent_type)]
             await self._connection.run(_INDEX, keys, entry.session_id, entry.timestamp)
 
-    def _key(self, session_id: str) -> str:
+    def _entries_key(self, session_id: str) -> str:
         return f"{self._connection.key(session_id)}:usage"
 
-    def _agent(self, agent_type: str) -> str:
+    def _agent_index_key(self, agent_type: str) -> str:
         return f"{self._connection.prefix}{_SLOT}:agent:{encode_id(agent_type)}"

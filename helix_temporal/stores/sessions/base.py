@@ -45,13 +45,13 @@ class SessionStorePart:
         )
         self._whole = WantedRecords(keys=orders.KEYS, thread=self._threads.together)
 
-    async def _see(self, session_id: str, wanted: WantedRecords = STATE) -> Seen:
+    async def _view_session(self, session_id: str, wanted: WantedRecords = STATE) -> Seen:
         return await self._loop.see(validate_id(session_id, "session id"), wanted)
 
-    async def _made(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
+    async def _make_change(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
         return (await self._loop.change(call, wanted, decide, answer)).answer
 
-    async def _page(
+    async def _read_page(
         self,
         session_id: str,
         kind: RecordKind,

@@ -28,7 +28,7 @@ from helix_temporal.stores.sessions.decisions import (
     Seen,
     checkpoint_record,
     checkpoint_state_record,
-    decode,
+    decode_model,
     next_version,
 )
 from helix_temporal.stores.sessions.life import check_version
@@ -37,7 +37,7 @@ from helix_temporal.stores.sessions.messages import MessagesPart
 from helix_temporal.stores.sessions.threads import ThreadOrder
 
 
-def keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
+def checkpoint_keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
     """The records of one checkpoint."""
     return (
         RecordKey(RecordKind.CHECKPOINT, checkpoint_id),
@@ -47,27 +47,27 @@ def keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
 
 def meta_of(record: SessionRecord) -> CheckpointMeta:
     """A checkpoint without its state."""
-    return decode(CheckpointMeta, record.body, "checkpoint")
+    return decode_model(CheckpointMeta, record.body, "checkpoint")
 
 
-def find(seen: Seen, checkpoint_id: str) -> Checkpoint | None:
+def find_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint | None:
     """A checkpoint that was wanted."""
     meta = seen.view.find(RecordKind.CHECKPOINT, checkpoint_id)
     state = seen.view.find(RecordKind.CHECKPOINT_STATE, checkpoint_id)
     if meta is None or state is None:
         return None
     return Checkpoint(
-        **dict(meta_of(meta)), state=decode(SessionState, state.body, f"checkpoint {checkpoint_id!r}")
+        **dict(meta_of(meta)), state=decode_model(SessionState, state.body, f"checkpoint {checkpoint_id!r}")
     )
 
 
-def required(seen: Seen, checkpoint_id: str) -> Checkpoint:
+def require_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint:
     """A checkpoint that must be there.
 
     Raises:
         CheckpointNotFoundError: It is not.
     """
-    found = find(seen, checkpoint_id)
+    found = find_checkpoint(seen, checkpoint_id)
     if found is None:
         raise CheckpointNotFoundError(
             f"session {seen.session_id!r} has no checkpoint {checkpoint_id!r}",
@@ -77,14 +77,14 @@ def required(seen: Seen, checkpoint_id: str) -> Checkpoint:
     return found
 
 
-def moved(checkpoint: Checkpoint, head: Head) -> tuple[SessionRecord, SessionRecord]:
+def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[SessionRecord, SessionRecord]:
     """A checkpoint whose messages end elsewhere than it was told."""
     state = checkpoint.state.model_copy(update={"head": head})
     meta = checkpoint.meta().model_copy(update={"head": head})
     return checkpoint_record(meta), checkpoint_state_record(meta, encode_state(state))
 
 
-def restore(
+def decide_restore(
     seen: Seen, checkpoint: Checkpoint, later: Iterable[CheckpointMeta], order: ThreadOrder | None
 ) -> Decision[SessionState]:
     """See `CheckpointStore.restore_checkpoint`.
@@ -118,10 +118,10 @@ def restore(
 def to_prune(state: SessionState, metas: Sequence[CheckpointMeta], keep_last: int) -> list[CheckpointMeta]:
     """Which of all checkpoints, oldest first, are not among the newest and not needed for a resumption."""
     old = metas[: max(len(metas) - keep_last, 0)]
-    return [meta for meta in old if not _needed(state, meta)]
+    return [meta for meta in old if not _is_needed(state, meta)]
 
 
-def _needed(state: SessionState, meta: CheckpointMeta) -> bool:
+def _is_needed(state: SessionState, meta: CheckpointMeta) -> bool:
     if meta.step_id is None:
         return False
     context = state.suspension_context
@@ -130,9 +130,9 @@ def _needed(state: SessionState, meta: CheckpointMeta) -> bool:
     return meta.step_id == state.suspended_step_id
 
 
-def prune(metas: Sequence[CheckpointMeta]) -> Decision[int]:
+def decide_prune(metas: Sequence[CheckpointMeta]) -> Decision[int]:
     """Remove these."""
-    return Decision(len(metas), removes=tuple(key for meta in metas for key in keys(meta.id)))
+    return Decision(len(metas), removes=tuple(key for meta in metas for key in checkpoint_keys(meta.id)))
 
 
 _MANY: Final = 500
@@ -146,12 +146,12 @@ class CheckpointsPart(MessagesPart):
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
         """See `CheckpointStore.get_checkpoint`."""
         checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
-        seen = await self._see(session_id, WantedRecords(keys=keys(checkpoint_id)))
-        return find(seen, checkpoint_id)
+        seen = await self._view_session(session_id, WantedRecords(keys=checkpoint_keys(checkpoint_id)))
+        return find_checkpoint(seen, checkpoint_id)
 
     async def get_latest_checkpoint(self, session_id: str, *, run_id: str | None = None) -> Checkpoint | None:
         """See `CheckpointStore.get_latest_checkpoint`."""
-        meta = await self._newest(session_id, run_id=run_id)
+        meta = await self._find_newest_meta(session_id, run_id=run_id)
         return None if meta is None else await self.get_checkpoint(session_id, meta.id)
 
     async def list_checkpoints(
@@ -165,7 +165,7 @@ class CheckpointsPart(MessagesPart):
         """See `CheckpointStore.list_checkpoints`."""
         if order not in {"asc", "desc"}:
             raise InvalidRequestError("order: asc or desc expected")
-        return await self._page(
+        return await self._read_page(
             session_id,
             RecordKind.CHECKPOINT,
             meta_of,
@@ -192,25 +192,27 @@ class CheckpointsPart(MessagesPart):
         expected = checked_version(expected_version)
         checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
         call = Call("restore_checkpoint", session_id, (checkpoint_id, expected), epoch, operation_id)
-        wanted = WantedRecords(keys=(*keys(checkpoint_id), *threads.KEYS), thread=self._threads.together)
+        wanted = WantedRecords(
+            keys=(*checkpoint_keys(checkpoint_id), *threads.KEYS), thread=self._threads.together
+        )
 
         async def decide(seen: Seen) -> Decision[SessionState] | None:
             state = seen.present
-            checkpoint = required(seen, checkpoint_id)
-            if await self._settled(seen):
+            checkpoint = require_checkpoint(seen, checkpoint_id)
+            if await self._settle_thread(seen):
                 return None
             check_version(state, expected)
             try:
-                order = await self._order(seen, checkpoint.head, epoch)
+                order = await self._order_to_cut(seen, checkpoint.head, epoch)
             except ThreadBehindStateError:
                 # Another restore may have cut the thread since the look: what counts then is the version.
-                if (await self._see(session_id)).view.revision != seen.view.revision:
+                if (await self._view_session(session_id)).view.revision != seen.view.revision:
                     return None
                 raise
-            later = await self._metas(session_id, after=(checkpoint.seq, checkpoint.id))
-            return restore(seen, checkpoint, later, order)
+            later = await self._list_metas(session_id, after=(checkpoint.seq, checkpoint.id))
+            return decide_restore(seen, checkpoint, later, order)
 
-        restored = await self._made(call, wanted, decide, SessionState)
+        restored = await self._make_change(call, wanted, decide, SessionState)
         if self._threads.here:
             await self._threads.settle(session_id)
         return restored
@@ -223,12 +225,12 @@ class CheckpointsPart(MessagesPart):
 
         async def decide(seen: Seen) -> Decision[int]:
             state = seen.present
-            old = to_prune(state, await self._metas(session_id), keep_last)
-            return prune(old[:_MANY])
+            old = to_prune(state, await self._list_metas(session_id), keep_last)
+            return decide_prune(old[:_MANY])
 
-        total = gone = await self._made(call, WantedRecords(), decide, int)
+        total = gone = await self._make_change(call, WantedRecords(), decide, int)
         while gone == _MANY:
-            gone = await self._made(call, WantedRecords(), decide, int)
+            gone = await self._make_change(call, WantedRecords(), decide, int)
             total += gone
         return total
 
@@ -239,32 +241,32 @@ class CheckpointsPart(MessagesPart):
         messages that are there.
         """
         for _ in range(_TRIES):
-            count = await self._count(session_id)
-            seen = await self._see(session_id)
+            count = await self._count_messages(session_id)
+            seen = await self._view_session(session_id)
             if seen.state is None:
                 return None
-            meta = await self._newest(session_id, live=True)
+            meta = await self._find_newest_meta(session_id, live=True)
             checkpoint = None if meta is None else await self.get_checkpoint(session_id, meta.id)
             if checkpoint is not None:
                 records = await self._up_to(session_id, checkpoint.head)
                 if records is not None:
-                    return _snapshot(checkpoint.state, checkpoint, records)
+                    return _snapshot_of(checkpoint.state, checkpoint, records)
             records = await self._threads.read(session_id, 0, count)
-            again = await self._see(session_id)
+            again = await self._view_session(session_id)
             if again.view.revision == seen.view.revision and again.state is not None:
-                return _snapshot(again.state, None, records)
+                return _snapshot_of(again.state, None, records)
         raise StoreUnavailableError(f"session {session_id!r}: it changed during {_TRIES} attempts to read it")
 
     # -- inside
 
-    async def _order(self, seen: Seen, head: Head, epoch: int | None) -> ThreadOrder | None:
+    async def _order_to_cut(self, seen: Seen, head: Head, epoch: int | None) -> ThreadOrder | None:
         if not self._threads.here:
             return None
         there = await self._threads.standing(seen)
         await self._threads.check_head(seen.session_id, there, head)
         if there is None or there.epoch == epoch:
             return None
-        return threads.cut(there, head, seen.now)
+        return threads.order_to_cut(there, head, seen.now)
 
     async def _up_to(self, session_id: str, head: Head) -> list[Record] | None:
         """All messages up to a head; None if the thread does not hold it."""
@@ -272,7 +274,9 @@ class CheckpointsPart(MessagesPart):
         last = records[-1].id if records else ""
         return records if (len(records), last) == (head.position, head.last_id) else None
 
-    async def _metas(self, session_id: str, after: tuple[int, str] | None = None) -> list[CheckpointMeta]:
+    async def _list_metas(
+        self, session_id: str, after: tuple[int, str] | None = None
+    ) -> list[CheckpointMeta]:
         """All checkpoints beyond a place; consistent if the session's revision has not moved."""
         metas: list[CheckpointMeta] = []
         while True:
@@ -282,11 +286,11 @@ class CheckpointsPart(MessagesPart):
                 return metas
             after = (page.records[-1].order, page.records[-1].key)
 
-    async def _newest(
+    async def _find_newest_meta(
         self, session_id: str, *, run_id: str | None = None, live: bool = False
     ) -> CheckpointMeta | None:
         """The checkpoint committed last: of a run, or not superseded, if that is asked."""
-        seen = await self._see(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
+        seen = await self._view_session(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
         records = seen.view.all(RecordKind.CHECKPOINT)
         while records:
             for record in records:
@@ -301,7 +305,7 @@ class CheckpointsPart(MessagesPart):
         return None
 
 
-def _snapshot(
+def _snapshot_of(
     state: SessionState, checkpoint: CheckpointMeta | None, records: list[Record]
 ) -> SessionSnapshot:
     return SessionSnapshot(

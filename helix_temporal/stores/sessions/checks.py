@@ -16,7 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 _MAX_REASON: Final = 8 * 1024
 
 
-def checked(model: M, kind: type[M]) -> M:
+def revalidate_model(model: M, kind: type[M]) -> M:
     """The model validated anew: a copy with other values in some fields was never looked at.
 
     Raises:

@@ -37,7 +37,7 @@ from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import checkpoints, staging, threads
 from helix_temporal.stores.sessions import runs as _runs
 from helix_temporal.stores.sessions.base import SessionStorePart
-from helix_temporal.stores.sessions.checks import checked, checked_version
+from helix_temporal.stores.sessions.checks import checked_version, revalidate_model
 from helix_temporal.stores.sessions.decisions import (
     Call,
     ChangeDone,
@@ -45,15 +45,21 @@ from helix_temporal.stores.sessions.decisions import (
     Seen,
     checkpoint_record,
     checkpoint_state_record,
-    decode,
-    digest,
+    decode_model,
+    digest_parts,
     next_version,
 )
-from helix_temporal.stores.sessions.life import check_version, merged, replaced
+from helix_temporal.stores.sessions.life import apply_merge, check_version, replace_state
 from helix_temporal.stores.sessions.loop import check_fence, encode_state
-from helix_temporal.stores.sessions.messages import DEDUP, known, to_records
+from helix_temporal.stores.sessions.messages import DEDUP, known_positions, to_records
 from helix_temporal.stores.sessions.runs import ChangedRun
-from helix_temporal.stores.sessions.staging import ClosedStep, cleared, closing, digests, folded
+from helix_temporal.stores.sessions.staging import (
+    ClosedStep,
+    apply_staged_changes,
+    closed_step_record,
+    digests_by_call,
+    groups_to_clear,
+)
 from helix_temporal.stores.sessions.threads import HasHead
 from helix_temporal.stores.threads import fences
 
@@ -101,14 +107,14 @@ class StepRequest:
             return self.known_digest
         append = self.append
         if append is None:
-            return digest(self.step, self._content(), self.run)
+            return digest_parts(self.step, self._state_content(), self.run)
         head = None if self.at_end else append.head
         place = (append.thread_id, head, [list(record) for record in append.inputs])
         if append.answer is None:
-            return digest(self.step, self._content(), self.run, place)
-        return digest(self.step, place)
+            return digest_parts(self.step, self._state_content(), self.run, place)
+        return digest_parts(self.step, place)
 
-    def _content(self) -> dict[str, Any]:
+    def _state_content(self) -> dict[str, Any]:
         return self.next_state.model_dump(mode="json", exclude=_NOT_CONTENT)
 
 
@@ -150,7 +156,7 @@ def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
     record = seen.view.find(RecordKind.STEP, request.key, request.step.step_id)
     if record is None:
         return None
-    closed = decode(ClosedStep, record.body, "closed step")
+    closed = decode_model(ClosedStep, record.body, "closed step")
     if closed.request != request.digest() or closed.result is None:
         raise IdempotencyConflictError(
             f"session {seen.session_id!r}: step {request.step.step_id!r} was committed with other content; "
@@ -162,7 +168,7 @@ def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
     return closed.result
 
 
-def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[CommitResult]:
+def decide_commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[CommitResult]:
     """See `CheckpointStore.save_state_and_promote_staging`, where the step is not committed yet.
 
     ``head`` is where the thread stands after the commit; None if the state's own head counts.
@@ -172,8 +178,8 @@ def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[Comm
     changes: list[StagedChange] = []
     custom = state.custom_state
     if step.promote:
-        custom, changes = folded(seen, step.step_id, custom, step.results)
-    run = _run(seen, request)
+        custom, changes = apply_staged_changes(seen, step.step_id, custom, step.results)
+    run = _change_run(seen, request)
     state = state.model_copy(
         update={
             "custom_state": custom,
@@ -181,7 +187,7 @@ def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[Comm
             "current_run_id": run.current(state.current_run_id) if run else state.current_run_id,
         }
     )
-    meta = _checkpoint(seen, step, state, changes)
+    meta = _build_checkpoint_meta(seen, step, state, changes)
     result = CommitResult(
         checkpoint_id=meta.id,
         new_version=state.version,
@@ -190,19 +196,19 @@ def commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[Comm
         warnings=warnings,
     )
     body = encode_state(state)
-    closed = ClosedStep(request=request.digest(), result=result, changes=digests(changes))
+    closed = ClosedStep(request=request.digest(), result=result, changes=digests_by_call(changes))
     return Decision(
         result,
         state,
         body,
         puts=(
-            closing(closed, request.key, step.step_id),
+            closed_step_record(closed, request.key, step.step_id),
             checkpoint_record(meta),
             checkpoint_state_record(meta, body),
             *(run.puts if run else ()),
         ),
         removes=run.removes if run else (),
-        clears=cleared(seen, step.step_id) if step.promote else (),
+        clears=groups_to_clear(seen, step.step_id) if step.promote else (),
         append=request.append if request.appends else None,
     )
 
@@ -215,13 +221,13 @@ def with_own_head(result: CommitResult, appended: Appended | None) -> CommitResu
 def _next_state(seen: Seen, request: StepRequest) -> tuple[SessionState, tuple[str, ...]]:
     given = request.next_state
     if isinstance(given, SessionState):
-        return replaced(seen, given, request.expected), ()
+        return replace_state(seen, given, request.expected), ()
     stored = seen.present
     check_version(stored, request.expected)
     _check_place(stored, given)
     names = ("head", "status", "failure_reason", "error", "output", "agent_type")
     changes = only_set(**{name: getattr(given, name) for name in names})
-    custom, warnings = merged(stored.custom_state, given.merge or MergeChanges())
+    custom, warnings = apply_merge(stored.custom_state, given.merge or MergeChanges())
     changes |= {"custom_state": custom, "step_count": stored.step_count + given.steps}
     return next_version(stored, stored, seen.now, **changes), warnings
 
@@ -237,20 +243,20 @@ def _check_place(stored: SessionState, change: StateChange) -> None:
         )
 
 
-def further(seen: Seen, given: Head, thread: HasHead | None) -> Head:
+def furthest_head(seen: Seen, given: Head, thread: HasHead | None) -> Head:
     """The thread's committed head, if it is further than what the caller has seen."""
-    if thread is None or threads.pending(seen) is not None:
+    if thread is None or threads.pending_order(seen) is not None:
         return given
     return thread.head if thread.committed == thread.head.position > given.position else given
 
 
-def _run(seen: Seen, request: StepRequest) -> ChangedRun | None:
+def _change_run(seen: Seen, request: StepRequest) -> ChangedRun | None:
     if request.run is None or request.step.run_id is None:
         return None
-    return _runs.changed(seen, request.step.run_id, request.run)
+    return _runs.change_run(seen, request.step.run_id, request.run)
 
 
-def _checkpoint(
+def _build_checkpoint_meta(
     seen: Seen, step: StepCommit, state: SessionState, changes: list[StagedChange]
 ) -> CheckpointMeta:
     last = max((each.order for each in seen.view.all(RecordKind.CHECKPOINT)), default=0)
@@ -287,15 +293,19 @@ class CommitPart(SessionStorePart):
         self, session_id: str, step_id: str, change: StagedChange, *, epoch: int | None = None
     ) -> None:
         """See `CheckpointStore.stage_changes`."""
-        step_id, change = validate_id(step_id, "step id"), checked(change, StagedChange)
+        step_id, change = validate_id(step_id, "step id"), revalidate_model(change, StagedChange)
         call = Call("stage_changes", session_id, epoch=epoch)
         wanted = staging.wanted_staging(step_id)
-        await self._made(call, wanted, lambda seen: staging.stage(seen, step_id, change), type(None))
+        await self._make_change(
+            call, wanted, lambda seen: staging.decide_staging(seen, step_id, change), type(None)
+        )
 
     async def list_staged(self, session_id: str, step_id: str | None = None) -> list[StagedRow]:
         """See `CheckpointStore.list_staged`."""
         if step_id is not None:
-            seen = await self._see(session_id, staging.wanted_staging(validate_id(step_id, "step id")))
+            seen = await self._view_session(
+                session_id, staging.wanted_staging(validate_id(step_id, "step id"))
+            )
             return [staging.row_of(each) for each in seen.view.all(RecordKind.STAGED, step_id)]
         session_id = validate_id(session_id, "session id")
         rows: dict[tuple[str, str], StagedRow] = {}
@@ -304,7 +314,7 @@ class CommitPart(SessionStorePart):
             page = await self._loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
             rows |= {(each.group, each.key): staging.row_of(each) for each in page.records}
             if len(page.records) < limit:
-                return sorted(rows.values(), key=_order)
+                return sorted(rows.values(), key=_order_of_row)
             # Calls of two steps may have one name and one time: a page begins with all of a time.
             last = page.records[-1].order
             if page.records[0].order < last:
@@ -316,8 +326,8 @@ class CommitPart(SessionStorePart):
         """See `CheckpointStore.discard_staging`."""
         step_id = validate_id(step_id, "step id")
         call = Call("discard_staging", session_id, epoch=epoch)
-        return await self._made(
-            call, staging.wanted_staging(step_id), lambda seen: staging.discard(seen, step_id), int
+        return await self._make_change(
+            call, staging.wanted_staging(step_id), lambda seen: staging.decide_discard(seen, step_id), int
         )
 
     async def promote_staging(
@@ -337,10 +347,10 @@ class CommitPart(SessionStorePart):
             raise InvalidRequestError("on_conflict: error or warn expected")
         content = (step_id, expected, on_conflict, results)
         call = Call("promote_staging", session_id, content, epoch, operation_id)
-        return await self._made(
+        return await self._make_change(
             call,
             staging.wanted_staging(step_id),
-            lambda seen: staging.promote(seen, step_id, expected, on_conflict, results),
+            lambda seen: staging.decide_promotion(seen, step_id, expected, on_conflict, results),
             PromoteResult,
         )
 
@@ -365,10 +375,10 @@ class CommitPart(SessionStorePart):
         """
         kind = SessionState if isinstance(next_state, SessionState) else StateChange
         request = StepRequest(
-            checked(next_state, kind),
-            checked(step, StepCommit),
+            revalidate_model(next_state, kind),
+            revalidate_model(step, StepCommit),
             append,
-            None if run is None else checked(run, RunChange),
+            None if run is None else revalidate_model(run, RunChange),
             checked_version(expected_version),
         )
         if append is not None and messages:
@@ -386,7 +396,7 @@ class CommitPart(SessionStorePart):
         check_request(session_id, request)
         call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
         if request.append is None:
-            return (await self._committed(call, request)).answer, None
+            return (await self._commit_request(call, request)).answer, None
         if self._threads.together:
             return await self._committed_together(call, request, request.append)
         return await self._committed_apart(call, request, request.append)
@@ -416,37 +426,37 @@ class CommitPart(SessionStorePart):
     async def _append_at_end(self, session_id: str, records: tuple[Record, ...]) -> StepAppend:
         """The messages as a step at the end of the thread, or where they stand already."""
         await self._threads.settle(session_id)
-        seen = await self._see(session_id, WantedRecords(thread=self._threads.together))
+        seen = await self._view_session(session_id, WantedRecords(thread=self._threads.together))
         _ = seen.present
         there = await self._threads.joined(seen)
         newest = await self._threads.newest_ids(session_id, there, DEDUP + len(records))
-        place = known(newest, there.head, records[:1]).get(records[0].id, there.head.position)
+        place = known_positions(newest, there.head, records[:1]).get(records[0].id, there.head.position)
         head = there.head
         if place < head.position:
             before = await self._threads.read(session_id, place - 1, place) if place else []
             head = Head(position=place, last_id=before[0].id if before else "")
         return StepAppend(session_id, there.epoch, head, records, commits=True)
 
-    async def _committed(self, call: Call, request: StepRequest) -> ChangeDone[CommitResult]:
+    async def _commit_request(self, call: Call, request: StepRequest) -> ChangeDone[CommitResult]:
         async def decide(seen: Seen) -> Decision[CommitResult]:
             _ = seen.present
             first = first_result(seen, request)
             if first is not None:
                 return Decision(first)
-            return commit(seen, request, await self._head(seen, request))
+            return decide_commit(seen, request, await self._head_after_commit(seen, request))
 
         given = isinstance(request.next_state, SessionState)
         thread = self._threads.together and (given or request.append is not None)
         wanted = wanted_for_commit(request, thread=thread)
         return await self._loop.change(call, wanted, decide, CommitResult, keeps=True)
 
-    async def _head(self, seen: Seen, request: StepRequest) -> Head | None:
+    async def _head_after_commit(self, seen: Seen, request: StepRequest) -> Head | None:
         """Where the thread will stand with this commit; None if the state's own head counts."""
         if request.append is not None and request.appends:
             return await self._end_of(seen, request.append)
         if request.head is None and isinstance(request.next_state, SessionState) and self._threads.here:
             there = await self._threads.standing(seen)
-            return further(seen, request.next_state.head, there)
+            return furthest_head(seen, request.next_state.head, there)
         return None
 
     async def _end_of(self, seen: Seen, append: StepAppend) -> Head:
@@ -473,7 +483,7 @@ class CommitPart(SessionStorePart):
         )
         placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
         if not placed or not fences.same_step(append, view.after):
-            raise fences.conflict(append, view.header, view.after)
+            raise fences.step_conflict_error(append, view.header, view.after)
         if append.commits and not fences.ends_turn(append, view.after):
             raise HeadMovedError(
                 f"session {append.thread_id!r}: an earlier answer to this step stands, and asks for tools; "
@@ -486,7 +496,7 @@ class CommitPart(SessionStorePart):
         self, call: Call, request: StepRequest, append: StepAppend
     ) -> tuple[CommitResult, Appended | None]:
         try:
-            done = await self._committed(call, request)
+            done = await self._commit_request(call, request)
         except ThreadNotFoundError:
             # The thread may be cold.
             if (
@@ -494,28 +504,28 @@ class CommitPart(SessionStorePart):
                 or await self._threads.store.hydrate(append.thread_id, append.epoch) is None
             ):
                 raise
-            done = await self._committed(call, request)
+            done = await self._commit_request(call, request)
         if done.appended is not None and done.appended.head != done.answer.head:
-            return await self._moved(call, done.answer, done.appended), done.appended
+            return await self._correct_head(call, done.answer, done.appended), done.appended
         if done.appended is not None or not self._threads.here:
             return done.answer, done.appended
         appended = await self._repeated_step(append)
         return with_own_head(done.answer, appended), appended
 
-    async def _moved(self, call: Call, result: CommitResult, appended: Appended) -> CommitResult:
+    async def _correct_head(self, call: Call, result: CommitResult, appended: Appended) -> CommitResult:
         """Another attempt's answer came between look and commit, and stands: its head is what counts."""
 
         def decide(seen: Seen) -> Decision[int]:
             state = seen.present
-            checkpoint = checkpoints.find(seen, result.checkpoint_id)
-            puts = () if checkpoint is None else checkpoints.moved(checkpoint, appended.head)
+            checkpoint = checkpoints.find_checkpoint(seen, result.checkpoint_id)
+            puts = () if checkpoint is None else checkpoints.records_with_head(checkpoint, appended.head)
             if state.head != result.head:
                 return Decision(state.version, puts=puts)
             after = seen.bumped(head=appended.head)
             return Decision(after.version, after, puts=puts)
 
-        wanted = WantedRecords(keys=checkpoints.keys(result.checkpoint_id))
-        version = await self._made(replace(call, operation_id=None), wanted, decide, int)
+        wanted = WantedRecords(keys=checkpoints.checkpoint_keys(result.checkpoint_id))
+        version = await self._make_change(replace(call, operation_id=None), wanted, decide, int)
         return result.model_copy(update={"head": appended.head, "new_version": version})
 
     async def _repeated_step(self, append: StepAppend) -> Appended | None:
@@ -528,7 +538,7 @@ class CommitPart(SessionStorePart):
     async def _committed_apart(
         self, call: Call, request: StepRequest, append: StepAppend
     ) -> tuple[CommitResult, Appended | None]:
-        seen = await self._see(call.session_id, wanted_for_commit(request, thread=False))
+        seen = await self._view_session(call.session_id, wanted_for_commit(request, thread=False))
         if call.operation_id is None or seen.state is None:
             # As in one unit: who was replaced learns that, whatever else is wrong.
             check_fence(seen, call)
@@ -538,15 +548,15 @@ class CommitPart(SessionStorePart):
             return first, await self._repeated_step(append)
         # What would be refused is refused before the messages are there.
         check_fence(seen, call)
-        commit(seen, request, append.head)
+        decide_commit(seen, request, append.head)
         appended = await self._threads.store.append(append)
         await self._threads.store.flush(
             FlushThread(append.thread_id, append.epoch, mine=appended.head, commits=append.commits)
         )
-        done = await self._committed(call, with_head(request, appended.head))
+        done = await self._commit_request(call, with_head(request, appended.head))
         return done.answer, appended
 
 
-def _order(row: StagedRow) -> tuple[int, str, str]:
+def _order_of_row(row: StagedRow) -> tuple[int, str, str]:
     """As changes are applied; those of two steps that nothing else tells apart by their steps."""
     return row.change.timestamp, row.change.tool_call_id, row.step_id

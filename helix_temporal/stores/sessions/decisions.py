@@ -13,7 +13,7 @@ from helix_temporal.errors import (
     StoreCorruptError,
     TooLargeError,
 )
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
@@ -30,7 +30,7 @@ MAX_BODY: Final = 16 * 1024 * 1024
 """Bytes of a state, and of any record of a session, as JSON."""
 
 
-def encode(model: BaseModel, what: str) -> bytes:
+def encode_model(model: BaseModel, what: str) -> bytes:
     """The model as JSON.
 
     Raises:
@@ -42,8 +42,8 @@ def encode(model: BaseModel, what: str) -> bytes:
     return body
 
 
-def decode(kind: type[M], body: bytes, what: str) -> M:
-    """Inverse of `encode`.
+def decode_model(kind: type[M], body: bytes, what: str) -> M:
+    """Inverse of `encode_model`.
 
     Raises:
         StoreCorruptError: The bytes are no such model.
@@ -56,7 +56,7 @@ def decode(kind: type[M], body: bytes, what: str) -> M:
 
 def checkpoint_record(meta: CheckpointMeta) -> SessionRecord:
     """A checkpoint as it is stored, its state apart."""
-    return SessionRecord(RecordKind.CHECKPOINT, meta.id, encode(meta, "checkpoint"), order=meta.seq)
+    return SessionRecord(RecordKind.CHECKPOINT, meta.id, encode_model(meta, "checkpoint"), order=meta.seq)
 
 
 def checkpoint_state_record(meta: CheckpointMeta, body: bytes) -> SessionRecord:
@@ -65,26 +65,26 @@ def checkpoint_state_record(meta: CheckpointMeta, body: bytes) -> SessionRecord:
 
 
 @lru_cache(256)
-def adapter(kind: Any) -> TypeAdapter[Any]:
+def answer_adapter(kind: Any) -> TypeAdapter[Any]:
     """For answers that are kept with their operation."""
     return TypeAdapter(kind)
 
 
-def digest(*parts: object) -> str:
+def digest_parts(*parts: object) -> str:
     """The same for the same request, whichever process makes it."""
-    return hashlib.sha256(canonical([_plain(part) for part in parts])).hexdigest()
+    return hashlib.sha256(canonical_json([_plain_value(part) for part in parts])).hexdigest()
 
 
-def _plain(part: object) -> object:
+def _plain_value(part: object) -> object:
     if isinstance(part, BaseModel):
         return part.model_dump(mode="json")
     if isinstance(part, bytes):
         return hashlib.sha256(part).hexdigest()
     if isinstance(part, tuple | list | set | frozenset):
-        plain = [_plain(each) for each in part]
+        plain = [_plain_value(each) for each in part]
         return plain if isinstance(part, tuple | list) else sorted(map(str, plain))
     if isinstance(part, dict):
-        return {key: _plain(value) for key, value in part.items()}
+        return {key: _plain_value(value) for key, value in part.items()}
     return part
 
 
@@ -109,7 +109,7 @@ class Call:
 
     def digest(self) -> str:
         """Of what is asked for; neither who asks nor when is in it."""
-        return digest(self.name, *self.content)
+        return digest_parts(self.name, *self.content)
 
 
 @dataclass(frozen=True, slots=True)

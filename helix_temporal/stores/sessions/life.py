@@ -21,16 +21,16 @@ from helix_temporal.models.store_calls import UNSET, Unset
 from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.sessions.base import STATE, SessionStorePart
 from helix_temporal.stores.sessions.checks import (
-    checked,
     checked_reason,
     checked_status,
     checked_time,
     checked_version,
+    revalidate_model,
 )
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, next_version
 
 
-def create(seen: Seen, options: CreateSession, *, if_not_exists: bool) -> Decision[SessionState]:
+def decide_creation(seen: Seen, options: CreateSession, *, if_not_exists: bool) -> Decision[SessionState]:
     """See `SessionStore.create_session`."""
     if seen.state is not None:
         if if_not_exists:
@@ -61,7 +61,7 @@ def check_version(state: SessionState, expected: int | AnyVersion | None) -> Non
     )
 
 
-def replaced(
+def replace_state(
     seen: Seen, state: SessionState, expected: int | AnyVersion | None, **changes: Any
 ) -> SessionState:
     """``state`` as the next version of what is stored.
@@ -83,9 +83,9 @@ def replaced(
     return next_version(state, stored, seen.now, mode=state.mode or stored.mode, **changes)
 
 
-def save(seen: Seen, state: SessionState, expected: int | AnyVersion | None) -> Decision[SaveResult]:
+def decide_save(seen: Seen, state: SessionState, expected: int | AnyVersion | None) -> Decision[SaveResult]:
     """See `SessionStore.save_state`."""
-    after = replaced(seen, state, expected)
+    after = replace_state(seen, state, expected)
     return Decision(SaveResult(new_version=after.version), after)
 
 
@@ -122,14 +122,14 @@ def with_status(
     return changes
 
 
-def merge(seen: Seen, changes: MergeChanges) -> Decision[MergeResult]:
+def decide_merge(seen: Seen, changes: MergeChanges) -> Decision[MergeResult]:
     """See `SessionStore.merge_custom_state`."""
-    custom, warnings = merged(seen.present.custom_state, changes)
+    custom, warnings = apply_merge(seen.present.custom_state, changes)
     after = seen.bumped(custom_state=custom)
     return Decision(MergeResult(new_version=after.version, warnings=warnings), after)
 
 
-def merged(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, tuple[str, ...]]:
+def apply_merge(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, tuple[str, ...]]:
     """A custom state after changes by key, and which keys were not what was expected."""
     custom, warnings = dict(state), []
     for key in changes.removes:
@@ -146,7 +146,7 @@ def merged(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, tuple[
     return custom, tuple(warnings)
 
 
-def count(seen: Seen, field: str) -> Decision[CountResult]:
+def decide_increment(seen: Seen, field: str) -> Decision[CountResult]:
     """One more of ``step_count`` or ``resume_count``."""
     value = getattr(seen.present, field) + 1
     after = seen.bumped(**{field: value})
@@ -178,19 +178,19 @@ class LifePart(SessionStorePart):
         operation_id: str | None = None,
     ) -> SessionState:
         """See `SessionStore.create_session`."""
-        options = checked(options, CreateSession)
+        options = revalidate_model(options, CreateSession)
         call = Call("create_session", session_id, (options, if_not_exists), epoch, operation_id)
 
         async def decide(seen: Seen) -> Decision[SessionState]:
             if seen.state is None and seen.view.revision:
                 await self._threads.delete_left(seen)
-            return create(seen, options, if_not_exists=if_not_exists)
+            return decide_creation(seen, options, if_not_exists=if_not_exists)
 
-        return await self._made(call, STATE, decide, SessionState)
+        return await self._make_change(call, STATE, decide, SessionState)
 
     async def load_state(self, session_id: str) -> SessionState | None:
         """See `SessionStore.load_state`."""
-        return (await self._see(session_id)).state
+        return (await self._view_session(session_id)).state
 
     async def session_exists(self, session_id: str) -> bool:
         """See `SessionStore.session_exists`."""
@@ -206,10 +206,12 @@ class LifePart(SessionStorePart):
         operation_id: str | None = None,
     ) -> SaveResult:
         """See `SessionStore.save_state`."""
-        state = checked(state, SessionState)
+        state = revalidate_model(state, SessionState)
         expected = checked_version(expected_version)
-        call = Call("save_state", session_id, (state, _plain(expected)), epoch, operation_id)
-        return await self._made(call, STATE, lambda seen: save(seen, state, expected), SaveResult)
+        call = Call("save_state", session_id, (state, _plain_version(expected)), epoch, operation_id)
+        return await self._make_change(
+            call, STATE, lambda seen: decide_save(seen, state, expected), SaveResult
+        )
 
     async def update_status(
         self,
@@ -223,7 +225,7 @@ class LifePart(SessionStorePart):
         """See `SessionStore.update_status`."""
         status, reason = checked_status(status), checked_reason(failure_reason)
         call = Call("update_status", session_id, (status, reason), epoch, operation_id)
-        return await self._made(call, STATE, lambda seen: set_status(seen, status, reason), SaveResult)
+        return await self._make_change(call, STATE, lambda seen: set_status(seen, status, reason), SaveResult)
 
     async def compare_and_set_status(
         self,
@@ -245,7 +247,7 @@ class LifePart(SessionStorePart):
         call = Call(
             "compare_and_set_status", session_id, (expected, new, version, changes), epoch, operation_id
         )
-        return await self._made(
+        return await self._make_change(
             call,
             STATE,
             lambda seen: compare_and_set(seen, expected, new, expected_version, changes),
@@ -261,33 +263,37 @@ class LifePart(SessionStorePart):
         operation_id: str | None = None,
     ) -> MergeResult:
         """See `SessionStore.merge_custom_state`: first removes, then values, then appends."""
-        changes = checked(changes, MergeChanges)
+        changes = revalidate_model(changes, MergeChanges)
         call = Call("merge_custom_state", session_id, (changes,), epoch, operation_id)
-        return await self._made(call, STATE, lambda seen: merge(seen, changes), MergeResult)
+        return await self._make_change(call, STATE, lambda seen: decide_merge(seen, changes), MergeResult)
 
     async def increment_step_count(
         self, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
     ) -> CountResult:
         """See `SessionStore.increment_step_count`."""
         call = Call("increment_step_count", session_id, (), epoch, operation_id)
-        return await self._made(call, STATE, lambda seen: count(seen, "step_count"), CountResult)
+        return await self._make_change(
+            call, STATE, lambda seen: decide_increment(seen, "step_count"), CountResult
+        )
 
     async def increment_resume_count(
         self, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
     ) -> CountResult:
         """See `SessionStore.increment_resume_count`."""
         call = Call("increment_resume_count", session_id, (), epoch, operation_id)
-        return await self._made(call, STATE, lambda seen: count(seen, "resume_count"), CountResult)
+        return await self._make_change(
+            call, STATE, lambda seen: decide_increment(seen, "resume_count"), CountResult
+        )
 
     async def finish_cleanup(self, session_id: str, *, operation_id: str | None = None) -> SaveResult:
         """See `SessionStore.finish_cleanup`."""
         call = Call("finish_cleanup", session_id, (), None, operation_id, fenced=False)
-        return await self._made(call, STATE, finish_cleanup, SaveResult)
+        return await self._make_change(call, STATE, finish_cleanup, SaveResult)
 
     async def now(self) -> int:
         """See `SessionStore.now`."""
         return await self._loop.records.now()
 
 
-def _plain(expected: int | AnyVersion | None) -> int | str | None:
+def _plain_version(expected: int | AnyVersion | None) -> int | str | None:
     return expected.value if isinstance(expected, AnyVersion) else expected

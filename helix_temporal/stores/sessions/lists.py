@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 from helix_temporal.errors import HelixError, SessionNotFoundError, StoreUnavailableError, TooLargeError
-from helix_temporal.models.base import canonical
+from helix_temporal.models.base import canonical_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import (
     MAX_CALL_RESULT,
@@ -32,8 +32,8 @@ from helix_temporal.session.answers import FirstAnswer, refuse_answer
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.sessions import runs
 from helix_temporal.stores.sessions.base import STATE, SessionStorePart
-from helix_temporal.stores.sessions.checks import checked, checked_count, checked_limit
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, digest
+from helix_temporal.stores.sessions.checks import checked_count, checked_limit, revalidate_model
+from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, digest_parts
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def check_submission(submission: ToolResultSubmission) -> None:
     Raises:
         TooLargeError: It exceeds 1 MiB as JSON.
     """
-    size = len(canonical(submission.response.result))
+    size = len(canonical_json(submission.response.result))
     if size > MAX_CALL_RESULT:
         raise TooLargeError(
             f"result of tool call {submission.tool_call_id!r}: {size} > {MAX_CALL_RESULT} bytes"
@@ -57,7 +57,7 @@ def call_owner(state: SessionState, tool_call_id: str) -> str | None:
     return state.session_id if tool_call_id in known else state.client_tool_call_ownership.get(tool_call_id)
 
 
-def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]:
+def decide_submission(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]:
     """See `SessionStore.submit_tool_result`, in the session whose call it is.
 
     Raises:
@@ -81,7 +81,7 @@ def submit(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]
         tool_call_id=name,
         outcome=submission.response.outcome,
         completed_at=seen.now,
-        result_hash=digest(submission.response),
+        result_hash=digest_parts(submission.response),
     )
     after = seen.bumped(
         pending_client_tool_calls={**state.pending_client_tool_calls, name: answered},
@@ -102,7 +102,7 @@ def _first_answer(state: SessionState, tool_call_id: str) -> FirstAnswer | None:
     return FirstAnswer(call.response.outcome, call.responded_at)
 
 
-def expired(state: SessionState, now: int) -> list[OwnedPendingCall]:
+def expired_calls(state: SessionState, now: int) -> list[OwnedPendingCall]:
     """Calls without an answer whose deadline has passed, the oldest deadline first."""
     late = [call for call in state.pending_client_tool_calls.values() if _is_late(call, now)]
     late.sort(key=lambda call: (call.deadline_at or 0, call.tool_call_id))
@@ -143,27 +143,29 @@ class ListsPart(SessionStorePart):
         self, session_id: str, submission: ToolResultSubmission, *, operation_id: str | None = None
     ) -> Submission:
         """See `SessionStore.submit_tool_result`; the operation is remembered with the owner of the call."""
-        submission = checked(submission, ToolResultSubmission)
+        submission = revalidate_model(submission, ToolResultSubmission)
         check_submission(submission)
-        root = (await self._see(session_id)).present
+        root = (await self._view_session(session_id)).present
         owner = call_owner(root, submission.tool_call_id) or session_id
         if owner != session_id and root.expires_at is not None:
             check_not_expired(root, await self._loop.records.now())
         call = Call("submit_tool_result", owner, (submission,), None, operation_id, fenced=False)
         try:
-            return await self._made(call, STATE, lambda seen: submit(seen, submission), Submission)
+            return await self._make_change(
+                call, STATE, lambda seen: decide_submission(seen, submission), Submission
+            )
         except SessionNotFoundError:
-            runs.check_here(await self._see(session_id, runs.wanted_children([owner])), owner)
+            runs.check_here(await self._view_session(session_id, runs.wanted_children([owner])), owner)
             raise
 
     async def resolve_tool_call_owner(self, root_session_id: str, tool_call_id: str) -> str | None:
         """See `SessionStore.resolve_tool_call_owner`; a call of the root itself is the root's."""
         validate_id(tool_call_id, "tool call id")
-        return call_owner((await self._see(root_session_id)).present, tool_call_id)
+        return call_owner((await self._view_session(root_session_id)).present, tool_call_id)
 
     async def find_expired_pending(self, now: int, *, limit: int = MAX_LIMIT) -> list[OwnedPendingCall]:
         """See `SessionStore.find_expired_pending`; the session with the earliest deadline first."""
-        limit, before = checked_limit(limit), _after(checked_count(now, "now"))
+        limit, before = checked_limit(limit), _expiry_bound(checked_count(now, "now"))
         found: list[OwnedPendingCall] = []
         after: tuple[int, str] | None = None
         while len(found) < limit:
@@ -178,13 +180,13 @@ class ListsPart(SessionStorePart):
     async def _expired_of(self, session_id: str, now: int) -> list[OwnedPendingCall]:
         """Those of one session; a damaged one is named in the log, and keeps nobody from the others."""
         try:
-            state = (await self._see(session_id)).state
+            state = (await self._view_session(session_id)).state
         except StoreUnavailableError:
             raise
         except HelixError as error:
             logger.warning("session %r: its expired calls are left out: %s", session_id, error)
             return []
-        return [] if state is None else expired(state, now)
+        return [] if state is None else expired_calls(state, now)
 
     async def list_due(
         self, now: int | None = None, *, limit: int = MAX_LIMIT, cursor: str | None = None
@@ -192,7 +194,7 @@ class ListsPart(SessionStorePart):
         """See `SessionStore.list_due`; the page has no total."""
         limit = checked_limit(limit)
         after = None if cursor is None else decode_cursor(_DUE, cursor)
-        before = _after(await self._loop.records.now() if now is None else checked_count(now, "now"))
+        before = _expiry_bound(await self._loop.records.now() if now is None else checked_count(now, "now"))
         found = await self._loop.records.list_due(before, limit=limit + 1, after=after)
         shown, more = found[:limit], len(found) > limit
         return Page(
@@ -203,7 +205,7 @@ class ListsPart(SessionStorePart):
 
     async def list_sessions(self, query: SessionQuery = _EVERYTHING) -> SessionPage:
         """See `SessionStore.list_sessions`."""
-        return await self._loop.records.list_sessions(checked(query, SessionQuery))
+        return await self._loop.records.list_sessions(revalidate_model(query, SessionQuery))
 
     def iter_session_ids(self) -> AsyncIterator[str]:
         """See `SessionStore.iter_session_ids`."""
@@ -215,7 +217,7 @@ class ListsPart(SessionStorePart):
         """See `SessionStore.list_expired`; the page has no total."""
         limit = checked_limit(limit)
         after = None if cursor is None else decode_cursor(_EXPIRED, cursor)
-        before = _after(await self._loop.records.now() if now is None else checked_count(now, "now"))
+        before = _expiry_bound(await self._loop.records.now() if now is None else checked_count(now, "now"))
         found = await self._loop.records.list_expired(before, limit=limit + 1, after=after)
         shown, more = found[:limit], len(found) > limit
         last = shown[-1] if more else None
@@ -248,6 +250,6 @@ class ListsPart(SessionStorePart):
         return await self._loop.records.purge_operations(before, limit=most) if before > 0 and most else 0
 
 
-def _after(now: int) -> int:
+def _expiry_bound(now: int) -> int:
     """The time before which everything has expired by ``now``: at its deadline a call, or a session, has."""
     return min(now + 1, _LAST)

@@ -27,7 +27,15 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRow,
     WantedRecords,
 )
-from helix_temporal.stores.sessions.decisions import Call, ChangeDone, Decision, Seen, adapter, decode, encode
+from helix_temporal.stores.sessions.decisions import (
+    Call,
+    ChangeDone,
+    Decision,
+    Seen,
+    answer_adapter,
+    decode_model,
+    encode_model,
+)
 from helix_temporal.stores.threads.fences import fenced_error
 
 MAX_BYTES: Final = 64 * 1024
@@ -75,7 +83,7 @@ class Recall:
         if decision.deletes or taken & set(covers.newest):
             # Of a kind of which some are gone, nobody here knows the newest one.
             return
-        records = _covered_by(covers, _after(seen, decision))
+        records = _covered_by(covers, _records_after(seen, decision))
         if len(row.body) + sum(len(each.body) for each in records) > MAX_BYTES:
             return
         view = replace(
@@ -93,7 +101,7 @@ class Recall:
         thread: whoever comes from there comes after this process's own commit.
         """
         recalled, at = self._known.pop(session_id, (None, 0.0))
-        unknown = None if recalled is None else _unknown(wanted, recalled.covers)
+        unknown = None if recalled is None else _unknown_records(wanted, recalled.covers)
         if recalled is None or unknown is None:
             return None
         passed, seen, covers = time.monotonic() - at, recalled.seen, recalled.covers
@@ -105,7 +113,7 @@ class Recall:
         return Recalled(replace(seen, view=view), covers, unknown)
 
 
-def _after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
+def _records_after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
     removed, cleared = set(decision.removes), set(decision.clears)
     left = [
         each
@@ -124,7 +132,7 @@ def _covered_by(covers: WantedRecords, records: list[SessionRecord]) -> tuple[Se
     return tuple({each.name: each for each in found}.values())
 
 
-def _unknown(wanted: WantedRecords, covers: WantedRecords) -> WantedRecords | None:
+def _unknown_records(wanted: WantedRecords, covers: WantedRecords) -> WantedRecords | None:
     """Keys and groups that are wanted and not covered; None if something else is."""
     if wanted.thread or not set(covers.newest).issuperset(wanted.newest):
         return None
@@ -137,7 +145,7 @@ def _unknown(wanted: WantedRecords, covers: WantedRecords) -> WantedRecords | No
     )
 
 
-def ahead(wanted: WantedRecords, step_id: str) -> WantedRecords:
+def with_step_records(wanted: WantedRecords, step_id: str) -> WantedRecords:
     """The same with what a commit of the step will want."""
     groups = ((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id))
     return replace(wanted, groups=(*wanted.groups, *groups), newest=(*wanted.newest, RecordKind.CHECKPOINT))
@@ -206,29 +214,29 @@ class Loop:
         async with self.turn(call.session_id):
             recalled = None if self.recall is None else self.recall.take(call.session_id, wanted, new_at)
             if recalled is not None:
-                first_try = await self._recalled(recalled, call, decide, answer, keeps)
+                first_try = await self._try_recalled(recalled, call, decide, answer, keeps)
                 if first_try is not None:
                     return first_try
             for number in range(TRIES):
                 seen = await self.see(call.session_id, wanted)
                 first = _first_answer(seen, call)
                 if first is not None:
-                    return ChangeDone(adapter(answer).validate_json(first), repeated=True)
+                    return ChangeDone(answer_adapter(answer).validate_json(first), repeated=True)
                 check_fence(seen, call)
                 outcome = decide(seen)
                 decision = outcome if isinstance(outcome, Decision) else await outcome
                 if decision is None:
                     continue
-                done = await self._commit(seen, call, decision, answer, wanted if keeps else None)
+                done = await self._commit_decision(seen, call, decision, answer, wanted if keeps else None)
                 if done is not None:
                     return done
-                await _pause(number)
+                await _pause_before_retry(number)
         raise StoreUnavailableError(
             f"session {call.session_id!r}: {call.name} was overtaken {TRIES} times",
             session_id=call.session_id,
         )
 
-    async def _recalled(
+    async def _try_recalled(
         self, recalled: Recalled, call: Call, decide: Decide[T], answer: Any, keeps: bool
     ) -> ChangeDone[T] | None:
         """The change without a look; None: look."""
@@ -245,9 +253,9 @@ class Loop:
         if decision is None or not decision.writes:
             return None
         kept = recalled.covers if keeps else None
-        return await self._commit(seen, call, decision, answer, kept, recalled.unless)
+        return await self._commit_decision(seen, call, decision, answer, kept, recalled.unless)
 
-    async def _commit(
+    async def _commit_decision(
         self,
         seen: Seen,
         call: Call,
@@ -258,12 +266,12 @@ class Loop:
     ) -> ChangeDone[T] | None:
         there = decision.state is not None or seen.state is not None
         if there and not decision.deletes and call.operation_id is not None:
-            remembered = _operation(seen, call, decision.answer, answer)
+            remembered = _operation_record(seen, call, decision.answer, answer)
             decision = replace(decision, puts=(*decision.puts, remembered))
         raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
         if not decision.writes and not raises:
             return ChangeDone(decision.answer)
-        row, fence = _row(decision), max(seen.view.max_epoch, call.epoch or 0)
+        row, fence = _session_row(decision), max(seen.view.max_epoch, call.epoch or 0)
         committed = await self.records.commit(
             SessionCommit(
                 session_id=call.session_id,
@@ -308,11 +316,11 @@ class Loop:
                     f"session {call.session_id!r}: this store takes no writes without an epoch",
                     session_id=call.session_id,
                 )
-        elif not _acceptable(call.epoch):
+        elif not _is_valid_epoch(call.epoch):
             raise InvalidRequestError("epoch: an integer of 0 or more, and below 2**63, expected")
 
 
-def _acceptable(epoch: Any) -> bool:
+def _is_valid_epoch(epoch: Any) -> bool:
     return isinstance(epoch, int) and not isinstance(epoch, bool) and 0 <= epoch < 2**63
 
 
@@ -322,7 +330,7 @@ def decode_state(body: bytes | None, session_id: str) -> SessionState | None:
     Raises:
         StoreCorruptError: The bytes are no state.
     """
-    return None if body is None else decode(SessionState, body, f"session {session_id!r}: state")
+    return None if body is None else decode_model(SessionState, body, f"session {session_id!r}: state")
 
 
 def encode_state(state: SessionState) -> bytes:
@@ -331,10 +339,10 @@ def encode_state(state: SessionState) -> bytes:
     Raises:
         TooLargeError: It exceeds 16 MiB.
     """
-    return encode(state, f"session {state.session_id!r}: state")
+    return encode_model(state, f"session {state.session_id!r}: state")
 
 
-def _row(decision: Decision[Any]) -> SessionRow | None:
+def _session_row(decision: Decision[Any]) -> SessionRow | None:
     if decision.state is None:
         return None
     return SessionRow(decision.state, decision.body or encode_state(decision.state))
@@ -363,9 +371,9 @@ def _first_answer(seen: Seen, call: Call) -> bytes | None:
     return found.body[request + len(_ANSWER) : -1]
 
 
-def _operation(seen: Seen, call: Call, answer: object, kind: Any) -> SessionRecord:
+def _operation_record(seen: Seen, call: Call, answer: object, kind: Any) -> SessionRecord:
     assert call.operation_id is not None
-    kept = adapter(kind).dump_json(answer, by_alias=True)
+    kept = answer_adapter(kind).dump_json(answer, by_alias=True)
     body = b"".join((_REQUEST, call.digest().encode(), _ANSWER, kept, b"}"))
     return SessionRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
 
@@ -381,6 +389,6 @@ def check_fence(seen: Seen, call: Call) -> None:
         raise fenced_error(f"session {call.session_id!r}", current, call.epoch, session_id=call.session_id)
 
 
-async def _pause(number: int) -> None:
+async def _pause_before_retry(number: int) -> None:
     longest = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(number, 10))
     await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 (no secret)

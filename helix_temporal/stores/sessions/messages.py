@@ -26,7 +26,12 @@ from helix_temporal.stores.protocols.session_records import SessionRecords, Want
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.base import SessionStorePart
-from helix_temporal.stores.sessions.checks import checked, checked_count, checked_limit, checked_version
+from helix_temporal.stores.sessions.checks import (
+    checked_count,
+    checked_limit,
+    checked_version,
+    revalidate_model,
+)
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen
 from helix_temporal.stores.sessions.life import check_version
 from helix_temporal.stores.sessions.threads import Standing
@@ -39,13 +44,13 @@ def to_records(messages: Sequence[Message]) -> tuple[Record, ...]:
         InvalidRequestError: Two have the same id.
         InvalidMessageError, TooLargeError: One cannot be kept.
     """
-    records = records_of([checked(message, Message) for message in messages])
+    records = records_of([revalidate_model(message, Message) for message in messages])
     if len({record.id for record in records}) < len(records):
         raise InvalidRequestError("two messages of one append have the same id")
     return records
 
 
-def known(newest: Sequence[str], head: Head, records: Sequence[Record]) -> dict[str, int]:
+def known_positions(newest: Sequence[str], head: Head, records: Sequence[Record]) -> dict[str, int]:
     """Positions of those records whose ids are among the newest ones of the thread."""
     first = head.position - len(newest)
     places = {name: first + at for at, name in enumerate(newest)}
@@ -174,11 +179,11 @@ class MessagesPart(SessionStorePart):
                 return result
 
         async def decide(seen: Seen) -> Decision[AppendResult] | None:
-            return await self._append(seen, call, records)
+            return await self._append_records(seen, call, records)
 
         for number in range(_TRIES):
             try:
-                return await self._made(call, self._whole, decide, AppendResult)
+                return await self._make_change(call, self._whole, decide, AppendResult)
             except (HeadMovedError, FencedError) as error:
                 if "session_id" in error.facts:
                     raise
@@ -198,7 +203,7 @@ class MessagesPart(SessionStorePart):
         offset, limit = checked_count(offset, "offset"), checked_limit(limit)
         if order not in {"asc", "desc"}:
             raise InvalidRequestError("order: asc or desc expected")
-        total = await self._count(session_id)
+        total = await self._count_messages(session_id)
         start, stop = offset, min(offset + limit, total)
         if order == "desc":
             start, stop = max(total - offset - limit, 0), max(total - offset, 0)
@@ -214,7 +219,7 @@ class MessagesPart(SessionStorePart):
 
     async def get_message_count(self, session_id: str) -> int:
         """See `SessionStore.get_message_count`."""
-        return await self._count(session_id)
+        return await self._count_messages(session_id)
 
     async def truncate_messages(
         self,
@@ -236,27 +241,27 @@ class MessagesPart(SessionStorePart):
         async def decide(seen: Seen) -> Decision[SaveResult] | None:
             state = seen.present
             kept = checked_count(count, "count")
-            if await self._settled(seen):
+            if await self._settle_thread(seen):
                 return None
             check_version(state, expected)
             there = await self._threads.standing(seen)
             head = await self._threads.head_at(session_id, kept, there.end(session_id) if there else 0)
-            order = orders.cut(there, head, seen.now) if there else None
+            order = orders.order_to_cut(there, head, seen.now) if there else None
             after = seen.bumped(head=head)
             puts = (orders.record_of(order),) if order else ()
             return Decision(SaveResult(new_version=after.version), after, puts=puts)
 
-        result = await self._made(call, self._whole, decide, SaveResult)
+        result = await self._make_change(call, self._whole, decide, SaveResult)
         await self._threads.settle(session_id)
         return result
 
     # -- inside
 
-    async def _append(
+    async def _append_records(
         self, seen: Seen, call: Call, records: tuple[Record, ...]
     ) -> Decision[AppendResult] | None:
         _ = seen.present
-        if await self._settled(seen):
+        if await self._settle_thread(seen):
             return None
         session_id = seen.session_id
         if not records:
@@ -264,7 +269,7 @@ class MessagesPart(SessionStorePart):
             return Decision(plan_append(session_id, (), there.head if there else EMPTY, {}, {}).result)
         at = await self._threads.joined(seen)
         newest = await self._threads.newest_ids(session_id, at, DEDUP + len(records))
-        plan = await self._plan(session_id, records, at, newest)
+        plan = await self._plan_append(session_id, records, at, newest)
         if not plan.new:
             return Decision(plan.result)
         step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
@@ -286,14 +291,17 @@ class MessagesPart(SessionStorePart):
             return None
         step = StepAppend(session_id, known.epoch, known.head, records, commits=True)
         seen, appended = await asyncio.gather(
-            self._see(session_id, WantedRecords(keys=orders.KEYS)),
+            self._view_session(session_id, WantedRecords(keys=orders.KEYS)),
             self._threads.store.append(step),
             return_exceptions=True,
         )
         if isinstance(seen, BaseException):
             raise seen
         _ = seen.present
-        if isinstance(appended, ConflictError | ThreadNotFoundError) or orders.pending(seen) is not None:
+        if (
+            isinstance(appended, ConflictError | ThreadNotFoundError)
+            or orders.pending_order(seen) is not None
+        ):
             return None
         if isinstance(appended, BaseException):
             raise appended
@@ -301,18 +309,18 @@ class MessagesPart(SessionStorePart):
         self._known.keep(session_id, after)
         return AppendResult(first_index=known.head.position, count=len(records), head=after.head)
 
-    async def _settled(self, seen: Seen) -> bool:
+    async def _settle_thread(self, seen: Seen) -> bool:
         """Whether an order had to be carried out, so that what was seen is no more."""
-        order = orders.pending(seen)
+        order = orders.pending_order(seen)
         if order is None:
             return False
         await self._threads.carry_out(seen.session_id, order)
         return True
 
-    async def _plan(
+    async def _plan_append(
         self, session_id: str, records: tuple[Record, ...], at: Standing, newest: list[str]
     ) -> AppendPlan:
-        places = known(newest, at.head, records)
+        places = known_positions(newest, at.head, records)
         there: dict[int, Record] = {}
         if places:
             first, last = min(places.values()), max(places.values())
@@ -320,10 +328,10 @@ class MessagesPart(SessionStorePart):
             there = dict(enumerate(found, first))
         return plan_append(session_id, records, at.head, there, places)
 
-    async def _count(self, session_id: str) -> int:
-        seen = await self._see(session_id, self._whole)
-        while seen.state is not None and await self._settled(seen):
-            seen = await self._see(session_id, self._whole)
+    async def _count_messages(self, session_id: str) -> int:
+        seen = await self._view_session(session_id, self._whole)
+        while seen.state is not None and await self._settle_thread(seen):
+            seen = await self._view_session(session_id, self._whole)
         if seen.state is None:
             return 0
         there = await self._threads.standing(seen)

@@ -1,6 +1,6 @@
 """What a view and a commit make of a session: pure, for backends whose atomic unit is Python.
 
-A backend finds the session, asks here, and stores what `commit` returns.
+A backend finds the session, asks here, and stores what `apply_commit` returns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ NOTHING: Final = HeldSession()
 """What is held of a session that nobody has ever written."""
 
 
-def found(held: HeldSession, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
+def select_records(held: HeldSession, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
     """The records that a view wants, each once."""
     names = [name for name in wanted.keys if name in held.records]
     if not wanted.groups and not wanted.newest:
@@ -57,9 +57,9 @@ def found(held: HeldSession, wanted: WantedRecords) -> tuple[SessionRecord, ...]
     return tuple(held.records[name] for name in dict.fromkeys(names))
 
 
-def commit(held: HeldSession, change: SessionCommit) -> HeldSession | None:
+def apply_commit(held: HeldSession, change: SessionCommit) -> HeldSession | None:
     """The session after the change, the step in it left out; None if it may not happen."""
-    if held.revision != change.revision or found(held, change.unless):
+    if held.revision != change.revision or select_records(held, change.unless):
         return None
     after = replace(held, revision=held.revision + 1, max_epoch=max(held.max_epoch, change.max_epoch))
     if change.deletes:
@@ -74,18 +74,22 @@ def commit(held: HeldSession, change: SessionCommit) -> HeldSession | None:
     return replace(after, row=change.row or held.row, records=records)
 
 
-def page(
+def page_records(
     held: HeldSession, kind: RecordKind, *, limit: int, after: tuple[int, str] | None, descending: bool
 ) -> RecordPage:
     """See `SessionRecords.page`."""
     of_kind = sorted(
-        (each for each in held.records.values() if each.kind is kind), key=_place, reverse=descending
+        (each for each in held.records.values() if each.kind is kind),
+        key=_place_of_record,
+        reverse=descending,
     )
-    beyond = [each for each in of_kind if after is None or _beyond(_place(each), after, descending)]
+    beyond = [
+        each for each in of_kind if after is None or _is_beyond(_place_of_record(each), after, descending)
+    ]
     return RecordPage(tuple(beyond[:limit]), len(of_kind))
 
 
-def purged(held: HeldSession, before: int, limit: int) -> tuple[HeldSession, int]:
+def without_old_operations(held: HeldSession, before: int, limit: int) -> tuple[HeldSession, int]:
     """The session without up to ``limit`` operation records older than ``before``, and how many went."""
     old = [
         each.name
@@ -111,11 +115,11 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
     def place(state: SessionState) -> tuple[int, str]:
         return getattr(state, order_field), state.session_id
 
-    matching = sorted((each for each in states if matches(each, query)), key=place, reverse=descending)
+    matching = sorted((each for each in states if matches_query(each, query)), key=place, reverse=descending)
     rest = matching[query.offset :]
     if query.cursor is not None:
         after = decode_cursor(scope, query.cursor)
-        rest = [each for each in matching if _beyond(place(each), after, descending)]
+        rest = [each for each in matching if _is_beyond(place(each), after, descending)]
     shown = rest[: query.limit]
     more = len(rest) > len(shown)
     return SessionPage(
@@ -128,7 +132,7 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
     )
 
 
-def matches(state: SessionState, query: SessionQuery) -> bool:
+def matches_query(state: SessionState, query: SessionQuery) -> bool:
     """Whether a session is one of those that a query asks for."""
     parent, at = query.parent_session_id, getattr(state, query.date_field)
     return (
@@ -168,9 +172,9 @@ def list_due(
     return tuple([each for each in due if after is None or each > after][:limit])
 
 
-def _place(record: SessionRecord) -> tuple[int, str]:
+def _place_of_record(record: SessionRecord) -> tuple[int, str]:
     return record.order, record.key
 
 
-def _beyond(place: tuple[int, str], after: tuple[int, str], descending: bool) -> bool:
+def _is_beyond(place: tuple[int, str], after: tuple[int, str], descending: bool) -> bool:
     return place < after if descending else place > after

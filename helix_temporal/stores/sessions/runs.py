@@ -26,9 +26,9 @@ from helix_temporal.stores.protocols.session_records import (
     WantedRecords,
 )
 from helix_temporal.stores.sessions.base import SessionStorePart
-from helix_temporal.stores.sessions.checks import checked, checked_reason, checked_status
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, decode, encode
-from helix_temporal.stores.sessions.loop import ahead
+from helix_temporal.stores.sessions.checks import checked_reason, checked_status, revalidate_model
+from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, decode_model, encode_model
+from helix_temporal.stores.sessions.loop import with_step_records
 
 STARTABLE: Final = frozenset(SessionStatus) - {SessionStatus.FAILED}
 """A turn starts in these, unless the caller says otherwise."""
@@ -45,10 +45,10 @@ class _StoredRun(Run):
 
 def run_of(record: SessionRecord) -> Run:
     """A run as callers see it."""
-    return decode(Run, record.body, "run")
+    return decode_model(Run, record.body, "run")
 
 
-def find(seen: Seen, run_id: str) -> Run | None:
+def find_run(seen: Seen, run_id: str) -> Run | None:
     """A run that was wanted."""
     record = seen.view.find(RecordKind.RUN, run_id)
     return None if record is None else run_of(record)
@@ -59,19 +59,19 @@ def wanted_for_start(run_id: str) -> WantedRecords:
     return WantedRecords(keys=(RecordKey(RecordKind.RUN, run_id),), newest=(RecordKind.RUN,))
 
 
-def start(
+def decide_start(
     seen: Seen, new: NewRun, expect_current_run: str | None, expect_status: Collection[SessionStatus]
 ) -> Decision[RunRecorded | RunStartRefused]:
     """See `RunStore.start_run`."""
     state = seen.present
     again = seen.view.find(RecordKind.RUN, new.run_id)
     if again is not None:
-        stored = decode(_StoredRun, again.body, "run")
+        stored = decode_model(_StoredRun, again.body, "run")
         return Decision(RunRecorded(run=stored.public(), new_version=stored.started_version))
     last = max(
         (run_of(each) for each in seen.view.all(RecordKind.RUN)), key=lambda run: run.turn, default=None
     )
-    reason = _refusal(state, last, expect_current_run, expect_status)
+    reason = _refusal_reason(state, last, expect_current_run, expect_status)
     if reason is not None:
         current = last.run_id if last is not None and last.status.live else None
         return Decision(RunStartRefused(reason=reason, current_run_id=current, current_status=state.status))
@@ -84,11 +84,11 @@ def start(
         started_version=after.version,
     )
     return Decision(
-        RunRecorded(run=stored.public(), new_version=after.version), after, puts=(_record(stored),)
+        RunRecorded(run=stored.public(), new_version=after.version), after, puts=(_run_record(stored),)
     )
 
 
-def _refusal(
+def _refusal_reason(
     state: SessionState, last: Run | None, expected: str | None, statuses: Collection[SessionStatus]
 ) -> Literal["already_running", "other_run", "status"] | None:
     if last is not None and last.status.live:
@@ -122,7 +122,7 @@ def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
     return (RecordKey(RecordKind.RUN, run_id),)
 
 
-def changed(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
+def change_run(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
     """A run after a change.
 
     Raises:
@@ -133,7 +133,7 @@ def changed(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
         raise InvalidRequestError(
             f"session {seen.session_id!r} has no run {run_id!r}; start it first", run_id=run_id
         )
-    before = decode(_StoredRun, record.body, "run")
+    before = decode_model(_StoredRun, record.body, "run")
     status = change.status or before.status
     if not before.status.live and status is not before.status:
         raise InvalidRequestError(
@@ -146,13 +146,13 @@ def changed(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
     if after == before:
         return ChangedRun(before, over=not status.live)
     settled = () if status.live else (RecordKey(RecordKind.STOP, run_id),)
-    return ChangedRun(after, (_record(after),), settled, over=not status.live)
+    return ChangedRun(after, (_run_record(after),), settled, over=not status.live)
 
 
-def update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
+def decide_update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
     """See `RunStore.update_run`."""
     state = seen.present
-    made = changed(seen, run_id, change)
+    made = change_run(seen, run_id, change)
     if not made.puts:
         return Decision(made.run)
     after = seen.bumped(current_run_id=made.current(state.current_run_id))
@@ -171,25 +171,25 @@ def request_stop(
     current = seen.present.current_run_id
     if only_current and current != run_id:
         return Decision(None)
-    run = find(seen, run_id)
+    run = find_run(seen, run_id)
     if run is None or not run.status.live:
         return Decision(StopOutcome(recorded=False))
     stored = stop_of(seen, run_id)
     if stored is not None and (stored.kind == "abort" or kind == "interrupt"):
         return Decision(StopOutcome(recorded=True, request=stored))
     request = StopRecord(run_id=run_id, kind=kind, reason=reason, requested_at=seen.now)
-    record = SessionRecord(RecordKind.STOP, run_id, encode(request, "stop request"))
+    record = SessionRecord(RecordKind.STOP, run_id, encode_model(request, "stop request"))
     return Decision(StopOutcome(recorded=True, request=request), puts=(record,))
 
 
 def stop_of(seen: Seen, run_id: str) -> StopRecord | None:
     """The request that stands for a run."""
     record = seen.view.find(RecordKind.STOP, run_id)
-    return None if record is None else decode(StopRecord, record.body, "stop request")
+    return None if record is None else decode_model(StopRecord, record.body, "stop request")
 
 
-def _record(run: _StoredRun) -> SessionRecord:
-    return SessionRecord(RecordKind.RUN, run.run_id, encode(run, "run"), order=run.turn)
+def _run_record(run: _StoredRun) -> SessionRecord:
+    return SessionRecord(RecordKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
 
 
 def wanted_children(names: Sequence[str]) -> WantedRecords:
@@ -198,7 +198,7 @@ def wanted_children(names: Sequence[str]) -> WantedRecords:
     return WantedRecords(keys=keys, newest=(RecordKind.REF,))
 
 
-def add(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
+def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
     """See `RunStore.add_sub_session_refs`: new ones after all others, known ones in their old place."""
     _ = seen.present
     place = max((each.order for each in seen.view.all(RecordKind.REF)), default=0)
@@ -207,7 +207,7 @@ def add(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
         before = seen.view.find(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
         if before is None:
             place += 1
-        since = decode(SubSessionRef, before.body, "child").created_at if before else seen.now
+        since = decode_model(SubSessionRef, before.body, "child").created_at if before else seen.now
         stamped = ref.model_copy(
             update={"created_at": ref.created_at or since, "updated_at": ref.updated_at or seen.now}
         )
@@ -230,7 +230,7 @@ def set_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSess
     return Decision(after, puts=(_child_record(after, before.order),))
 
 
-def remove(seen: Seen, name: str) -> Decision[bool]:
+def decide_child_removal(seen: Seen, name: str) -> Decision[bool]:
     """See `RunStore.remove_sub_session_ref`."""
     _ = seen.present
     if seen.view.find(RecordKind.REF, name) is None:
@@ -257,11 +257,11 @@ def check_here(seen: Seen, name: str) -> None:
 
 def ref_of(record: SessionRecord) -> SubSessionRef:
     """A child as it was added."""
-    return decode(SubSessionRef, record.body, "child")
+    return decode_model(SubSessionRef, record.body, "child")
 
 
 def _child_record(ref: SubSessionRef, order: int) -> SessionRecord:
-    return SessionRecord(RecordKind.REF, ref.sub_session_id, encode(ref, "child"), order=order)
+    return SessionRecord(RecordKind.REF, ref.sub_session_id, encode_model(ref, "child"), order=order)
 
 
 _TRIES: Final = 20
@@ -285,16 +285,19 @@ class RunsPart(SessionStorePart):
 
         Unless told otherwise it starts in every status but ``failed``.
         """
-        run, statuses = checked(run, NewRun), sorted({checked_status(each) for each in expect_status})
+        run, statuses = (
+            revalidate_model(run, NewRun),
+            sorted({checked_status(each) for each in expect_status}),
+        )
         call = Call("start_run", session_id, (run, expect_current_run, statuses), epoch, operation_id)
         wanted = wanted_for_start(run.run_id)
         if self._loop.recall is not None:
             # The session workflow commits a turn as a step of its run's name.
-            wanted = ahead(wanted, run.run_id)
+            wanted = with_step_records(wanted, run.run_id)
         done = await self._loop.change(
             call,
             wanted,
-            lambda seen: start(seen, run, expect_current_run, statuses),
+            lambda seen: decide_start(seen, run, expect_current_run, statuses),
             RunRecorded | RunStartRefused,
             keeps=True,
             new_at=run.start_head,
@@ -311,19 +314,19 @@ class RunsPart(SessionStorePart):
         operation_id: str | None = None,
     ) -> Run:
         """See `RunStore.update_run`."""
-        run_id, change = validate_id(run_id, "run id"), checked(change, RunChange)
+        run_id, change = validate_id(run_id, "run id"), revalidate_model(change, RunChange)
         call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
         wanted = WantedRecords(keys=wanted_for_change(run_id))
-        return await self._made(call, wanted, lambda seen: update(seen, run_id, change), Run)
+        return await self._make_change(call, wanted, lambda seen: decide_update(seen, run_id, change), Run)
 
     async def get_run(self, session_id: str, run_id: str) -> Run | None:
         """See `RunStore.get_run`."""
         wanted = WantedRecords(keys=wanted_for_change(validate_id(run_id, "run id")))
-        return find(await self._see(session_id, wanted), run_id)
+        return find_run(await self._view_session(session_id, wanted), run_id)
 
     async def get_current_run(self, session_id: str) -> Run | None:
         """See `RunStore.get_current_run`."""
-        seen = await self._see(session_id, WantedRecords(newest=(RecordKind.RUN,)))
+        seen = await self._view_session(session_id, WantedRecords(newest=(RecordKind.RUN,)))
         live = [run for run in map(run_of, seen.view.all(RecordKind.RUN)) if run.status.live]
         return live[-1] if live else None
 
@@ -331,7 +334,7 @@ class RunsPart(SessionStorePart):
         self, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
     ) -> Page[Run]:
         """See `RunStore.list_runs`."""
-        return await self._page(
+        return await self._read_page(
             session_id, RecordKind.RUN, run_of, limit=limit, cursor=cursor, descending=True
         )
 
@@ -344,11 +347,11 @@ class RunsPart(SessionStorePart):
         reason = checked_reason(reason)
         call = Call("request_stop", session_id, fenced=False)
         for _ in range(_TRIES):
-            name = run_id or (await self._see(session_id)).present.current_run_id
+            name = run_id or (await self._view_session(session_id)).present.current_run_id
             if name is None:
                 break
             wanted = wanted_for_stop(validate_id(name, "run id"))
-            outcome = await self._made(
+            outcome = await self._make_change(
                 call,
                 wanted,
                 lambda seen, name=name: request_stop(  # type: ignore[misc]
@@ -363,16 +366,16 @@ class RunsPart(SessionStorePart):
     async def get_stop_request(self, session_id: str, run_id: str) -> StopRecord | None:
         """See `RunStore.get_stop_request`."""
         wanted = wanted_for_stop(validate_id(run_id, "run id"))
-        return stop_of(await self._see(session_id, wanted), run_id)
+        return stop_of(await self._view_session(session_id, wanted), run_id)
 
     async def add_sub_session_refs(
         self, session_id: str, refs: Sequence[SubSessionRef], *, epoch: int | None = None
     ) -> None:
         """See `RunStore.add_sub_session_refs`."""
-        added = [checked(ref, SubSessionRef) for ref in refs]
+        added = [revalidate_model(ref, SubSessionRef) for ref in refs]
         call = Call("add_sub_session_refs", session_id, epoch=epoch)
         wanted = wanted_children([ref.sub_session_id for ref in added])
-        await self._made(call, wanted, lambda seen: add(seen, added), type(None))
+        await self._make_change(call, wanted, lambda seen: decide_child_refs(seen, added), type(None))
 
     async def update_sub_session_ref(
         self, session_id: str, sub_session_id: str, status: SessionStatus, *, epoch: int | None = None
@@ -380,7 +383,7 @@ class RunsPart(SessionStorePart):
         """See `RunStore.update_sub_session_ref`."""
         name, status = validate_id(sub_session_id, "sub-session id"), checked_status(status)
         call = Call("update_sub_session_ref", session_id, epoch=epoch)
-        return await self._made(
+        return await self._make_change(
             call,
             wanted_children([name]),
             lambda seen: set_status(seen, name, status),
@@ -393,7 +396,9 @@ class RunsPart(SessionStorePart):
         """See `RunStore.remove_sub_session_ref`."""
         name = validate_id(sub_session_id, "sub-session id")
         call = Call("remove_sub_session_ref", session_id, epoch=epoch)
-        return await self._made(call, wanted_children([name]), lambda seen: remove(seen, name), bool)
+        return await self._make_change(
+            call, wanted_children([name]), lambda seen: decide_child_removal(seen, name), bool
+        )
 
     async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
         """See `RunStore.list_sub_session_refs`."""

@@ -15,7 +15,7 @@ from helix_temporal.errors import (
     StepClosedError,
     TooLargeError,
 )
-from helix_temporal.models.base import MAX_DEPTH, JsonObject, check_json, dumps
+from helix_temporal.models.base import MAX_DEPTH, JsonObject, check_json, dump_json
 from helix_temporal.models.checkpoints import (
     CommitResult,
     JsonPatchOp,
@@ -25,7 +25,7 @@ from helix_temporal.models.checkpoints import (
 )
 from helix_temporal.models.states import StoredModel
 from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
-from helix_temporal.stores.sessions.decisions import Decision, Seen, decode, digest, encode
+from helix_temporal.stores.sessions.decisions import Decision, Seen, decode_model, digest_parts, encode_model
 from helix_temporal.stores.sessions.life import check_version
 
 MAX_OPERATIONS: Final = 10_000
@@ -44,16 +44,16 @@ def apply_change(state: JsonObject, change: StagedChange) -> JsonObject:
         TooLargeError: It copies too much.
     """
     if not change.patches:
-        return _merged(state, change.merge_changes)
+        return _merge_values(state, change.merge_changes)
     moved, document = 0, state
     for index, operation in enumerate(change.patches):
         try:
             moved += _size_moved(document, operation)
             if moved > MAX_MOVED:
                 raise TooLargeError(f"patch of {change.tool_call_id!r}: copies over {MAX_MOVED} bytes")
-            document = _applied(document, operation)
+            document = _apply_operation(document, operation)
         except _REFUSALS as error:
-            raise _conflict(change, index, operation, type(error).__name__) from None
+            raise _patch_conflict_error(change, index, operation, type(error).__name__) from None
     return document
 
 
@@ -88,15 +88,15 @@ def apply_all(
 def _check_result(document: object, change: StagedChange, *, thorough: bool) -> None:
     last = len(change.patches) - 1
     if not isinstance(document, dict):
-        raise _conflict(change, last, None, "the custom state must stay an object")
+        raise _patch_conflict_error(change, last, None, "the custom state must stay an object")
     try:
         if thorough:
             check_json(document)
     except HelixError:
-        raise _conflict(change, last, None, f"nested over {MAX_DEPTH} levels") from None
+        raise _patch_conflict_error(change, last, None, f"nested over {MAX_DEPTH} levels") from None
 
 
-def _applied(document: Any, operation: JsonPatchOp) -> Any:
+def _apply_operation(document: Any, operation: JsonPatchOp) -> Any:
     for path in (operation.path, operation.from_ or ""):
         _check_path(path)
     return JsonPatch([operation.as_rfc6902()]).apply(document, in_place=True)
@@ -122,10 +122,10 @@ def _size_moved(document: Any, operation: JsonPatchOp) -> int:
     _check_path(source)
     value = JsonPointer(source).resolve(document)
     check_json(value)
-    return len(dumps(value))
+    return len(dump_json(value))
 
 
-def _merged(state: JsonObject, changes: JsonObject) -> JsonObject:
+def _merge_values(state: JsonObject, changes: JsonObject) -> JsonObject:
     after = dict(state)
     for key, value in changes.items():
         there = after.get(key)
@@ -134,7 +134,7 @@ def _merged(state: JsonObject, changes: JsonObject) -> JsonObject:
     return after
 
 
-def _conflict(
+def _patch_conflict_error(
     change: StagedChange, index: int, operation: JsonPatchOp | None, why: str
 ) -> PatchConflictError:
     # The library's own words quote values of the state.
@@ -170,12 +170,12 @@ def wanted_staging(step_id: str) -> WantedRecords:
     return WantedRecords(groups=((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id)))
 
 
-def stage(seen: Seen, step_id: str, change: StagedChange) -> Decision[None]:
+def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[None]:
     """See `CheckpointStore.stage_changes`."""
     _ = seen.present
-    made = digest(change)
+    made = digest_parts(change)
     closed = [
-        decode(ClosedStep, each.body, "closed step") for each in seen.view.all(RecordKind.STEP, step_id)
+        decode_model(ClosedStep, each.body, "closed step") for each in seen.view.all(RecordKind.STEP, step_id)
     ]
     if any(each.changes.get(change.tool_call_id) == made for each in closed):
         return Decision(None)
@@ -187,34 +187,34 @@ def stage(seen: Seen, step_id: str, change: StagedChange) -> Decision[None]:
         )
     if len(change.patches) > MAX_OPERATIONS:
         raise TooLargeError(f"patch: {len(change.patches)} > {MAX_OPERATIONS} operations")
-    body = encode(change, "staged change")
+    body = encode_model(change, "staged change")
     record = SessionRecord(RecordKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
     return Decision(None, puts=(record,))
 
 
-def staged(seen: Seen, step_id: str) -> list[StagedChange]:
+def staged_changes(seen: Seen, step_id: str) -> list[StagedChange]:
     """The changes of a step, in the order in which they are applied."""
     return [row_of(record).change for record in seen.view.all(RecordKind.STAGED, step_id)]
 
 
 def row_of(record: SessionRecord) -> StagedRow:
     """A staged change as it was given."""
-    change = decode(StagedChange, record.body, "staged change")
+    change = decode_model(StagedChange, record.body, "staged change")
     return StagedRow(step_id=record.group, change=change)
 
 
-def discard(seen: Seen, step_id: str) -> Decision[int]:
+def decide_discard(seen: Seen, step_id: str) -> Decision[int]:
     """See `CheckpointStore.discard_staging`."""
     _ = seen.present
-    return Decision(len(seen.view.all(RecordKind.STAGED, step_id)), clears=cleared(seen, step_id))
+    return Decision(len(seen.view.all(RecordKind.STAGED, step_id)), clears=groups_to_clear(seen, step_id))
 
 
-def cleared(seen: Seen, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
+def groups_to_clear(seen: Seen, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
     """What goes when nothing more of a step is kept aside."""
     return ((RecordKind.STAGED, step_id),) if seen.view.all(RecordKind.STAGED, step_id) else ()
 
 
-def promote(
+def decide_promotion(
     seen: Seen,
     step_id: str,
     expected_version: int | None,
@@ -224,45 +224,47 @@ def promote(
     """See `CheckpointStore.promote_staging`."""
     stored = seen.present
     check_version(stored, expected_version)
-    changes = counting(staged(seen, step_id), results)
+    changes = select_by_results(staged_changes(seen, step_id), results)
     if not changes:
-        return Decision(PromoteResult(promoted=0, new_version=stored.version), clears=cleared(seen, step_id))
+        return Decision(
+            PromoteResult(promoted=0, new_version=stored.version), clears=groups_to_clear(seen, step_id)
+        )
     custom, warnings = apply_all(stored.custom_state, changes, warn=on_conflict == "warn")
     after = seen.bumped(custom_state=custom)
     result = PromoteResult(
         promoted=len(changes) - len(warnings), new_version=after.version, warnings=warnings
     )
     before = seen.view.find(RecordKind.STEP, PROMOTED, step_id)
-    known = decode(ClosedStep, before.body, "closed step").changes if before else {}
-    closed = ClosedStep(changes={**known, **digests(changes)})
+    known = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
+    closed = ClosedStep(changes={**known, **digests_by_call(changes)})
     return Decision(
         result,
         after,
-        puts=(closing(closed, PROMOTED, step_id),),
-        clears=cleared(seen, step_id),
+        puts=(closed_step_record(closed, PROMOTED, step_id),),
+        clears=groups_to_clear(seen, step_id),
     )
 
 
-def counting(changes: Sequence[StagedChange], results: Sequence[str] | None) -> list[StagedChange]:
+def select_by_results(changes: Sequence[StagedChange], results: Sequence[str] | None) -> list[StagedChange]:
     """Without those that came with a result which is none of ``results``."""
     return [each for each in changes if results is None or each.result is None or each.result in results]
 
 
-def folded(
+def apply_staged_changes(
     seen: Seen, step_id: str, custom_state: JsonObject, results: Sequence[str] | None
 ) -> tuple[JsonObject, list[StagedChange]]:
     """A custom state with a step's staged changes in it, and which these were."""
-    changes = counting(staged(seen, step_id), results)
+    changes = select_by_results(staged_changes(seen, step_id), results)
     if not changes:
         return custom_state, []
     return apply_all(custom_state, changes)[0], changes
 
 
-def digests(changes: Sequence[StagedChange]) -> dict[str, str]:
+def digests_by_call(changes: Sequence[StagedChange]) -> dict[str, str]:
     """What was promoted, to know it again."""
-    return {change.tool_call_id: digest(change) for change in changes}
+    return {change.tool_call_id: digest_parts(change) for change in changes}
 
 
-def closing(closed: ClosedStep, key: str, step_id: str) -> SessionRecord:
+def closed_step_record(closed: ClosedStep, key: str, step_id: str) -> SessionRecord:
     """The record that closes a step."""
-    return SessionRecord(RecordKind.STEP, key, encode(closed, "closed step"), step_id)
+    return SessionRecord(RecordKind.STEP, key, encode_model(closed, "closed step"), step_id)

@@ -34,7 +34,7 @@ from helix_temporal.stores.protocols.threads import (
     ThreadFacts,
     ThreadStore,
 )
-from helix_temporal.stores.sessions.decisions import Seen, decode, encode
+from helix_temporal.stores.sessions.decisions import Seen, decode_model, encode_model
 
 KEY: Final = RecordKey(RecordKind.THREAD, "order")
 KEYS: Final = (KEY,)
@@ -78,15 +78,15 @@ def owner_of(session_id: str) -> str:
     return f"session/{session_id}"
 
 
-def pending(seen: Seen) -> ThreadOrder | None:
+def pending_order(seen: Seen) -> ThreadOrder | None:
     """The order that is not carried out yet, if there is one."""
     record = seen.view.find(*KEY)
-    return None if record is None else decode(ThreadOrder, record.body, "order for the thread")
+    return None if record is None else decode_model(ThreadOrder, record.body, "order for the thread")
 
 
 def record_of(order: ThreadOrder) -> SessionRecord:
     """The order as it is stored with the state."""
-    return SessionRecord(KEY.kind, KEY.key, encode(order, "order for the thread"))
+    return SessionRecord(KEY.kind, KEY.key, encode_model(order, "order for the thread"))
 
 
 def next_epoch(now: Millis, thread_epoch: int = 0) -> int:
@@ -94,7 +94,7 @@ def next_epoch(now: Millis, thread_epoch: int = 0) -> int:
     return max(now * 1000, thread_epoch + 1)
 
 
-def cut(thread: HasHead, head: Head, now: int) -> ThreadOrder | None:
+def order_to_cut(thread: HasHead, head: Head, now: int) -> ThreadOrder | None:
     """The order that cuts a thread; None where it ends there already."""
     if thread.head == head and thread.committed == head.position:
         return None
@@ -151,11 +151,11 @@ class Threads:
         """Where the thread of a session stands; None if there is none (any more)."""
         header = seen.view.thread
         if header is not None and not header.deleted:
-            return _standing(header)
+            return _standing_of(header)
         if header is not None:
             return None
         try:
-            return _standing(await self.store.facts(seen.session_id))
+            return _standing_of(await self.store.facts(seen.session_id))
         except ThreadNotFoundError:
             return None
 
@@ -243,7 +243,7 @@ class Threads:
                 Create.AUTO,
             )
         )
-        return _standing(opened.header)
+        return _standing_of(opened.header)
 
     async def newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
         """The ids of the newest messages, oldest first."""
@@ -259,7 +259,7 @@ class Threads:
     async def settle(self, session_id: str) -> None:
         """Carry out what a session's thread must still be told."""
         view = await self._records.view(session_id, WantedRecords(keys=KEYS))
-        order = pending(Seen(session_id, view, None))
+        order = pending_order(Seen(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
 
@@ -271,9 +271,9 @@ class Threads:
         """
         try:
             if order.source is None:
-                await self._cut(session_id, order)
+                await self._cut_thread(session_id, order)
             else:
-                await self._fork(session_id, order, order.source)
+                await self._fork_thread(session_id, order, order.source)
         except (HeadMovedError, InvalidRequestError, ThreadNotFoundError) as error:
             await self._take_away(session_id, order)
             raise ThreadBehindStateError(
@@ -283,7 +283,7 @@ class Threads:
             ) from error
         await self._take_away(session_id, order)
 
-    async def _cut(self, session_id: str, order: ThreadOrder) -> None:
+    async def _cut_thread(self, session_id: str, order: ThreadOrder) -> None:
         try:
             await self.store.open(
                 OpenThread(session_id, order.epoch, owner_of(session_id), Create.NEVER, rewind_to=order.head)
@@ -292,7 +292,7 @@ class Threads:
             # Somebody has opened the thread since, at the head that the state named, and goes on from it.
             return
 
-    async def _fork(self, session_id: str, order: ThreadOrder, source: str) -> None:
+    async def _fork_thread(self, session_id: str, order: ThreadOrder, source: str) -> None:
         request = ForkThread(source, session_id, order.epoch, owner_of(session_id), at=order.head.position)
         try:
             await self.store.fork(request)
@@ -303,7 +303,7 @@ class Threads:
     async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):
             view = await self._records.view(session_id, WantedRecords(keys=KEYS))
-            if pending(Seen(session_id, view, None)) != order:
+            if pending_order(Seen(session_id, view, None)) != order:
                 return
             gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=KEYS)
             if await self._records.commit(gone) is not None:
@@ -334,5 +334,5 @@ class Threads:
             await self.delete(seen.session_id, left.epoch)
 
 
-def _standing(found: HotHeader | ThreadFacts) -> Standing:
+def _standing_of(found: HotHeader | ThreadFacts) -> Standing:
     return Standing(found.epoch, found.head, found.committed, found.owner, found.closed)

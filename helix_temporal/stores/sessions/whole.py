@@ -22,7 +22,7 @@ from helix_temporal.stores.sessions.threads import ThreadOrder
 
 def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> WantedRecords:
     """What a fork looks at in its source."""
-    keys = checkpoints.keys(at_checkpoint) if at_checkpoint is not None else ()
+    keys = checkpoints.checkpoint_keys(at_checkpoint) if at_checkpoint is not None else ()
     return WantedRecords(keys=(*keys, *threads.KEYS), thread=thread)
 
 
@@ -51,7 +51,7 @@ def found_again(
     return Decision(state)
 
 
-def fork(
+def decide_fork(
     target: Seen, source: SessionState, head: Head, at_checkpoint: str | None, thread_epoch: int
 ) -> Decision[SessionState]:
     """See `SessionStore.fork_session`; ``source`` is the state of now or of the checkpoint."""
@@ -113,7 +113,7 @@ class WholePart(RunsPart, MessagesPart):
     async def _delete_sub_agents(
         self, session_id: str, expected: int | AnyVersion | None, above: set[str]
     ) -> None:
-        state = (await self._see(session_id)).state
+        state = (await self._view_session(session_id)).state
         if state is None:
             return
         check_version(state, expected)
@@ -129,7 +129,7 @@ class WholePart(RunsPart, MessagesPart):
 
     async def _belongs_to(self, child: str, parent: str) -> bool:
         """Whether a session that a parent refers to is its sub-agent's; what else it refers to is its own."""
-        state = (await self._see(child)).state
+        state = (await self._view_session(child)).state
         return is_child_id(child) if state is None else state.parent_session_id == parent
 
     async def _delete_one(
@@ -146,7 +146,7 @@ class WholePart(RunsPart, MessagesPart):
             check_version(seen.state, expected)
             return Decision(True, deletes=True)
 
-        deleted = await self._made(call, self._whole, decide, bool)
+        deleted = await self._make_change(call, self._whole, decide, bool)
         if known[0] is not None:
             await self._threads.delete(session_id, known[0])
         if self._streams is not None:
@@ -180,21 +180,21 @@ class WholePart(RunsPart, MessagesPart):
             again = found_again(target, session_id, at_checkpoint, at_message)
             if again is not None:
                 return again
-            source = await self._see(
+            source = await self._view_session(
                 session_id, wanted_for_fork(at_checkpoint, thread=self._threads.together)
             )
-            while source.state is not None and await self._settled(source):
-                source = await self._see(
+            while source.state is not None and await self._settle_thread(source):
+                source = await self._view_session(
                     session_id, wanted_for_fork(at_checkpoint, thread=self._threads.together)
                 )
             state = source.present
             if at_checkpoint is not None:
-                state = checkpoints.required(source, at_checkpoint).state
+                state = checkpoints.require_checkpoint(source, at_checkpoint).state
             head = await self._fork_head(source, state, at_checkpoint, at_message)
             before = target.view.thread.epoch if target.view.thread else 0
-            return fork(target, state, head, at_checkpoint, before)
+            return decide_fork(target, state, head, at_checkpoint, before)
 
-        forked = await self._made(call, self._whole, decide, SessionState)
+        forked = await self._make_change(call, self._whole, decide, SessionState)
         if self._threads.here:
             await self._threads.settle(new_session_id)
         return forked

@@ -33,9 +33,9 @@ class News:
 class FeedSource(Protocol):
     """What a feed asks; see `Streams`."""
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None: ...
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None: ...
 
-    async def _news(self, view: View, after: int, seconds: float) -> News: ...
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News: ...
 
 
 class Feed:
@@ -55,7 +55,7 @@ class Feed:
         self._error: Exception | None = None
         self._came = asyncio.Event()
         self._readers: WeakSet[object] = WeakSet()
-        self._task = asyncio.create_task(self._run(), name=f"stream {view.head.stream_id}")
+        self._task = asyncio.create_task(self._follow_stream(), name=f"stream {view.head.stream_id}")
 
     @property
     def running(self) -> bool:
@@ -92,7 +92,7 @@ class Feed:
         looks = self._looks
         while True:
             came = self._came
-            chunks = self._after(after)
+            chunks = self._chunks_after(after)
             if chunks is None or chunks:
                 return chunks
             if self._error is not None:
@@ -103,41 +103,41 @@ class Feed:
                 return self._view
             await came.wait()
 
-    def _after(self, position: int) -> Sequence[StoredChunk] | None:
+    def _chunks_after(self, position: int) -> Sequence[StoredChunk] | None:
         """What is remembered after a sequence; None if not all of it is."""
         start = position + 1 - (self._tail - len(self._recent) + 1)
         return None if start < 0 else self._recent[start : start + PAGE]
 
-    async def _run(self) -> None:
+    async def _follow_stream(self) -> None:
         try:
             # Those that nobody holds any more have left without a word.
-            while self._readers and await self._step():
-                self._tell()
+            while self._readers and await self._read_news():
+                self._wake_readers()
                 # Those who waited go on before the store is asked again, which takes its time.
                 await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 — whatever it is, it belongs to those who wait
             self._error = error
         finally:
             self._gone = True
-            self._tell()
+            self._wake_readers()
 
-    async def _step(self) -> bool:
+    async def _read_news(self) -> bool:
         """Wait for news and remember them; False if the stream is not what it was."""
         head = self._view.head
-        news = await self._source._news(self._view, self._tail, self._seconds)  # noqa: SLF001
-        if self._extend(news.chunks) and news.chunks and not news.look:
+        news = await self._source._wait_for_news(self._view, self._tail, self._seconds)  # noqa: SLF001
+        if self._remember_chunks(news.chunks) and news.chunks and not news.look:
             return True
-        view = await self._source._view(head.stream_id, self._tail, PAGE)  # noqa: SLF001
+        view = await self._source._read_view(head.stream_id, self._tail, PAGE)  # noqa: SLF001
         if view is None or view.head.made != head.made or view.head.last < self._tail:
             return False
         if view.head.first > self._tail + 1:
             self._recent, self._bytes = [], 0
             self._tail = view.head.first - 1
-        self._extend(view.chunks)
+        self._remember_chunks(view.chunks)
         self._view, self._looks = view, self._looks + 1
         return True
 
-    def _extend(self, chunks: Sequence[StoredChunk]) -> bool:
+    def _remember_chunks(self, chunks: Sequence[StoredChunk]) -> bool:
         """Remember chunks; False if some are missing before them."""
         for chunk in chunks:
             if chunk.sequence <= self._tail:
@@ -152,7 +152,7 @@ class Feed:
             self._bytes = sum(len(chunk.body) for chunk in self._recent)
         return True
 
-    def _tell(self) -> None:
+    def _wake_readers(self) -> None:
         came, self._came = self._came, asyncio.Event()
         came.set()
 
@@ -222,9 +222,9 @@ class StreamReading(Generic[T]):
             if self._ended:
                 raise StopAsyncIteration
             try:
-                await self._fill()
+                await self._fetch_chunks()
             except StoreUnavailableError as error:
-                self._leave()
+                self._leave_feed()
                 raise StreamDroppedError(
                     f"stream {self._view.head.stream_id!r}: the connection was lost after chunk "
                     f"{self._after}; read on from there",
@@ -236,40 +236,40 @@ class StreamReading(Generic[T]):
         """See `StreamReader.aclose`."""
         self._ended = True
         self._ready.clear()
-        self._leave()
+        self._leave_feed()
 
-    async def _fill(self) -> None:
+    async def _fetch_chunks(self) -> None:
         """Get chunks that are ready, or come to the end."""
         view: View | None = self._view
         if not self._live:
-            view = await self._looked()
-        while view is not None and not self._over(view):
+            view = await self._look_at_stream()
+        while view is not None and not self._end_if_over(view):
             # Joined anew each time: a feed ends by itself when its stream or its store does.
-            found = await self._joined(view).wait(view, self._after)
+            found = await self._join_feed(view).wait(view, self._after)
             self._live = found is not None
             if not isinstance(found, View):
                 self._ready.extend(found or ())
                 return
             view = found
-            if self._moved(view) or view.head.last > self._after:
+            if self._update_position(view) or view.head.last > self._after:
                 self._live = False
                 return
 
-    async def _looked(self) -> View | None:
+    async def _look_at_stream(self) -> View | None:
         """How the stream is, if all of it has been read; None if there is something to do before waiting."""
         view, self._look = self._look, None
         if view is None:
-            view = await self._source._view(self._view.head.stream_id, self._after, PAGE)  # noqa: SLF001
+            view = await self._source._read_view(self._view.head.stream_id, self._after, PAGE)  # noqa: SLF001
         if view is None:
-            raise self._lost()
-        if self._moved(view):
+            raise self._stream_lost_error()
+        if self._update_position(view):
             return None
         if view.head.last > self._after:
             self._take_page(view)
             return None
         return view
 
-    def _moved(self, view: View) -> bool:
+    def _update_position(self, view: View) -> bool:
         """Whether the place to read from is another than it was; the look is of no use then.
 
         Raises:
@@ -277,35 +277,35 @@ class StreamReading(Generic[T]):
         """
         head = view.head
         if head.made != self._view.head.made or head.last < self._read:
-            raise self._lost()
+            raise self._stream_lost_error()
         self._view = view
-        before, self._after = self._after, rules.place(head, self._after)
+        before, self._after = self._after, rules.reading_position(head, self._after)
         return before != self._after
 
     def _take_page(self, view: View) -> None:
         if not view.chunks or view.chunks[0].sequence != self._after + 1:
             # A server that was short of memory may have evicted them.
             first = view.chunks[0].sequence if view.chunks else view.head.last + 1
-            raise rules.truncated(view.head.stream_id, self._after + 1, first)
+            raise rules.stream_truncated_error(view.head.stream_id, self._after + 1, first)
         self._ready.extend(view.chunks)
 
-    def _over(self, view: View) -> bool:
-        self._ended = rules.over(view, self._abandoned_after)
+    def _end_if_over(self, view: View) -> bool:
+        self._ended = rules.is_stream_over(view, self._abandoned_after)
         if self._ended:
-            self._leave()
+            self._leave_feed()
         return self._ended
 
-    def _joined(self, view: View) -> Feed:
+    def _join_feed(self, view: View) -> Feed:
         if self._feed is None or not self._feed.running:
             self._feed = self._join(view)
             self._feed.join(self)
         return self._feed
 
-    def _leave(self) -> None:
+    def _leave_feed(self) -> None:
         feed, self._feed, self._live = self._feed, None, False
         if feed is not None:
             feed.leave(self)
 
-    def _lost(self) -> Exception:
-        self._leave()
-        return rules.absent(self._view.head.stream_id)
+    def _stream_lost_error(self) -> Exception:
+        self._leave_feed()
+        return rules.stream_not_found_error(self._view.head.stream_id)

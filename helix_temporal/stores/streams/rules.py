@@ -18,7 +18,7 @@ from helix_temporal.errors import (
     StreamNotFoundError,
     StreamTruncatedError,
 )
-from helix_temporal.models.base import dumps
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.models.streams import EndStatus, StoredChunk, StreamInfo, StreamStatus
 
@@ -44,7 +44,7 @@ class Facts:
     def to_bytes(self) -> bytes:
         """As it is stored: what differs from an empty one."""
         fields = ((name, getattr(self, name)) for name in self.__slots__)
-        return dumps({name: value for name, value in fields if value not in (None, 0, ())})
+        return dump_json({name: value for name, value in fields if value not in (None, 0, ())})
 
 
 def facts_from(body: bytes, stream_id: str) -> Facts:
@@ -177,7 +177,7 @@ class StatusChange:
         return None if self.chunk is None else self.facts.resync_at
 
 
-def refused(stream_id: str, why: Refused, fence: int | None) -> Exception:
+def refused_write_error(stream_id: str, why: Refused, fence: int | None) -> Exception:
     """The error for a writer."""
     if why.why == "fenced":
         return FencedError(
@@ -187,11 +187,11 @@ def refused(stream_id: str, why: Refused, fence: int | None) -> Exception:
             got=fence,
         )
     if why.why == "closed":
-        return closed(stream_id, why.status)
-    return absent(stream_id)
+        return stream_closed_error(stream_id, why.status)
+    return stream_not_found_error(stream_id)
 
 
-def absent(stream_id: str) -> StreamNotFoundError:
+def stream_not_found_error(stream_id: str) -> StreamNotFoundError:
     """The error for a stream that is not there, or not there any more."""
     return StreamNotFoundError(
         f"stream {stream_id!r} is not there: it was never made, was deleted, or has expired",
@@ -199,7 +199,7 @@ def absent(stream_id: str) -> StreamNotFoundError:
     )
 
 
-def closed(stream_id: str, status: str, wanted: str = "takes no chunks") -> StreamClosedError:
+def stream_closed_error(stream_id: str, status: str, wanted: str = "takes no chunks") -> StreamClosedError:
     """The error for a stream that is over, or paused."""
     found = f"stream {stream_id!r} is {status}: {wanted}"
     return StreamClosedError(found, stream_id=stream_id, status=status)
@@ -208,7 +208,7 @@ def closed(stream_id: str, status: str, wanted: str = "takes no chunks") -> Stre
 # -- reading
 
 
-def place(head: StreamHead, after: int) -> int:
+def reading_position(head: StreamHead, after: int) -> int:
     """After which sequence a reader goes on who has read up to ``after``.
 
     Raises:
@@ -218,10 +218,10 @@ def place(head: StreamHead, after: int) -> int:
         return after
     if after < head.facts.resync_at and head.facts.resync_at >= head.first:
         return head.facts.resync_at - 1
-    raise truncated(head.stream_id, after + 1, head.first)
+    raise stream_truncated_error(head.stream_id, after + 1, head.first)
 
 
-def truncated(stream_id: str, wanted: int, first: int) -> StreamTruncatedError:
+def stream_truncated_error(stream_id: str, wanted: int, first: int) -> StreamTruncatedError:
     """The error for a reader who comes too late."""
     return StreamTruncatedError(
         f"stream {stream_id!r}: chunk {wanted} was trimmed, the first that is there is {first}; "
@@ -232,7 +232,7 @@ def truncated(stream_id: str, wanted: int, first: int) -> StreamTruncatedError:
     )
 
 
-def over(view: View, abandoned_after: float) -> bool:
+def is_stream_over(view: View, abandoned_after: float) -> bool:
     """Whether a reader who has read all of it is done.
 
     Raises:
@@ -273,11 +273,11 @@ def check_fence(head: StreamHead, fence: int | None) -> int | None:
         FencedError: The stream's is higher.
     """
     if fence is not None and head.fence is not None and fence < head.fence:
-        raise refused(head.stream_id, Refused("fenced", head.fence), fence)
+        raise refused_write_error(head.stream_id, Refused("fenced", head.fence), fence)
     return head.fence if fence is None else fence
 
 
-def done(head: StreamHead, operation_id: str | None) -> bool:
+def is_operation_done(head: StreamHead, operation_id: str | None) -> bool:
     """Whether the operation is one of the last that were done."""
     return operation_id is not None and operation_id in head.facts.operations
 
@@ -293,7 +293,7 @@ def check_end_status(status: object) -> EndStatus:
     return status
 
 
-def end(
+def decide_end(
     head: StreamHead, status: EndStatus, output: object, size: int | None, now: int
 ) -> StatusChange | None:
     """End it; None if it ended so before.  ``size``: of an output that is left out."""
@@ -304,7 +304,7 @@ def end(
     return StatusChange(head, "ended", facts, head.fence)
 
 
-def fail(head: StreamHead, error: ErrorInfo, now: int) -> StatusChange | None:
+def decide_failure(head: StreamHead, error: ErrorInfo, now: int) -> StatusChange | None:
     """End it by a failure; None if it failed before."""
     if head.status == "failed":
         return None
@@ -313,19 +313,19 @@ def fail(head: StreamHead, error: ErrorInfo, now: int) -> StatusChange | None:
     return StatusChange(head, "failed", facts, head.fence)
 
 
-def pause(head: StreamHead) -> StatusChange | None:
+def decide_pause(head: StreamHead) -> StatusChange | None:
     """Close it for now."""
     _refuse_over(head, "it cannot be paused any more")
     return None if head.status == "paused" else StatusChange(head, "paused", head.facts, head.fence)
 
 
-def resume(head: StreamHead) -> StatusChange | None:
+def decide_resume(head: StreamHead) -> StatusChange | None:
     """Open it again."""
     _refuse_over(head, "it cannot be resumed any more")
     return None if head.status == "active" else StatusChange(head, "active", head.facts, head.fence)
 
 
-def reset(head: StreamHead, chunk: bytes, now: int) -> StatusChange:
+def decide_reset(head: StreamHead, chunk: bytes, now: int) -> StatusChange:
     """Begin anew after all that was written, at a sequence that leaps to the store's clock.
 
     A store that was restored from an older copy gives out again the numbers that were lost with the newer
@@ -337,7 +337,9 @@ def reset(head: StreamHead, chunk: bytes, now: int) -> StatusChange:
     return StatusChange(head, "active", facts, head.fence, settled=True, chunk=chunk)
 
 
-def under(change: StatusChange, fence: int | None, operation_id: str | None) -> StatusChange:
+def with_fence_and_operation(
+    change: StatusChange, fence: int | None, operation_id: str | None
+) -> StatusChange:
     """The change with who made it."""
     operations = change.facts.operations
     if operation_id is not None:
@@ -345,7 +347,7 @@ def under(change: StatusChange, fence: int | None, operation_id: str | None) -> 
     return replace(change, fence=fence, facts=replace(change.facts, operations=operations))
 
 
-def changed(change: StatusChange, head: StreamHead, now: int) -> StreamHead | None:
+def head_after_change(change: StatusChange, head: StreamHead, now: int) -> StreamHead | None:
     """The head after a change; None if it is not what was seen any more."""
     before = change.before
     same = head.made == before.made and head.revision == before.revision
@@ -366,10 +368,10 @@ def changed(change: StatusChange, head: StreamHead, now: int) -> StreamHead | No
 
 def _refuse_over(head: StreamHead, wanted: str) -> None:
     if head.status in {"ended", "failed"}:
-        raise closed(head.stream_id, head.facts.outcome or head.status, wanted)
+        raise stream_closed_error(head.stream_id, head.facts.outcome or head.status, wanted)
 
 
-def admitted(
+def admit_batch(
     head: StreamHead | None, batch: Batch, known: Mapping[str, int], now: int
 ) -> StreamHead | Refused:
     """The head that a batch is appended to: as it is, under its fence, or new."""
@@ -401,7 +403,7 @@ class StreamLog:
 
     def append(self, batch: Batch, now: int, max_chunks: int) -> Written | Refused:
         """Append what is new of the batch."""
-        head = admitted(self.head, batch, self.keys, now)
+        head = admit_batch(self.head, batch, self.keys, now)
         if isinstance(head, Refused):
             return head
         sequences, last = [], head.last
@@ -414,12 +416,12 @@ class StreamLog:
             sequences.append(last)
             if key:
                 self.keys[key] = last
-        self._keep(replace(head, last=last), max_chunks)
+        self._trim_chunks(replace(head, last=last), max_chunks)
         return Written(head.made, tuple(sequences), last)
 
     def change(self, change: StatusChange, now: int) -> int | None:
         """Make a change of status; the last sequence then, None if the stream is not what was seen."""
-        after = None if self.head is None else changed(change, self.head, now)
+        after = None if self.head is None else head_after_change(change, self.head, now)
         if after is None:
             return None
         if change.chunk is not None:
@@ -434,7 +436,7 @@ class StreamLog:
         start = max(0, position + 1 - self.head.first) if self.head else 0
         return tuple(islice(self.chunks, start, start + limit))
 
-    def _keep(self, head: StreamHead, max_chunks: int) -> None:
+    def _trim_chunks(self, head: StreamHead, max_chunks: int) -> None:
         while max_chunks and len(self.chunks) > max_chunks:
             self.chunks.popleft()
         self.head = replace(head, first=head.last + 1 - len(self.chunks))

@@ -49,7 +49,7 @@ async def run_at_work(store: StreamStore, stream_id: str, *, below: int) -> Begu
     with contextlib.suppress(StreamTruncatedError):
         while stop >= first:
             start = max(first, stop + 1 - size)
-            chunks = await _between(store, info, start, stop)
+            chunks = await _read_chunks(store, info, start, stop)
             mark = _newest_mark(chunks)
             if mark is not None:
                 chunk = mark.chunk
@@ -61,7 +61,7 @@ async def run_at_work(store: StreamStore, stream_id: str, *, below: int) -> Begu
     return BegunRun(newest) if newest and not read_all else None
 
 
-async def _between(store: StreamStore, info: StreamInfo, start: int, stop: int) -> list[StoredChunk]:
+async def _read_chunks(store: StreamStore, info: StreamInfo, start: int, stop: int) -> list[StoredChunk]:
     reader = await store.create_resumable_reader(info.stream_id, from_sequence=start)
     found: list[StoredChunk] = []
     if reader is not None:

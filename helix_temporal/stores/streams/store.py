@@ -1,7 +1,7 @@
 """Streams above the backends: writers, readers and changes of status, here and once.
 
-A backend brings five atomic operations (`_append`, `_view`, `_change`, `_drop`, `_news`); what they decide
-is in `rules`.
+A backend brings five atomic operations (`_append_batch`, `_read_view`, `_change_status`, `_drop_stream`,
+`_wait_for_news`); what they decide is in `rules`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     StreamClosedError,
 )
-from helix_temporal.models.base import check_json, dumps, only_set
+from helix_temporal.models.base import check_json, dump_json, only_set
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ErrorInfo
 from helix_temporal.models.streams import (
@@ -65,23 +65,23 @@ class Streams(ABC):
     # -- what a backend brings
 
     @abstractmethod
-    async def _append(self, batch: Batch) -> Written | Refused:
+    async def _append_batch(self, batch: Batch) -> Written | Refused:
         """`StreamLog.append` on the stored stream, atomically, by the store's clock."""
 
     @abstractmethod
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         """Head, clock and up to ``limit`` chunks after a sequence, in one instant; None if there is none."""
 
     @abstractmethod
-    async def _change(self, change: StatusChange) -> int | None:
+    async def _change_status(self, change: StatusChange) -> int | None:
         """`StreamLog.change` on the stored stream, atomically; wakes those who wait for news."""
 
     @abstractmethod
-    async def _drop(self, stream_id: str) -> bool:
+    async def _drop_stream(self, stream_id: str) -> bool:
         """Remove all of it; whether there was something."""
 
     @abstractmethod
-    async def _news(self, view: View, after: int, seconds: float) -> News:
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         """Wait until there is a chunk after a sequence, or a change since the view; at most so long."""
 
     # -- writers
@@ -130,7 +130,7 @@ class Streams(ABC):
         """
         # Read before the append, since answers of other writers may overtake its own.
         made, seen = self._reached.get(batch.stream_id, ("", 0))
-        answer = await self._append(batch)
+        answer = await self._append_batch(batch)
         if isinstance(answer, Refused):
             return answer
         known = max(reached, seen) if made == answer.made else reached
@@ -138,12 +138,12 @@ class Streams(ABC):
             await self.reset_stream(
                 batch.stream_id, reason="restored", fence=batch.fence, operation_id=f"restored/{known}"
             )
-            answer = await self._append(replace(batch, made=answer.made, create=False))
+            answer = await self._append_batch(replace(batch, made=answer.made, create=False))
         if isinstance(answer, Written):
-            self._remember(batch.stream_id, answer)
+            self._remember_sequence(batch.stream_id, answer)
         return answer
 
-    def _remember(self, stream_id: str, written: Written) -> None:
+    def _remember_sequence(self, stream_id: str, written: Written) -> None:
         made, last = self._reached.pop(stream_id, ("", 0))
         highest = max(last, written.last) if made == written.made else written.last
         self._reached[stream_id] = (written.made, highest)
@@ -154,7 +154,7 @@ class Streams(ABC):
 
     async def create_reader(self, stream_id: str) -> StreamReading[ChunkBase] | None:
         """See `StreamStore.create_reader`."""
-        return await self._reading(stream_id, 0, lambda stored: stored.chunk, None)
+        return await self._open_reader(stream_id, 0, lambda stored: stored.chunk, None)
 
     async def create_resumable_reader(
         self,
@@ -170,25 +170,25 @@ class Streams(ABC):
         after = after_sequence or 0 if from_sequence is None else from_sequence - 1
         if not 0 <= after < _MOST:
             raise InvalidRequestError(f"sequence {after + 1}: they count from 1")
-        return await self._reading(stream_id, after, lambda stored: stored, run_id)
+        return await self._open_reader(stream_id, after, lambda stored: stored, run_id)
 
-    async def _reading(
+    async def _open_reader(
         self, stream_id: str, after: int, shown: Callable[[StoredChunk], T], run_id: str | None
     ) -> StreamReading[T] | None:
-        view = await self._view(validate_id(stream_id, "stream id"), after, PAGE)
+        view = await self._read_view(validate_id(stream_id, "stream id"), after, PAGE)
         if view is None:
             return None
         return StreamReading(
             self,
             view,
             after,
-            self._feed,
+            self._get_feed,
             shown,
             run_id=run_id,
             abandoned_after=self.limits.abandoned_after,
         )
 
-    def _feed(self, view: View) -> Feed:
+    def _get_feed(self, view: View) -> Feed:
         stream_id = view.head.stream_id
         # Who waits on one loop can't be woken from another.
         feeds = self._feeds.setdefault(asyncio.get_running_loop(), {})
@@ -215,14 +215,14 @@ class Streams(ABC):
         """See `StreamStore.end_stream`."""
         changes.check_end_status(status)
         check_json(output)
-        size = len(dumps(output))
+        size = len(dump_json(output))
         large = size > self.limits.max_chunk_bytes
         kept, left_out = (None, size) if large else (output, None)
 
         def rule(view: View) -> StatusChange | None:
-            return changes.end(view.head, status, kept, left_out, view.now)
+            return changes.decide_end(view.head, status, kept, left_out, view.now)
 
-        await self._changed(stream_id, rule, fence, operation_id)
+        await self._change_by_rule(stream_id, rule, fence, operation_id)
 
     async def fail_stream(
         self,
@@ -237,21 +237,25 @@ class Streams(ABC):
         # Never refused for its size: readers must learn that it is over.
         most = max(16, self.limits.max_chunk_bytes // 12)
         what = ErrorInfo(type=given.type[:256], message=given.message[:most])
-        await self._changed(
-            stream_id, lambda view: changes.fail(view.head, what, view.now), fence, operation_id
+        await self._change_by_rule(
+            stream_id, lambda view: changes.decide_failure(view.head, what, view.now), fence, operation_id
         )
 
     async def pause_stream(
         self, stream_id: str, *, fence: int | None = None, operation_id: str | None = None
     ) -> None:
         """See `StreamStore.pause_stream`."""
-        await self._changed(stream_id, lambda view: changes.pause(view.head), fence, operation_id)
+        await self._change_by_rule(
+            stream_id, lambda view: changes.decide_pause(view.head), fence, operation_id
+        )
 
     async def resume_stream(
         self, stream_id: str, *, fence: int | None = None, operation_id: str | None = None
     ) -> None:
         """See `StreamStore.resume_stream`."""
-        await self._changed(stream_id, lambda view: changes.resume(view.head), fence, operation_id)
+        await self._change_by_rule(
+            stream_id, lambda view: changes.decide_resume(view.head), fence, operation_id
+        )
 
     async def reset_stream(
         self,
@@ -265,11 +269,11 @@ class Streams(ABC):
 
         def rule(view: View) -> StatusChange:
             chunk = StreamResync(reason=reason, position=view.head.last, timestamp=view.now)
-            return changes.reset(view.head, to_bytes(chunk, {}), view.now)
+            return changes.decide_reset(view.head, to_bytes(chunk, {}), view.now)
 
-        return await self._changed(stream_id, rule, fence, operation_id)
+        return await self._change_by_rule(stream_id, rule, fence, operation_id)
 
-    async def _changed(
+    async def _change_by_rule(
         self,
         stream_id: str,
         rule: Callable[[View], StatusChange | None],
@@ -282,16 +286,16 @@ class Streams(ABC):
         if operation_id is not None:
             validate_id(operation_id, "operation id")
         for attempt in range(_TRIES):
-            view = await self._view(stream_id, 0, 0)
+            view = await self._read_view(stream_id, 0, 0)
             if view is None:
-                raise rules.absent(stream_id)
+                raise rules.stream_not_found_error(stream_id)
             highest = changes.check_fence(view.head, fence)
-            if changes.done(view.head, operation_id):
+            if changes.is_operation_done(view.head, operation_id):
                 return view.head.facts.resync_at
             change = rule(view)
             if change is None:
                 return view.head.last
-            last = await self._change(changes.under(change, highest, operation_id))
+            last = await self._change_status(changes.with_fence_and_operation(change, highest, operation_id))
             if last is not None:
                 return last
             await asyncio.sleep(random.uniform(0, 0.002 * min(attempt + 1, 25)))  # noqa: S311 — no secret
@@ -301,12 +305,12 @@ class Streams(ABC):
 
     async def get_info(self, stream_id: str) -> StreamInfo | None:
         """See `StreamStore.get_info`."""
-        view = await self._view(validate_id(stream_id, "stream id"), 0, 0)
+        view = await self._read_view(validate_id(stream_id, "stream id"), 0, 0)
         return None if view is None else view.head.info
 
     async def delete_stream(self, stream_id: str) -> bool:
         """See `StreamStore.delete_stream`."""
-        return await self._drop(validate_id(stream_id, "stream id"))
+        return await self._drop_stream(validate_id(stream_id, "stream id"))
 
     async def close(self) -> None:
         """See `StreamStore.close`; readers on other event loops go on."""

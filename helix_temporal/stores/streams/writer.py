@@ -61,7 +61,7 @@ class Writing:
         entries: tuple[tuple[str, bytes], ...] = ()
         if void is not None:
             # No key of a caller's has such a character.
-            entries = ((f"\x01discarded/{void.attempt}/{void.step_id}", self._body(void)),)
+            entries = ((f"\x01discarded/{void.attempt}/{void.step_id}", self._encode_chunk(void)),)
         batch = Batch(
             self._stream_id,
             self._made,
@@ -70,11 +70,11 @@ class Writing:
             run_id=self._run_id,
             entries=entries,
         )
-        self._made = (await appended(self._append, batch)).made
+        self._made = (await append_batch(self._append, batch)).made
 
     async def write(self, chunk: ChunkBase, *, dedup_key: str | None = None) -> int:
         """See `StreamWriter.write`."""
-        (sequence,) = await self._write(((_key(dedup_key), self._body(chunk)),))
+        (sequence,) = await self._write_entries(((_check_dedup_key(dedup_key), self._encode_chunk(chunk)),))
         return sequence
 
     async def write_many(
@@ -83,7 +83,7 @@ class Writing:
         """See `StreamWriter.write_many`."""
         if not isinstance(chunks, Sequence):
             raise InvalidRequestError(f"a list of chunks expected, got {type(chunks).__name__}")
-        keys = [_key(each) for each in dedup_keys or [None] * len(chunks)]
+        keys = [_check_dedup_key(each) for each in dedup_keys or [None] * len(chunks)]
         if len(keys) != len(chunks) or len(chunks) > MOST_CHUNKS:
             raise InvalidRequestError(
                 f"{len(chunks)} chunks with {len(keys)} keys: at most {MOST_CHUNKS}, with a key each or none"
@@ -93,19 +93,19 @@ class Writing:
             raise InvalidRequestError("two chunks of one call have the same dedup key")
         if not chunks:
             return []
-        return await self._write(tuple(zip(keys, map(self._body, chunks), strict=True)))
+        return await self._write_entries(tuple(zip(keys, map(self._encode_chunk, chunks), strict=True)))
 
     async def write_split(self, chunk: ChunkBase, *, dedup_key: str | None = None) -> list[int]:
         """See `StreamWriter.write_split`."""
         sequences: list[int] = []
-        for number, piece in enumerate(self._pieces(chunk)):
+        for number, piece in enumerate(self._split_chunk(chunk)):
             key = dedup_key if dedup_key is None or number == 0 else f"{dedup_key}/{number}"
             sequences.append(await self.write(piece, dedup_key=key))
         return sequences
 
     async def beat(self) -> None:
         """See `StreamWriter.beat`."""
-        await self._write(())
+        await self._write_entries(())
 
     async def close(self) -> None:
         """See `StreamWriter.close`."""
@@ -121,20 +121,20 @@ class Writing:
         """See `StreamWriter.__aexit__`."""
         await self.close()
 
-    async def _write(self, entries: tuple[tuple[str, bytes], ...]) -> list[int]:
+    async def _write_entries(self, entries: tuple[tuple[str, bytes], ...]) -> list[int]:
         if self._closed:
-            raise rules.closed(self._stream_id, "closed", "make another writer")
+            raise rules.stream_closed_error(self._stream_id, "closed", "make another writer")
         batch = Batch(self._stream_id, self._made, fence=self._fence, run_id=self._run_id, entries=entries)
-        return list((await appended(self._append, batch)).sequences)
+        return list((await append_batch(self._append, batch)).sequences)
 
-    def _body(self, chunk: ChunkBase) -> bytes:
+    def _encode_chunk(self, chunk: ChunkBase) -> bytes:
         if not isinstance(chunk, ChunkBase):
             raise InvalidRequestError(f"a chunk expected, got {type(chunk).__name__}")
         body = to_bytes(chunk, {**self._stamp, "timestamp": time.time_ns() // 1_000_000})
         check_size(body, self._max_bytes, chunk.type)
         return body
 
-    def _pieces(self, chunk: ChunkBase) -> list[ChunkBase]:
+    def _split_chunk(self, chunk: ChunkBase) -> list[ChunkBase]:
         """The chunk, or several that say the same."""
         if not isinstance(chunk, TextDelta | Thinking | ToolArgStreamDelta):
             return [chunk]
@@ -150,7 +150,7 @@ class Writing:
         return pieces
 
 
-async def appended(append: Appending, batch: Batch) -> Written:
+async def append_batch(append: Appending, batch: Batch) -> Written:
     """Append a batch.
 
     Raises:
@@ -158,7 +158,7 @@ async def appended(append: Appending, batch: Batch) -> Written:
     """
     answer = await append(batch)
     if isinstance(answer, Refused):
-        raise rules.refused(batch.stream_id, answer, batch.fence)
+        raise rules.refused_write_error(batch.stream_id, answer, batch.fence)
     return answer
 
 
@@ -177,5 +177,5 @@ def check_size(body: bytes, limit: int, what: str) -> None:
         )
 
 
-def _key(dedup_key: str | None) -> str:
+def _check_dedup_key(dedup_key: str | None) -> str:
     return "" if dedup_key is None else validate_id(dedup_key, "dedup key")

@@ -271,9 +271,9 @@ def check_rebase(change: Rebase) -> None:
     header, keep = change.header, change.keep
     had = change.expected[1].position if change.expected else header.base.position
     if change.expected is None and keep != had:
-        _contradiction(header, f"keep {keep} of an absent record, its base is {had}")
+        _raise_contradiction(header, f"keep {keep} of an absent record, its base is {had}")
     if not header.base.position <= keep <= had:
-        _contradiction(header, f"keep {keep} is outside base {header.base.position} to head {had}")
+        _raise_contradiction(header, f"keep {keep} is outside base {header.base.position} to head {had}")
     _check_span(header, keep, change.records)
 
 
@@ -285,26 +285,30 @@ def check_install(header: HotHeader, records: Sequence[Record]) -> None:
     """
     _check_span(header, header.base.position, records)
     if not records and header.head != header.base:
-        _contradiction(header, f"head {header.head} without records, but base {header.base}")
+        _raise_contradiction(header, f"head {header.head} without records, but base {header.base}")
 
 
 def _check_span(header: HotHeader, start: int, records: Sequence[Record]) -> None:
     if start + len(records) != header.head.position:
-        _contradiction(header, f"head {header.head.position}, yet {len(records)} records follow {start}")
+        _raise_contradiction(
+            header, f"head {header.head.position}, yet {len(records)} records follow {start}"
+        )
     if records and records[-1].id != header.head.last_id:
-        _contradiction(header, f"head names message {header.head.last_id!r}, the last is {records[-1].id!r}")
+        _raise_contradiction(
+            header, f"head names message {header.head.last_id!r}, the last is {records[-1].id!r}"
+        )
     if header.committed > header.head.position:
-        _contradiction(header, f"committed {header.committed} is beyond head {header.head.position}")
+        _raise_contradiction(header, f"committed {header.committed} is beyond head {header.head.position}")
 
 
-def _contradiction(header: HotHeader, found: str) -> None:
+def _raise_contradiction(header: HotHeader, found: str) -> None:
     raise InvalidRequestError(f"thread {header.thread_id!r}: {found}", thread_id=header.thread_id)
 
 
 # ---- decisions --------------------------------------------------------------------------------------
 
 
-def refusal(header: HotHeader, epoch: int) -> HelixError | None:
+def epoch_refusal(header: HotHeader, epoch: int) -> HelixError | None:
     """Why this epoch may not write, or None."""
     if header.epoch > epoch or (header.epoch == epoch and (header.closed or header.deleted)):
         return fenced_record_error(header, epoch)
@@ -320,14 +324,14 @@ def id_before(header: HotHeader, records: Sequence[Record], position: int) -> st
     return None
 
 
-def holds(header: HotHeader, records: Sequence[Record], head: Head) -> bool:
+def holds_head(header: HotHeader, records: Sequence[Record], head: Head) -> bool:
     """Whether the record has this very message just before this position."""
     return head == EMPTY or id_before(header, records, head.position) == head.last_id
 
 
-def outdates(header: HotHeader, records: Sequence[Record], head: Head) -> bool:
+def outdates_head(header: HotHeader, records: Sequence[Record], head: Head) -> bool:
     """Whether the record goes on from ``head``, or is so far beyond it that it no longer holds the place."""
-    return head.position < header.base.position or holds(header, records, head)
+    return head.position < header.base.position or holds_head(header, records, head)
 
 
 def trimmed_to(
@@ -336,7 +340,7 @@ def trimmed_to(
     """The new base once what an archive up to ``archived`` holds below ``keep_from`` is forgotten."""
     base = header.base.position
     mine = header.epoch == epoch and not header.closed and not header.deleted
-    if not mine or archived.position <= base or not holds(header, records, archived):
+    if not mine or archived.position <= base or not holds_head(header, records, archived):
         return base
     return max(base, min(keep_from, archived.position))
 
@@ -356,7 +360,7 @@ def answer_kinds(kind: str) -> str:
     return _ANSWERS if kind in _ANSWERS else kind
 
 
-def conflict(step: StepAppend, header: HotHeader, stored: Sequence[Record]) -> HelixError:
+def step_conflict_error(step: StepAppend, header: HotHeader, stored: Sequence[Record]) -> HelixError:
     """The error for a step at whose head something else stands."""
     ids = [record.id for record in step.inputs]
     found = stored[: len(ids)]
@@ -388,7 +392,7 @@ def snapshot_start(header: HotHeader, since: int) -> int:
     return min(max(wanted, header.base.position), header.head.position)
 
 
-def select(records: Sequence[Record], first: int, wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
+def select_page(records: Sequence[Record], first: int, wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
     """Position and records of one page out of ``records``, the first of which stands at ``first``."""
     start = min(max(wanted.start, first), first + len(records))
     stop = max(min(wanted.stop, first + len(records)), start)

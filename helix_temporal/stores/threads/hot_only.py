@@ -112,42 +112,45 @@ class HotThreads:
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
-        header = await self._open(request)
+        header = await self._open_record(request)
         return OpenedThread(
-            header, created=header.born == header.epoch, cut=header.cut, at=await self._at(request, header)
+            header,
+            created=header.born == header.epoch,
+            cut=header.cut,
+            at=await self._find_open_head(request, header),
         )
 
-    async def _at(self, request: OpenThread, header: HotHeader) -> Head:
+    async def _find_open_head(self, request: OpenThread, header: HotHeader) -> Head:
         if request.reopen is None or request.rewind_to is not None:
             if header.head.position == header.committed:
                 return header.head
             # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
             request = replace(request, reopen=None, rewind_to=None)
-        snapshot = await self._snapshot(request)
-        return header.head if snapshot is None else _place(request, snapshot).at
+        snapshot = await self._read_snapshot(request)
+        return header.head if snapshot is None else _open_place(request, snapshot).at
 
-    async def _open(self, request: OpenThread, origin: str = "") -> HotHeader:
+    async def _open_record(self, request: OpenThread, origin: str = "") -> HotHeader:
         for _ in range(TRIES):
-            snapshot = await self._snapshot(request)
+            snapshot = await self._read_snapshot(request)
             header = snapshot.header if snapshot else None
             if header is not None and header.epoch >= request.epoch:
                 if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
                     raise late_open_error(request, header.epoch)
                 return header
-            changed = await self.hot.rebase(self._change(request, snapshot, origin))
+            changed = await self.hot.rebase(self._build_rebase(request, snapshot, origin))
             if changed is not None:
                 return changed
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
 
-    async def _snapshot(self, request: OpenThread) -> HotSnapshot | None:
+    async def _read_snapshot(self, request: OpenThread) -> HotSnapshot | None:
         """All that an open has to look at: what it names, and what it may have to cut."""
-        since = _lowest(request)
+        since = _lowest_position(request)
         snapshot = await self.hot.snapshot(request.thread_id, since)
         if snapshot is None or snapshot.first < max(snapshot.header.committed, 1):
             return snapshot
         return await self.hot.snapshot(request.thread_id, 0)
 
-    def _change(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
+    def _build_rebase(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
         # A deleted one leaves a mark: what its own execution finds gone without one, the store has lost.
@@ -169,13 +172,13 @@ class HotThreads:
             return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
         check_same_owner(request, snapshot.header.owner)
         check_adapter(request, snapshot.header.adapter)
-        return self._continue(request, snapshot, expected)
+        return self._rebase_existing(request, snapshot, expected)
 
-    def _continue(
+    def _rebase_existing(
         self, request: OpenThread, snapshot: HotSnapshot, expected: tuple[int, Head] | None
     ) -> Rebase:
         old = snapshot.header
-        cut = _place(request, snapshot).cut
+        cut = _open_place(request, snapshot).cut
         size = old.size - size_of(snapshot.records[max(0, cut.position - snapshot.first) :])
         new = replace(
             old,
@@ -196,13 +199,13 @@ class HotThreads:
 
     async def append(self, step: StepAppend) -> Appended:
         """As `ThreadStore.append`."""
-        return _there(step.thread_id, await self.hot.append(step))
+        return _require_found(step.thread_id, await self.hot.append(step))
 
     async def step_view(
         self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
     ) -> StepView:
         """As `ThreadStore.step_view`."""
-        view = _there(
+        view = _require_found(
             thread_id,
             await self.hot.step_view(thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids),
         )
@@ -212,24 +215,24 @@ class HotThreads:
     async def read(self, request: ReadPage) -> MessagePage:
         """As `ThreadStore.read`."""
         check_page(request)
-        header = await self._header(request.thread_id)
+        header = await self._read_header(request.thread_id)
         bounds = Bounds.of(request, header.head.position, header.committed)
 
         async def fetch(
             start: int, stop: int, limit: int, max_bytes: int, backward: bool
         ) -> tuple[int, tuple[Record, ...]]:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
-            page = _there(request.thread_id, await self.hot.page(request.thread_id, wanted))
+            page = _require_found(request.thread_id, await self.hot.page(request.thread_id, wanted))
             return page.first, page.records
 
         return await finish_page(request, bounds, fetch, header.head, header.committed)
 
     async def facts(self, thread_id: str) -> ThreadFacts:
         """As `ThreadStore.facts`."""
-        return _facts(await self._header(thread_id))
+        return _facts_of_header(await self._read_header(thread_id))
 
-    async def _header(self, thread_id: str) -> HotHeader:
-        header = _there(thread_id, await self.hot.header(thread_id))
+    async def _read_header(self, thread_id: str) -> HotHeader:
+        header = _require_found(thread_id, await self.hot.header(thread_id))
         if header.deleted:
             raise _not_found(thread_id)
         return header
@@ -238,10 +241,10 @@ class HotThreads:
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
     ) -> ForkedThread:
         """As `ThreadStore.fork`; every message passes through this process."""
-        made = await self._forked(request)
+        made = await self._find_earlier_fork(request)
         if made is not None:
             return made
-        source = _there(request.source_id, await self.hot.snapshot(request.source_id, 0))
+        source = _require_found(request.source_id, await self.hot.snapshot(request.source_id, 0))
         if source.header.deleted:
             raise _not_found(request.source_id)
         records = source.records[: _fork_cut(request, source)]
@@ -258,23 +261,23 @@ class HotThreads:
             adapter=source.header.adapter,
         )
         try:
-            opened = await self._open(new, origin_of(_answer(request, new)))
+            opened = await self._open_record(new, origin_of(_fork_answer(request, new)))
         except (FencedError, ThreadExistsError):
             # Another attempt of this fork was first, and its thread has been opened since.
-            made = await self._forked(request)
+            made = await self._find_earlier_fork(request)
             if made is None:
                 raise
             return made
         return first_answer(request, opened.origin)
 
-    async def _forked(self, request: ForkThread) -> ForkedThread | None:
+    async def _find_earlier_fork(self, request: ForkThread) -> ForkedThread | None:
         """What an earlier attempt of this fork answered, None if there was none."""
         made = await self.hot.header(request.target_id)
         return None if made is None or made.deleted else first_answer(request, made.origin)
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
         """As `ThreadStore.save_slice`."""
-        return _there(thread_id, await self.hot.save_slice(thread_id, epoch, data, expected_version))
+        return _require_found(thread_id, await self.hot.save_slice(thread_id, epoch, data, expected_version))
 
     async def delete(self, thread_id: str, epoch: int) -> None:
         """As `ThreadStore.delete`: a header without messages stays and remembers the epoch."""
@@ -323,52 +326,52 @@ class HotThreads:
         return await self.hot.evict(thread_id, epoch, whole, warm_ttl=self._expire_after)
 
 
-def _lowest(request: OpenThread) -> int:
+def _lowest_position(request: OpenThread) -> int:
     """The lowest position whose message an open may have to look at."""
     if request.rewind_to is not None:
         return max(0, request.rewind_to.position - 1)
     return 0 if request.reopen is None else max(0, request.reopen.turn_start.position - 1)
 
 
-def _place(request: OpenThread, snapshot: HotSnapshot) -> OpenPlace:
+def _open_place(request: OpenThread, snapshot: HotSnapshot) -> OpenPlace:
     if request.reopen is not None and request.rewind_to is None:
-        return _reopened(request.reopen, snapshot)
-    cut = _cut(request, snapshot)
+        return _reopen_place(request.reopen, snapshot)
+    cut = _find_cut(request, snapshot)
     return OpenPlace(cut, cut)
 
 
-def _reopened(reopen: Reopen, snapshot: HotSnapshot) -> OpenPlace:
+def _reopen_place(reopen: Reopen, snapshot: HotSnapshot) -> OpenPlace:
     """What is committed stays: only a rewind cuts it."""
     committed = snapshot.header.committed
     if reopen.known is None:
         return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
-    if _holds(snapshot, reopen.known):
+    if _holds_head(snapshot, reopen.known):
         after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
         kept = kept_after_known(reopen, after, committed)
         end = head_after(reopen.known, after[:kept])
         if committed <= end.position:
             return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known)
-    elif committed <= reopen.turn_start.position and _holds(snapshot, reopen.turn_start):
+    elif committed <= reopen.turn_start.position and _holds_head(snapshot, reopen.turn_start):
         return OpenPlace(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
     return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
 
 
-def _cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
+def _find_cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
     header, to = snapshot.header, request.rewind_to
     if to is not None:
         check_rewind(request, to.position, header.committed)
-        if not _holds(snapshot, to):
+        if not _holds_head(snapshot, to):
             raise other_message_error(request, to.position)
         return to
     # One that was closed was cancelled, or failed: nobody was told that it waits.
     asks = request.keeps is not None and not header.closed
     kept = request.keeps(header.slice) if asks and request.keeps is not None else None
-    if kept is not None and kept.position > header.committed and _holds(snapshot, kept):
+    if kept is not None and kept.position > header.committed and _holds_head(snapshot, kept):
         return kept
     return _head_at(snapshot, header.committed)
 
 
-def _holds(snapshot: HotSnapshot, head: Head) -> bool:
+def _holds_head(snapshot: HotSnapshot, head: Head) -> bool:
     return head.position <= snapshot.header.head.position and _head_at(snapshot, head.position) == head
 
 
@@ -389,7 +392,7 @@ def _with_records(change: Rebase, records: tuple[Record, ...], after: Head, size
     return replace(change, header=header, records=records)
 
 
-def _answer(request: ForkThread, new: OpenThread) -> ForkedThread:
+def _fork_answer(request: ForkThread, new: OpenThread) -> ForkedThread:
     return ForkedThread(
         request.source_id, new.thread_id, new.epoch, new.owner, head_after(EMPTY, new.records),
         NEVER_ARCHIVED, 1 if new.slice else 0, new.adapter, size_of(new.records),
@@ -405,7 +408,7 @@ def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:
     return cut
 
 
-def _there(thread_id: str, found: T | None) -> T:
+def _require_found(thread_id: str, found: T | None) -> T:
     if found is None:
         raise _not_found(thread_id)
     return found
@@ -415,7 +418,7 @@ def _not_found(thread_id: str) -> ThreadNotFoundError:
     return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
 
 
-def _facts(header: HotHeader) -> ThreadFacts:
+def _facts_of_header(header: HotHeader) -> ThreadFacts:
     return ThreadFacts(
         header.thread_id, header.head, header.committed, header.epoch, header.owner, header.closed,
         True, NEVER_ARCHIVED, header.slice, header.slice_version, header.adapter, header.size,

@@ -53,15 +53,15 @@ class OperationOutcome(NamedTuple, Generic[T_co]):
 # ---- reads ------------------------------------------------------------------------------------------
 
 
-def snapshot(thread: HeldThread, since: int) -> HotSnapshot:
+def take_snapshot(thread: HeldThread, since: int) -> HotSnapshot:
     """See `HotTier.snapshot`."""
     first = fences.snapshot_start(thread.header, since)
     return HotSnapshot(thread.header, first, thread.tail(first))
 
 
-def page(thread: HeldThread, wanted: PageRange) -> HotSnapshot:
+def read_page(thread: HeldThread, wanted: PageRange) -> HotSnapshot:
     """See `HotTier.page`."""
-    first, records = fences.select(thread.records, thread.header.base.position, wanted)
+    first, records = fences.select_page(thread.records, thread.header.base.position, wanted)
     return HotSnapshot(thread.header, first, records)
 
 
@@ -72,7 +72,7 @@ def step_view(
     header, base = thread.header, thread.header.base.position
     at = min(max(head.position, base), header.head.position)
     window = PageRange(base, at, limit=limit, max_bytes=max_bytes, backward=True)
-    first, before = fences.select(thread.records, base, window)
+    first, before = fences.select_page(thread.records, base, window)
     earlier = thread.records[max(first - base - max(ids - len(before), 0), 0) : first - base]
     return StepView(
         header=header,
@@ -86,7 +86,9 @@ def step_view(
 # ---- writes -----------------------------------------------------------------------------------------
 
 
-def append(thread: HeldThread | None, step: StepAppend, now: float) -> OperationOutcome[Appended | None]:
+def append_to_thread(
+    thread: HeldThread | None, step: StepAppend, now: float
+) -> OperationOutcome[Appended | None]:
     """See `HotTier.append`."""
     fences.check_step(step)
     if thread is None:
@@ -101,17 +103,19 @@ def append(thread: HeldThread | None, step: StepAppend, now: float) -> Operation
         stored = step.records
         header = _saved_slice(header, step)
     elif not fences.same_step(step, stored):
-        raise fences.conflict(step, header, stored)
+        raise fences.step_conflict_error(step, header, stored)
     end = head_after(step.head, stored)
     grown = thread.records if repeated else thread.records + stored
     commits = fences.ends_turn(step, stored)
-    header = _after(header, step, end, commits, added=0 if repeated else size_of(stored), now=now)
+    header = _header_after(header, step, end, commits, added=0 if repeated else size_of(stored), now=now)
     unexpiring = not repeated or header.committed != thread.header.committed
     kept = HeldThread(header, grown, None if unexpiring else thread.expires_at)
     return OperationOutcome(Appended(stored, end, repeated, header), _unless_same(kept, thread))
 
 
-def rebase(thread: HeldThread | None, change: Rebase, now: float) -> OperationOutcome[HotHeader | None]:
+def rebase_thread(
+    thread: HeldThread | None, change: Rebase, now: float
+) -> OperationOutcome[HotHeader | None]:
     """See `HotTier.rebase`."""
     fences.check_rebase(change)
     found = None if thread is None else (thread.header.epoch, thread.header.head)
@@ -124,10 +128,10 @@ def rebase(thread: HeldThread | None, change: Rebase, now: float) -> OperationOu
         kept = thread.records[: change.keep - thread.header.base.position]
     elif change.keep != change.header.base.position:
         return OperationOutcome(None, thread)
-    return _stored(change.header, kept + change.records, now)
+    return _hold_thread(change.header, kept + change.records, now)
 
 
-def install(
+def install_thread(
     thread: HeldThread | None, header: HotHeader, records: Sequence[Record], *, replace: bool, now: float
 ) -> OperationOutcome[HotHeader]:
     """See `HotTier.install`."""
@@ -139,13 +143,13 @@ def install(
         if there.epoch > header.epoch:
             raise fences.fenced_record_error(there, header.epoch)
         if there.epoch == header.epoch:
-            if fences.outdates(there, thread.records, header.head):
+            if fences.outdates_head(there, thread.records, header.head):
                 return OperationOutcome(there, thread)
             header = _keep_closed(header, there)
-    return _stored(header, tuple(records), now)
+    return _hold_thread(header, tuple(records), now)
 
 
-def evict(
+def evict_thread(
     thread: HeldThread | None, epoch: int, archived: Archived, *, warm_ttl: float | None, now: float
 ) -> OperationOutcome[Eviction]:
     """See `HotTier.evict`."""
@@ -161,7 +165,7 @@ def evict(
     return OperationOutcome(Eviction.KEPT_WARM, HeldThread(header, thread.records, now + warm_ttl))
 
 
-def trim(
+def trim_thread(
     thread: HeldThread | None, epoch: int, archived: Head, keep_from: int
 ) -> OperationOutcome[HotHeader | None]:
     """See `HotTier.trim`."""
@@ -200,7 +204,7 @@ def save_slice(
     return OperationOutcome(version, HeldThread(changed, thread.records))
 
 
-def drop(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
+def drop_thread(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
     """See `HotTier.drop`."""
     if thread is not None and thread.header.epoch > epoch:
         raise fences.fenced_record_error(thread.header, epoch)
@@ -211,7 +215,7 @@ def drop(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
 
 
 def _check_writable(thread: HeldThread, epoch: int) -> None:
-    if (error := fences.refusal(thread.header, epoch)) is not None:
+    if (error := fences.epoch_refusal(thread.header, epoch)) is not None:
         raise error
 
 
@@ -220,9 +224,13 @@ def _unless_same(kept: HeldThread, thread: HeldThread) -> HeldThread:
     return thread if same and kept.header == thread.header else kept
 
 
-def _stored(header: HotHeader, records: tuple[Record, ...], now: float) -> OperationOutcome[HotHeader]:
+def _hold_thread(header: HotHeader, records: tuple[Record, ...], now: float) -> OperationOutcome[HotHeader]:
     since = fences.unarchived_since(
-        header.unarchived_since, header.archived, header.head.position, header.head.position, _ms(now)
+        header.unarchived_since,
+        header.archived,
+        header.head.position,
+        header.head.position,
+        _to_milliseconds(now),
     )
     header = replace(header, unarchived_since=since)
     return OperationOutcome(header, HeldThread(header, records))
@@ -236,14 +244,14 @@ def _saved_slice(header: HotHeader, step: StepAppend) -> HotHeader:
     return replace(header, slice=step.slice, slice_version=step.slice_version + 1)
 
 
-def _after(
+def _header_after(
     header: HotHeader, step: StepAppend, end: Head, commits: bool, *, added: int, now: float
 ) -> HotHeader:
     before = header.head
     head = end if added else before
     archived, archived_size = fences.moved_hint(header, step.archived, head.position)
     since = fences.unarchived_since(
-        header.unarchived_since, archived, before.position, head.position, _ms(now)
+        header.unarchived_since, archived, before.position, head.position, _to_milliseconds(now)
     )
     return replace(
         header,
@@ -261,5 +269,5 @@ def _keep_closed(header: HotHeader, there: HotHeader) -> HotHeader:
     return replace(header, closed=header.closed or there.closed)
 
 
-def _ms(now: float) -> int:
+def _to_milliseconds(now: float) -> int:
     return int(now * 1000)

@@ -49,14 +49,17 @@ async def test_temporal_has_a_clock_per_workflow(temporal_address: str) -> None:
     """Time-outs of days are tested in seconds; the server has to be told to allow it."""
     client = await Client.connect(temporal_address)
     assert await client.service_client.check_health()
-    assert "--dynamic-config-value=frontend.WorkflowTimeSkippingEnabled=true" in temporal_server.arguments()
+    assert (
+        "--dynamic-config-value=frontend.WorkflowTimeSkippingEnabled=true"
+        in temporal_server.dynamic_config_arguments()
+    )
 
 
 async def test_the_dispatch_settings_also_suit_the_sdks_environment() -> None:
     """Benchmarks give every contestant the same server, however it was started."""
     binary = temporal_server.SOURCE.in_wheel()
     async with await WorkflowEnvironment.start_local(
-        dev_server_existing_path=str(binary), dev_server_extra_args=temporal_server.arguments()
+        dev_server_existing_path=str(binary), dev_server_extra_args=temporal_server.dynamic_config_arguments()
     ) as environment:
         assert await environment.client.service_client.check_health()
 

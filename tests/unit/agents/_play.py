@@ -3,17 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from helix_temporal.agents import (
-    Agent,
-    ExpectedMessage,
-    ModelRequest,
-    ToolContext,
-    choose_context,
-    complete,
-    repair,
-)
+from helix_temporal.agents import Agent, ModelRequest, ToolContext, choose_context, complete, repair
 from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
 from helix_temporal.models.records import Record
+from helix_temporal.testing.recorded import ExpectedMessage
 
 EXAMPLE = "examples/quickstart/conversation.json"
 

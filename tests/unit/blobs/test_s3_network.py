@@ -254,15 +254,15 @@ async def test_bytes_changed_on_the_way_are_not_stored(
 ) -> None:
     """Every body has its hash, so the server notices; sending again helps."""
     etag = await store.put(key, b"before")
-    connection = await store._connection()
-    sign = connection._signed
+    connection = await store._get_connection()
+    sign = connection._sign_request
 
     def tamper(*request: Any) -> object:
         prepared = sign(*request)
         prepared.body = b"tampered"  # of the same length
         return prepared
 
-    monkeypatch.setattr(connection, "_signed", tamper)
+    monkeypatch.setattr(connection, "_sign_request", tamper)
     with pytest.raises(StoreUnavailableError, match="BadDigest"):
         await store.put(key, b"original", if_match=etag)
     assert await stored(direct, key) == b"before"

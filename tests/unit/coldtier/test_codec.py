@@ -7,10 +7,11 @@ import orjson
 import pytest
 
 from helix_temporal.coldtier.format import (
+    FORMAT,
     Legacy,
     Manifest,
     SegmentRef,
-    _checksum,
+    _compute_checksum,
     decode_index,
     decode_manifest,
     decode_segment,
@@ -51,7 +52,9 @@ def forged(data: bytes = DATA, key: bytes | None = None, **changes: Any) -> byte
     fields = {**orjson.loads(line), **changes}
     del fields["checksum"]
     changed = orjson.dumps(fields)
-    return b"".join((changed[:-1], b',"checksum":"', _checksum(changed + frames, key), b'"}\n', frames))
+    return b"".join(
+        (changed[:-1], b',"checksum":"', _compute_checksum(changed + frames, key), b'"}\n', frames)
+    )
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -183,13 +186,18 @@ class TestForeignObjects:
 
     def test_a_newer_format_says_to_upgrade(self) -> None:
         """Row 40."""
-        with pytest.raises(UnsupportedFormatError, match="3 > 2, upgrade the library"):
-            decode_manifest("t", forged(format=3))
+        with pytest.raises(UnsupportedFormatError, match="4 > 3, upgrade the library"):
+            decode_manifest("t", forged(format=FORMAT + 1))
+
+    def test_an_older_format_is_not_guessed_at(self) -> None:
+        """Its records are packed otherwise: read as these they would be other messages."""
+        with pytest.raises(UnsupportedFormatError, match="first release"):
+            decode_manifest("t", forged(format=FORMAT - 1))
 
     def test_a_newer_format_is_told_before_its_checksum(self) -> None:
         """It may be computed otherwise."""
         with pytest.raises(UnsupportedFormatError):
-            decode_manifest("t", b'{"format":3,"whatever":true}\nframes')
+            decode_manifest("t", b'{"format":4,"whatever":true}\nframes')
 
     def test_another_thread_s_manifest_is_refused(self) -> None:
         """Row 39: somebody copied objects about."""
@@ -296,7 +304,7 @@ class TestForgedFields:
 
 def encode_segment_digest(data: bytes) -> str:
     """What names these bytes."""
-    return _checksum(data, None).decode()
+    return _compute_checksum(data, None).decode()
 
 
 class TestSignatures:

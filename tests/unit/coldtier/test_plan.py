@@ -25,12 +25,12 @@ from helix_temporal.coldtier.plan import (
     CommitPlan,
     Log,
     cut_log,
-    mergeable,
-    overflow,
+    find_mergeable_run,
+    find_straddled_segment,
     plan_commit,
     plan_index,
     plan_merge,
-    straddled,
+    split_direct_segments,
     tail_start,
     whole_log,
 )
@@ -69,7 +69,7 @@ class Archive:
         log = whole_log(self.manifest)
         if log.index is not None and position < log.index.stop:
             log = Log(None, (*self.indexed(), *log.segments), log.inline)
-        ref = straddled(log.segments, position)
+        ref = find_straddled_segment(log.segments, position)
         split = decode_segment(ref, self.objects[ref]) if ref else ()
         head = Head(position=position, last_id=last)
         self.apply(plan_commit(self.manifest, cut_log(log, position, split), (), nonce="", head_before=head))
@@ -85,13 +85,13 @@ class Archive:
 
     def next(self, max_raw: int, *, listing: bool) -> CommitPlan | None:
         """As the upkeep of the real store decides."""
-        run = mergeable(self.manifest.segments, self.manifest.head.position, max_raw)
+        run = find_mergeable_run(self.manifest.segments, self.manifest.head.position, max_raw)
         if run is not None:
             records = self.records(self.manifest.segments[slice(*run)])
             return plan_merge(self.manifest, run, records, nonce="")
-        moved, kept = overflow(self.manifest)
+        moved, kept = split_direct_segments(self.manifest)
         listed = (*self.indexed(), *moved)
-        run = mergeable(listed, self.manifest.head.position, max_raw) if moved or listing else None
+        run = find_mergeable_run(listed, self.manifest.head.position, max_raw) if moved or listing else None
         if run is None and not moved:
             return None
         records = self.records(listed[slice(*run)]) if run else []
@@ -264,14 +264,14 @@ class TestCompaction:
     def test_a_bound_is_kept_by_merging_fewer(self) -> None:
         """A step may not merge as much as the maintenance worker may."""
         segments = [SegmentRef(n, n, 900_000, 900_000, "0" * 64, 0) for n in range(8)]
-        assert mergeable(segments, 10_000, 4 * MIB) == (0, 4)
-        assert mergeable(segments, 10_000) == (0, 8)
-        assert mergeable(segments, 10_000, MIB) is None
+        assert find_mergeable_run(segments, 10_000, 4 * MIB) == (0, 4)
+        assert find_mergeable_run(segments, 10_000) == (0, 8)
+        assert find_mergeable_run(segments, 10_000, MIB) is None
 
     def test_no_merge_exceeds_what_a_segment_may_hold(self) -> None:
         """A single PUT."""
         segments = [SegmentRef(n, n, 1, 20 * MIB, "0" * 64, 0) for n in range(8)]
-        assert mergeable(segments, 10_000) is None
+        assert find_mergeable_run(segments, 10_000) is None
 
 
 class TestTail:
@@ -339,7 +339,7 @@ def test_an_archive_is_a_list(actions: list[tuple[str, float, int]]) -> None:
 
 def index_now(archive: Archive) -> None:
     """Move the oldest direct segments into the index if there are enough of them."""
-    moved, kept = overflow(archive.manifest)
+    moved, kept = split_direct_segments(archive.manifest)
     if moved:
         archive.apply(plan_index(archive.manifest, (*archive.indexed(), *moved), kept, nonce=""))
 

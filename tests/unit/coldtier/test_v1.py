@@ -10,7 +10,7 @@ import pytest
 from helix_temporal.blobs import Blob
 from helix_temporal.blobs.protocol import etag_of
 from helix_temporal.coldtier.zeitlich import V1Snapshots
-from helix_temporal.coldtier.zeitlich_format import decode, inflate_gzip
+from helix_temporal.coldtier.zeitlich_format import decode_snapshot, inflate_gzip
 from helix_temporal.errors import (
     ArchiveCorruptError,
     HelixError,
@@ -24,7 +24,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
 from helix_temporal.models.records import EMPTY
-from helix_temporal.models.sessions import SliceState
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import Create, ForkThread, ReadPage, Reopen
 from helix_temporal.testing.contracts._threads_base import LATER, Author, pages
 from tests.unit.coldtier._tiers import Tiers
@@ -123,7 +123,7 @@ class TestTakingOver:
         """Tasks and custom values are where an application looks for them."""
         tiers = tiers_with(snapshot([anthropic(0)], STATE))
         opened = await Author(tiers.threads, "t").open()
-        assert SliceState.model_validate_json(opened.header.slice).values == STATE
+        assert SessionRecord.model_validate_json(opened.header.slice).values == STATE
         assert opened.header.slice_version == 1
 
     async def test_no_state_is_no_slice(self) -> None:
@@ -407,7 +407,7 @@ class TestDamage:
             changed = bytearray(GOOD)
             changed[bit // 8] ^= 1 << bit % 8
             try:
-                decode(inflate_gzip(bytes(changed), 1 << 20, "it"), "", "it")
+                decode_snapshot(inflate_gzip(bytes(changed), 1 << 20, "it"), "", "it")
             except ArchiveCorruptError:
                 continue
             undetected.append(bit)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._zeitlich import converted
-from helix_temporal.coldtier.zeitlich_format import decode, written
+from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
+from helix_temporal.coldtier.zeitlich_format import decode_snapshot, parse_written_snapshot
 from helix_temporal.errors import LegacyWriterActiveError
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Message, ToolCall, Usage, from_record, to_record
-from helix_temporal.models.slices import SliceState
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._tiers import Tiers
 from tests.unit.coldtier._v1_files import KEY, anthropic, body, google, lang_chain, packed, snapshot, text
@@ -66,7 +66,7 @@ async def test_a_state_that_no_store_can_hold_is_imported_and_comes_back(name: s
     tiers = tiers_with(data)
     await tiers.threads.import_v1("t")
     facts = await tiers.threads.facts("t")
-    values = SliceState.model_validate_json(facts.slice).values
+    values = SessionRecord.model_validate_json(facts.slice).values
     assert values.keys() == {"tasks", "custom"}
     await tiers.threads.export_v1("t")
     assert await stored(tiers) == data
@@ -77,7 +77,7 @@ async def test_what_a_session_changed_is_written_and_the_rest_stays() -> None:
     tiers = tiers_with(snapshot([anthropic(0)], STATES["all"]))
     author = Author(tiers.threads, "t")
     opened = await author.open()
-    state = SliceState.model_validate_json(opened.header.slice)
+    state = SessionRecord.model_validate_json(opened.header.slice)
     custom: Any = dict(state.values["custom"]) | {"new": 1}  # type: ignore[arg-type]
     changed = state.model_copy(update={"values": state.values | {"custom": custom}})
     await tiers.threads.save_slice("t", author.epoch, changed.model_dump_json().encode(), 1)
@@ -104,8 +104,8 @@ def test_a_state_of_any_depth_is_read() -> None:
     for levels in [*range(590, 610), *range(850, 1000), 5000]:
         tree = "[" * levels + "]" * levels
         data = f'{{"v":1,"messages":[],"dedupIds":[],"state":{{"tree":{tree}}}}}'.encode()
-        assert decode(data, "anthropic", "it").slice
-        assert written(data, "it").state == f'{{"tree":{tree}}}'
+        assert decode_snapshot(data, "anthropic", "it").slice
+        assert parse_written_snapshot(data, "it").state == f'{{"tree":{tree}}}'
 
 
 async def test_each_row_names_its_own_adapter() -> None:
@@ -181,18 +181,18 @@ async def test_any_snapshot_of_zeitlich_s_survives(
 
 # ---- what we add to it ----------------------------------------------------------------------------
 
-IMAGE = messages.image(media_type="image/png", data="iVBORw0KGgo=")
+IMAGE = messages.image_part(media_type="image/png", data="iVBORw0KGgo=")
 OURS = [
-    Message(id="u1", role="user", content=[messages.text("See"), IMAGE], metadata={"a": 1}),
+    Message(id="u1", role="user", content=[messages.text_part("See"), IMAGE], metadata={"a": 1}),
     Message(
         id="a1",
         role="assistant",
-        content=[messages.thinking("Hm."), messages.text("I look.")],
+        content=[messages.thinking_part("Hm."), messages.text_part("I look.")],
         tool_calls=(ToolCall(id="c1", name="look", arguments={"z": 1}), ToolCall(id="c2", name="hear")),
         usage=Usage(input_tokens=3, output_tokens=4),
         provider={"anthropic": {"raw": ["x"], "of": "y"}},
     ),
-    Message(id="r1", role="tool", content=[messages.text("sun"), IMAGE], tool_call_id="c1", name="look"),
+    Message(id="r1", role="tool", content=[messages.text_part("sun"), IMAGE], tool_call_id="c1", name="look"),
     Message(id="r2", role="tool", content="deaf", tool_call_id="c2", name="hear", is_error=True),
     Message(id="a2", role="assistant", content="Sunny."),
 ]
@@ -221,7 +221,7 @@ async def test_our_turns_are_read_back_as_they_were(adapter: str) -> None:
     await tiers.threads.import_v1("t")
     found = [from_record(each) for each in await Author(tiers.threads, "t").everything()]
     assert [each.format for each in found] == [f"zeitlich-v1/{adapter}"] * 7
-    assert list(converted(found))[2:] == OURS
+    assert list(convert_zeitlich_rows(found))[2:] == OURS
 
 
 @pytest.mark.parametrize("adapter", ROWS)
@@ -299,4 +299,4 @@ async def test_what_zeitlich_changed_in_a_row_of_ours_counts() -> None:
     tiers = tiers_with(packed(body(rows_)))
     await tiers.threads.import_v1("t")
     found = [from_record(each) for each in await Author(tiers.threads, "t").everything()]
-    assert [(each.content, each.metadata) for each in converted(found)][2:] == [("(removed)", {})]
+    assert [(each.content, each.metadata) for each in convert_zeitlich_rows(found)][2:] == [("(removed)", {})]

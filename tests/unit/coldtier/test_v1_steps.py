@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._zeitlich import converted
+from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
 from helix_temporal.agents import ContextPolicy
 from helix_temporal.agents.context import choose_context
 from helix_temporal.coldtier import TieredThreads, V1Snapshots
@@ -170,7 +170,7 @@ async def imported(adapter: str, said: Sequence[Row]) -> Tiers:
 
 def read(records: Sequence[Record]) -> list[Message]:
     """What a model is given of them; a call without its result gets one that says so."""
-    return list(converted([from_record(record) for record in records]))
+    return list(convert_zeitlich_rows([from_record(record) for record in records]))
 
 
 async def everything(threads: TieredThreads, thread_id: str = "t") -> tuple[Record, ...]:

@@ -14,7 +14,7 @@ from helix_temporal.activities.rewinds import (
     TakeBacks,
     first_turns,
     head_after,
-    listed,
+    list_turns,
     newest_turns,
     turn_of,
 )
@@ -165,7 +165,7 @@ async def test_a_list_shows_what_was_said(adapter: str) -> None:
     """In words rather than as the row that holds them."""
     said = [USER, calls("a"), NOTE, results("a"), ANSWER, USER, calls("b")]
     tiers = await imported(adapter, said)
-    first, second = (await listed(tiers.threads, "t", 0, 1, 10, None)).turns
+    first, second = (await list_turns(tiers.threads, "t", 0, 1, 10, None)).turns
     assert (first.number, first.text, first.answer) == (1, "said 0", "said 4")
     assert first.message_ids == ("m0", "m2")
     assert (second.text, second.answer, second.message_ids) == ("said 5", None, ("m5",))
@@ -214,7 +214,7 @@ async def planned(tiers: Tiers, payloads: Payloads) -> Any:
     """What a regeneration asks anew."""
     request = TakeBackRequest(id="op", turns=-1, again=True)
     plan = PlanTakeBackInput(session_id="t", thread_id="t", request=request)
-    return await TakeBacks(tiers.threads, payloads)._plan(plan, request)
+    return await TakeBacks(tiers.threads, payloads)._plan_cut(plan, request)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -234,7 +234,7 @@ async def test_rows_are_asked_anew_as_messages(adapter: str) -> None:
     assert found.to.position == 2
     assert text.text == "said 0"
     pictured = await payloads.get("t", image.ref)
-    assert pictured == [parts.text("See"), parts.image(media_type="image/png", data="iVBO")]
+    assert pictured == [parts.text_part("See"), parts.image_part(media_type="image/png", data="iVBO")]
     assert {image.id, text.id}.isdisjoint({"i", "x"})
 
 

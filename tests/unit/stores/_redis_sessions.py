@@ -41,7 +41,7 @@ async def marks(backend: RedisBackend) -> int:
 
 async def told(backend: RedisBackend, session_id: str) -> IndexUpdate:
     """What the session itself says."""
-    found = await backend.sessions._known(session_id)
+    found = await backend.sessions._read_index_update(session_id)
     assert found is not None
     return found
 

@@ -29,23 +29,23 @@ class Troubled(MemoryLocks):
         self.failures = 0
         self.refreshes = 0
 
-    async def _take(self, wanted: Claim) -> LockInfo | None:
-        found = await super()._take(wanted)
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
+        found = await super()._take_lease(wanted)
         self.asked.set()
         await self.answers.wait()
         return found
 
-    async def _extend(self, key: str, token: int, ttl_ms: int | None) -> bool:
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
         self.refreshes += 1
         await self.answers.wait()
         self._fail()
-        return await super()._extend(key, token, ttl_ms)
+        return await super()._extend_lease(key, token, ttl_ms)
 
-    async def _free(self, key: str, token: int) -> bool:
+    async def _release_lease(self, key: str, token: int) -> bool:
         self.asked.set()
         await self.answers.wait()
         self._fail()
-        return await super()._free(key, token)
+        return await super()._release_lease(key, token)
 
     def _fail(self) -> None:
         if self.failing is not None:

@@ -1,4 +1,4 @@
-"""Payloads on their way, in memory, in Redis, in PostgreSQL and on files."""
+"""Payloads on their way, in memory, in Redis, in PostgreSQL and in SQLite."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.stores.file import FileBackend, FilePayloads
-from helix_temporal.stores.file._documents import Documents
 from helix_temporal.stores.memory import MemoryPayloads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import PayloadStore
 from helix_temporal.stores.redis import RedisBackend
+from helix_temporal.stores.sqlite import SqliteBackend
 from tests import _postgres
 
 
@@ -30,18 +29,26 @@ async def postgres_backend(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
         yield backend
 
 
-@pytest.fixture(params=["memory", "redis", "file", "postgres"])
+@pytest.fixture
+async def sqlite_backend(data_directory: Path) -> AsyncIterator[SqliteBackend]:
+    """A file that is not there yet."""
+    backend = SqliteBackend(data_directory / "helix.db")
+    yield backend
+    await backend.close()
+
+
+@pytest.fixture(params=["memory", "redis", "sqlite", "postgres"])
 def payloads(
     request: pytest.FixtureRequest,
     redis_backend: RedisBackend,
     postgres_backend: PostgresBackend,
-    tmp_path: Path,
+    sqlite_backend: SqliteBackend,
 ) -> PayloadStore:
     """All stores."""
     stores: dict[str, PayloadStore] = {
         "memory": MemoryPayloads(),
         "redis": redis_backend.payloads,
-        "file": FileBackend(tmp_path).payloads,
+        "sqlite": sqlite_backend.payloads,
         "postgres": postgres_backend.payloads,
     }
     return stores[request.param]
@@ -98,20 +105,6 @@ async def test_a_payload_in_memory_expires_by_the_clock() -> None:
     await payloads.put_payload("t", "k", b"x", 60)
     now[0] += 60
     assert await payloads.get_payload("t", "k") is None
-
-
-async def test_payloads_on_files_expire_by_the_clock_and_are_removed(tmp_path: Path) -> None:
-    """A disk is not filled by runs that were terminated."""
-    now = [1_000.0]
-    documents = Documents(tmp_path)
-    payloads = FilePayloads(documents, clock=lambda: now[0])
-    await payloads.put_payload("t", "k", b"x", 60)
-    now[0] += 60
-    assert await payloads.get_payload("t", "k") is None
-    now[0] += 3_600
-    await payloads.put_payload("t", "other", b"y", 60)
-    assert len([listed async for listed in documents.entries()]) == 1
-    assert await payloads.get_payload("t", "other") == b"y"
 
 
 async def test_a_payload_in_redis_has_a_time_to_live(redis_backend: RedisBackend) -> None:

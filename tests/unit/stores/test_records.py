@@ -1,11 +1,13 @@
 """Messages as the bytes that both tiers copy."""
 
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.records import Record, pack, size_of, unpack
+from helix_temporal.models.records import SUMS, Record, pack_records, size_of, unpack_records
 
 RECORDS = st.lists(
     st.builds(
@@ -18,29 +20,33 @@ RECORDS = st.lists(
 )
 
 
-def in_bytes(record: Record) -> bytes:
-    """The format of one record: kind, length of the id, id, body."""
+def in_bytes(record: Record, position: int) -> bytes:
+    """The format of one record: length, kind, length of the id, id, its checksum, body, checksum of all."""
     identity = record.id.encode()
-    return record.kind.encode() + len(identity).to_bytes(2, "big") + identity + record.body
+    before = record.kind.encode() + len(identity).to_bytes(2, "big")
+    id_sum = crc32(identity, position)
+    whole = crc32(record.body, id_sum ^ int.from_bytes(before, "big"))
+    data = before + identity + (id_sum & 0xFFFF).to_bytes(2, "big") + record.body + whole.to_bytes(4, "big")
+    return len(data).to_bytes(4, "big") + data
 
 
-@given(RECORDS)
-def test_what_is_packed_is_unpacked(records: list[Record]) -> None:
+@given(RECORDS, st.integers(0, 2**40))
+def test_what_is_packed_is_unpacked(records: list[Record], first: int) -> None:
     """Bytes in, bytes out; and the size is known without packing."""
-    data = pack(records)
-    assert unpack(data) == records
-    assert len(data) == size_of(records)
-    assert data == b"".join(len(one).to_bytes(4, "big") + one for one in map(in_bytes, records))
+    data = pack_records(records, first)
+    assert unpack_records(data) == records
+    assert len(data) == size_of(records) + SUMS * len(records)
+    assert data == b"".join(in_bytes(one, first + at & 0xFFFFFFFF) for at, one in enumerate(records))
 
 
 @given(RECORDS.filter(bool), st.data())
 def test_packed_records_that_are_cut_are_refused(records: list[Record], data: st.DataObject) -> None:
     """A truncated object never passes for a shorter thread, unless it ends exactly between two messages."""
-    packed = pack(records)
-    edges = {len(pack(records[:count])) for count in range(len(records) + 1)}
+    packed = pack_records(records)
+    edges = {len(pack_records(records[:count])) for count in range(len(records) + 1)}
     cut = data.draw(st.integers(1, len(packed)).filter(lambda at: at not in edges))
     with pytest.raises(ArchiveCorruptError):
-        unpack(packed[:cut])
+        unpack_records(packed[:cut])
 
 
 @pytest.mark.parametrize(
@@ -56,4 +62,4 @@ def test_packed_records_that_are_cut_are_refused(records: list[Record], data: st
 def test_damaged_records_are_refused(data: bytes) -> None:
     """Nothing of a damaged object is used."""
     with pytest.raises(ArchiveCorruptError):
-        unpack(data)
+        unpack_records(data)

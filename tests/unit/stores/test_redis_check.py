@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, UnsafeRedisPolicyError, UnsupportedServerError
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.redis.connection import NEEDED, is_damage, refuse_unsafe_policy, translate
+from helix_temporal.stores.redis.connection import NEEDED, is_damage, refuse_unsafe_policy, translate_error
 from helix_temporal.stores.sessions import RecordSessions
 from tests.unit.stores._redis import backend_on
 
@@ -158,7 +158,7 @@ STUMBLED = "ERR Error running script (call to f_0): @user_script:9: @user_script
 def test_what_servers_say_of_rights_is_no_damage(text: str, told: str) -> None:
     """Redis 6 says it within the place in the script, which damage looks like."""
     assert is_damage(ResponseError(text)) is None
-    error = translate(ResponseError(text), "here")
+    error = translate_error(ResponseError(text), "here")
     assert isinstance(error, InvalidConfigError)
     assert told in str(error)
 

@@ -162,7 +162,7 @@ async def test_a_damaged_chunk_is_told_with_its_place(backend: RedisBackend) -> 
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_damaged_payload_is_told(backend: RedisBackend, damage: str) -> None:
     """A tool's result must not reach the model with other bytes."""
-    connection, key = backend._connection, backend.payloads._key("t")
+    connection, key = backend._connection, backend.payloads._payloads_key("t")
     whole = await connection.command("HGET", key, "p")
     await connection.command("HSET", key, "p", DAMAGES[damage](whole))
     with pytest.raises(StoreCorruptError, match="payload"):

@@ -15,11 +15,10 @@ from helix_temporal._setting_rules import sentinel_address
 from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.redis._lane import Lane
 from helix_temporal.stores.redis.connection import sentinel_pool
 from helix_temporal.testing.builders import grown, messages
 from tests._sentinel import SERVICE, Watched, watched
-from tests.unit.stores._redis import backend_on
+from tests.unit.stores._redis import backend_on, pool_of
 
 LOG = messages(4)
 
@@ -73,13 +72,16 @@ async def test_from_the_first_that_hears_of_it_nobody_uses_the_old_primary(serve
         servers.ask("SENTINEL", "FAILOVER", SERVICE)
         await asyncio.to_thread(servers.wait_until_all_name_another, before)
         backend._connection._next_look = float("inf")  # nobody asks but who connects
-        lane = backend._connection._lane
-        assert lane is not None
-        assert {each.port for each in lane.ready} == {before.port}
-        await lane._pool.disconnect(inuse_connections=False)
+        pool = pool_of(backend)
+        assert {each.port for each in pool._available_connections} == {before.port}
+        # One that is in use just now: the driver closes only those that are not.
+        used = await pool.get_connection()
+        await pool._available_connections[-1].disconnect()
         await backend._connection.command("PING")  # over a new connection
-        now = servers.primary.port
-        assert await asyncio.gather(*(served_by(lane, backend) for _ in range(20))) == [now] * 20
+        await pool.release(used)
+        await asyncio.gather(*(backend.threads.header("t") for _ in range(20)))
+        connected = [each for each in pool._available_connections if each.is_connected]
+        assert {each.port for each in connected} == {servers.primary.port}
         await asyncio.to_thread(wait_until_replica, before)
 
 
@@ -106,12 +108,6 @@ async def test_no_sentinel_is_forgotten_by_those_who_ask_at_once() -> None:
     found = await asyncio.gather(*(pool.get_master_address() for _ in range(8)))
     assert set(found) == {("10.0.0.1", 6379)}
     assert set(pool.sentinel_manager.sentinels) == before
-
-
-async def served_by(lane: Lane, backend: RedisBackend) -> int:
-    """The port of the server that answered a read."""
-    await backend.threads.header("t")
-    return int(lane.ready[-1].port)
 
 
 @contextlib.contextmanager

@@ -23,10 +23,10 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import Record
 from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
-from helix_temporal.stores.redis.connection import translate
+from helix_temporal.stores.redis.connection import translate_error
 from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, grown, messages, opened
-from tests.unit.stores._redis import backend_on
+from tests.unit.stores._redis import backend_on, pool_of
 
 LOG = messages(6)
 Call = Callable[[RedisThreads, HotHeader], Awaitable[object]]
@@ -126,10 +126,49 @@ async def test_a_cancelled_call_never_leaves_its_answer_to_another(backend: Redi
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} <= {type(None), asyncio.CancelledError}
-    lane = backend.threads._connection._lane
-    assert lane is not None
-    assert set(lane._pool._in_use_connections) == set(lane.ready)
+    assert not pool_of(backend)._in_use_connections
     await asyncio.gather(*(read(n % 8) for n in range(200)))
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_call_given_up_while_the_server_works_on_it_leaves_a_usable_pool(
+    redis_url: str, redis_prefix: str, late: bool
+) -> None:
+    """With one connection the next call would read the answer; whether cancelled or past the deadline."""
+    timeout = 0.2 if late else 5.0
+    backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=timeout, max_connections=1)
+    connection = backend._connection
+    key = connection.key("queue")
+    assert await connection.command("ECHO", "before") == b"before"
+    call = asyncio.create_task(connection.command("BLPOP", key, 30))
+    if late:
+        with pytest.raises(StoreUnavailableError, match="TimeoutError"):
+            await call
+    else:
+        await asyncio.sleep(0.1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert not pool_of(backend)._in_use_connections
+    for turn in range(3):
+        # An answer of the call that was given up would come now.
+        await connection.command("RPUSH", key, "late")
+        assert await connection.command("ECHO", f"after {turn}") == f"after {turn}".encode()
+    assert len(pool_of(backend)._available_connections) == 1
+    await backend.close()
+
+
+async def test_a_deadline_counts_the_wait_for_a_connection(redis_url: str, redis_prefix: str) -> None:
+    """A caller behind others that hang must not wait longer than they."""
+    backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=0.5, max_connections=1)
+    connection = backend._connection
+    started = asyncio.get_running_loop().time()
+    calls = [connection.command("BLPOP", connection.key("none"), 30) for _ in range(3)]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in outcomes] == [StoreUnavailableError] * 3
+    assert asyncio.get_running_loop().time() - started < 0.9
+    assert await connection.command("ECHO", "then") == b"then"
+    await backend.close()
 
 
 async def test_more_callers_than_connections_wait(redis_url: str, redis_prefix: str) -> None:
@@ -153,12 +192,9 @@ async def test_a_connection_reset_while_idle_costs_nothing(own_valkey: Valkey) -
     """What stands between forgets a connection without a word, and answers the next packet with a reset."""
     async with _reset_by(own_valkey.port) as url, backend_on(url) as backend:
         await grown(backend.threads, "t", LOG)
-        lane = backend.threads._connection._lane
-        assert lane is not None
-        await backend.threads.header("t")
-        await backend.threads.header("t")  # the first call of a script goes by its text, elsewhere
+        (idle,) = pool_of(backend)._available_connections
         own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")  # the relay passes it on as a reset
-        reader = lane.ready[0]._reader
+        reader = idle._reader
         await asyncio.sleep(0.1)
         assert reader.exception() is not None
         assert await backend.threads.header("t") is not None
@@ -168,8 +204,7 @@ async def test_a_call_that_is_cancelled_while_it_replaces_a_connection_keeps_non
     """Each one that stays counted as in use is one less, until the process is started again."""
     async with backend_on(own_valkey.url) as backend:
         await grown(backend.threads, "t", LOG)
-        lane = backend.threads._connection._lane
-        assert lane is not None
+        pool = pool_of(backend)
         for turns in range(6):
             await backend.threads.header("t")
             own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")
@@ -179,7 +214,7 @@ async def test_a_call_that_is_cancelled_while_it_replaces_a_connection_keeps_non
                 await asyncio.sleep(0)
             call.cancel()
             await asyncio.wait([call])
-            assert set(lane._pool._in_use_connections) == set(lane.ready)
+            assert not pool._in_use_connections
 
 
 async def test_what_an_address_says_of_the_protocol_changes_nothing(own_valkey: Valkey) -> None:
@@ -195,11 +230,8 @@ async def test_what_nobody_asked_for_is_not_taken_for_an_answer(own_valkey: Valk
     """A proxy says why before it closes a connection."""
     async with backend_on(own_valkey.url) as backend:
         await grown(backend.threads, "t", LOG)
-        lane = backend.threads._connection._lane
-        assert lane is not None
-        # The first call of a script finds that the server does not know it.
-        assert await backend.threads.header("t") == await backend.threads.header("t")
-        lane.ready[0]._reader.feed_data(b"-ERR idle for too long\r\n")
+        (idle,) = pool_of(backend)._available_connections
+        idle._reader.feed_data(b"-ERR idle for too long\r\n")
         assert await backend.threads.header("t") is not None
 
 
@@ -211,10 +243,9 @@ async def test_a_refusal_costs_no_connection(backend: RedisBackend) -> None:
     for _ in range(3):
         with pytest.raises(StoreUnavailableError):
             await connection.run(script, [connection.key("t")], "command not allowed")
-    lane = connection._lane
-    assert lane is not None
-    assert [each.is_connected for each in lane.ready] == [True]
-    assert set(lane._pool._in_use_connections) == set(lane.ready)
+    pool = pool_of(backend)
+    assert [each.is_connected for each in pool._available_connections] == [True]
+    assert not pool._in_use_connections
 
 
 async def test_a_server_that_comes_back_is_used_again(own_valkey: Valkey) -> None:
@@ -282,7 +313,7 @@ async def test_each_refusal_has_its_own_error(
 
 def test_an_unreachable_server_is_unavailable() -> None:
     """The message names the address, not the password."""
-    error = translate(DriverConnectionError("redis://:secret@host refused"), "host:6379")
+    error = translate_error(DriverConnectionError("redis://:secret@host refused"), "host:6379")
     assert isinstance(error, StoreUnavailableError)
     assert "secret" not in str(error)
 
@@ -339,7 +370,7 @@ async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -
 async def test_messages_put_aside_expire_by_themselves(backend: RedisBackend) -> None:
     """An install that was killed half way leaves nothing for ever, and no thread is seen in it."""
     connection = backend.threads._connection
-    staging = await backend.threads._stage(connection.key("t"), ["0", b"x"])
+    staging = await backend.threads._stage_fields(connection.key("t"), ["0", b"x"])
     assert 0 < await connection.command("PTTL", staging) <= 120_000
     assert [thread_id async for thread_id in backend.threads.scan()] == []
 
@@ -349,7 +380,7 @@ async def test_an_install_whose_messages_expired_is_refused(
 ) -> None:
     """A worker that stalls between the parts must not make half a thread hot."""
     hot, connection = backend.threads, backend.threads._connection
-    stage = hot._stage
+    stage = hot._stage_fields
 
     async def stage_and_stall(key: str, made: list[str | bytes]) -> str:
         staging = await stage(key, made)
@@ -357,7 +388,7 @@ async def test_an_install_whose_messages_expired_is_refused(
         await stage(key, made)
         return staging
 
-    monkeypatch.setattr(hot, "_stage", stage_and_stall)
+    monkeypatch.setattr(hot, "_stage_fields", stage_and_stall)
     with pytest.raises(StoreUnavailableError):
         await hot.install(a_header("t", BIG), BIG, replace=False)
     assert await hot.header("t") is None

@@ -78,7 +78,7 @@ async def test_an_entry_whose_writer_died_before_the_index_is_indexed_by_the_rep
     entry = some_tokens("s", agent_type="writer")
     await backend.usage.record_entry(entry)
     await backend._connection.command("UNLINK", backend.usage._sessions)
-    await backend._connection.command("UNLINK", backend.usage._agent("writer"))
+    await backend._connection.command("UNLINK", backend.usage._agent_index_key("writer"))
     assert (await backend.usage.query_usage(UsageQuery())).total == 0
     assert not await backend.usage.record_entry(entry)
     assert (await backend.usage.query_usage(UsageQuery())).total == 1
@@ -88,7 +88,7 @@ async def test_an_entry_whose_writer_died_before_the_index_is_indexed_by_the_rep
 async def test_a_session_that_is_indexed_and_empty_counts_nothing(backend: RedisBackend) -> None:
     """Its deletion died half way."""
     await backend.usage.record_entry(some_tokens("s"))
-    await backend._connection.command("UNLINK", backend.usage._key("s"))
+    await backend._connection.command("UNLINK", backend.usage._entries_key("s"))
     page = await backend.usage.query_usage(UsageQuery())
     assert (page.items, page.total) == ((), 0)
 
@@ -96,7 +96,7 @@ async def test_a_session_that_is_indexed_and_empty_counts_nothing(backend: Redis
 async def test_a_damaged_entry_is_reported_and_can_be_deleted(backend: RedisBackend) -> None:
     """A sum without it would be too low; and nobody must be stuck with it."""
     await backend.usage.record_entry(some_tokens("s"))
-    await backend._connection.command("HSET", backend.usage._key("s"), "bad", b'{"kind": "tokens"')
+    await backend._connection.command("HSET", backend.usage._entries_key("s"), "bad", b'{"kind": "tokens"')
     with pytest.raises(StoreCorruptError, match="usage of session 's'"):
         await backend.usage.get_rollup("s")
     assert await backend.usage.delete("s")

@@ -170,14 +170,14 @@ async def test_a_page_of_many_is_answered_by_its_own_rows_only(
         *(backend.sessions.commit(change(f"s{n}", updated_at=n, user_id=f"u{n % 2}")) for n in range(300))
     )
     lists = backend.sessions._index._lists
-    run, sizes = lists._run, list[int]()
+    run, sizes = lists._run_script, list[int]()
 
     async def measured(*args: Any) -> list[bytes]:
         answer = await run(*args)
         sizes.append(len(answer) - 1)
         return answer
 
-    monkeypatch.setattr(lists, "_run", measured)
+    monkeypatch.setattr(lists, "_run_script", measured)
     page = await backend.sessions.list_sessions(SessionQuery(limit=5, user_id="u1"))
     assert [each.session_id for each in page.sessions] == ["s299", "s297", "s295", "s293", "s291"]
     assert (page.total, sizes) == (150, [6])

@@ -105,7 +105,7 @@ async def test_a_server_that_lost_everything_is_no_end(redis: RedisBackend) -> N
     reader = await reader_on(redis.streams, stream_id)
     await take(reader, 5)
     connection = redis.streams._connection
-    await connection.command("UNLINK", *redis.streams._keys(stream_id))
+    await connection.command("UNLINK", *redis.streams._stream_keys(stream_id))
     await (await writer_on(redis.streams, stream_id)).write_many(deltas(9))
     with pytest.raises(StreamNotFoundError):
         await take(reader, 1)
@@ -118,7 +118,7 @@ def roll_back(redis: RedisBackend) -> Callable[[str, bool], Awaitable[None]]:
 
     async def run(stream_id: str, restore: bool) -> None:
         command = redis.streams._connection.command
-        for key in redis.streams._keys(stream_id):
+        for key in redis.streams._stream_keys(stream_id):
             if not restore:
                 copies[key] = await command("DUMP", key)
             elif copies[key] is None:
@@ -167,7 +167,7 @@ async def test_writers_that_write_together_take_no_answer_for_a_loss(redis: Redi
 async def test_chunks_that_a_server_evicted_are_missed(redis: RedisBackend) -> None:
     """Short of memory it may take keys that have a time to live: the gap is told."""
     stream_id = await a_stream(redis.streams, 5)
-    _, chunks, keys = redis.streams._keys(stream_id)
+    _, chunks, keys = redis.streams._stream_keys(stream_id)
     await redis.streams._connection.command("UNLINK", chunks, keys)
     writer = await writer_on(redis.streams, stream_id)
     with pytest.raises(StreamTruncatedError) as missed:
@@ -180,7 +180,7 @@ async def test_chunks_that_a_server_evicted_are_missed(redis: RedisBackend) -> N
 async def test_what_is_left_of_an_evicted_head_is_not_in_the_way(redis: RedisBackend) -> None:
     """Redis refuses entries below those that are there."""
     stream_id = await a_stream(redis.streams, 5)
-    await redis.streams._connection.command("UNLINK", redis.streams._keys(stream_id)[0])
+    await redis.streams._connection.command("UNLINK", redis.streams._stream_keys(stream_id)[0])
     assert await redis.streams.get_info(stream_id) is None
     assert await (await writer_on(redis.streams, stream_id)).write(a_delta("1")) == 1
 
@@ -189,7 +189,7 @@ async def test_a_long_stream_stays_small(redis_url: str, redis_prefix: str) -> N
     """Memory is bounded also where nobody reads."""
     backend = RedisBackend(redis_url, prefix=redis_prefix, stream_limits=StreamLimits(max_chunks=200))
     stream_id = await a_stream(backend.streams, 3000)
-    _, chunks, _ = backend.streams._keys(stream_id)
+    _, chunks, _ = backend.streams._stream_keys(stream_id)
     assert await backend.streams._connection.command("XLEN", chunks) < 500
     await backend.close()
 
@@ -203,10 +203,10 @@ async def test_every_key_of_a_stream_ends_with_it(redis_url: str, redis_prefix: 
     writer = await writer_on(backend.streams, stream_id)
     await writer.write(a_delta("x"))
     await writer.write(a_delta("x"), dedup_key="k")
-    left = [await command("PTTL", key) for key in backend.streams._keys(stream_id)]
+    left = [await command("PTTL", key) for key in backend.streams._stream_keys(stream_id)]
     assert all(100_000 <= each <= 113_000 for each in left)
     await backend.streams.delete_stream(stream_id)
-    assert await command("EXISTS", *backend.streams._keys(stream_id)) == 0
+    assert await command("EXISTS", *backend.streams._stream_keys(stream_id)) == 0
     await backend.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 from helix_temporal.errors import StoreUnavailableError, StreamDroppedError
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.stores.memory.streams import MemoryStreams
-from helix_temporal.stores.postgres.streams import Place, Polling
+from helix_temporal.stores.streams.polling import Place, Polling
 from helix_temporal.stores.streams.reader import Feed, News
 from helix_temporal.stores.streams.rules import View
 from helix_temporal.stores.streams.store import Streams
@@ -39,15 +39,15 @@ class CountedStreams(MemoryStreams):
         self.looks = self.waits = 0
         self.broken = False
 
-    async def _view(self, stream_id: str, after: int, limit: int) -> View | None:
+    async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         self.looks += 1
         if self.broken:
             raise StoreUnavailableError("away")
-        return await super()._view(stream_id, after, limit)
+        return await super()._read_view(stream_id, after, limit)
 
-    async def _news(self, view: View, after: int, seconds: float) -> News:
+    async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         self.waits += 1
-        return await super()._news(view, after, seconds)
+        return await super()._wait_for_news(view, after, seconds)
 
 
 async def test_readers_that_have_caught_up_ask_nothing() -> None:
@@ -150,7 +150,7 @@ async def test_one_statement_asks_for_all_streams() -> None:
     """The database is asked as often for a hundred streams as for one."""
     asked = Asked()
     asked.places = {"a": ("m", 1, 0), "b": ("m", 1, 0)}
-    polling = Polling(asked)
+    polling = Polling(asked, "a test")
     waits = [asyncio.create_task(polling.wait(each, ("m", 1, 0), 30)) for each in ("a", "b")]
     await asyncio.sleep(0.05)
     asked.places["a"] = ("m", 2, 0)
@@ -170,7 +170,7 @@ async def test_a_wait_has_an_end_of_its_own() -> None:
     """Readers look then whether the producer is silent."""
     asked = Asked()
     asked.places = {"a": ("m", 1, 0)}
-    polling = Polling(asked)
+    polling = Polling(asked, "a test")
     await polling.wait("a", ("m", 1, 0), 0.03)
     assert polling._waiting == {}
     await polling.close()
@@ -180,7 +180,7 @@ async def test_a_cancel_that_comes_with_the_news_is_a_cancel() -> None:
     """A store that was closed in that instant waited for its reader for ever, before Python 3.12."""
     asked = Asked()
     asked.places = {"a": ("m", 1, 0)}
-    polling = Polling(asked)
+    polling = Polling(asked, "a test")
     waits = asyncio.create_task(polling.wait("a", ("m", 1, 0), 30))
     await asyncio.sleep(0.03)
     _, came = polling._waiting["a"]
@@ -197,7 +197,7 @@ async def test_who_waits_learns_that_the_database_is_away() -> None:
     async def away(_: Sequence[str]) -> dict[str, Place]:
         raise StoreUnavailableError("away")
 
-    polling = Polling(away)
+    polling = Polling(away, "a test")
     for _ in range(2):
         with pytest.raises(StoreUnavailableError):
             await polling.wait("a", ("m", 1, 0), 30)

@@ -46,9 +46,10 @@ async def _about(key: str, client: SessionClient) -> str:
     found = re.search(r"\{(.+?)\}", key)
     name = re.sub("~([0-9a-f]{2})", lambda each: chr(int(each[1], 16)), found[1] if found else key)
     told = []
-    for look in (client.status, client.describe):
+    session = client.session(name)
+    for look in (session.status, session.describe):
         try:
-            told.append(str(await look(name)))
+            told.append(str(await look()))
         except (HelixError, TimeoutError, RPCError) as error:
             told.append(f"{type(error).__name__}: {error}")
     return "; ".join(told)[:1500]
@@ -155,9 +156,9 @@ class Run:
 
     async def _close(self, client: SessionClient, session_id: str) -> None:
         try:
-            await client.close(session_id)
+            await client.session(session_id).close()
             async with asyncio.timeout(60):
-                await client.result(session_id)
+                await client.session(session_id).result()
         except (HelixError, TimeoutError, WorkflowFailureError) as error:
             self._findings.violations.append(f"{session_id}: does not close: {type(error).__name__}: {error}")
 
@@ -166,8 +167,8 @@ class Run:
     ) -> None:
         names = [session.id for session in sessions]
         before = await self._read(names, direct)
-        states = {name: await people.client.state(name) for name in names}
-        usages = {name: await people.client.usage(name) for name in names}
+        states = {name: await people.client.session(name).state() for name in names}
+        usages = {name: await people.client.session(name).usage() for name in names}
         await self._check_empty(hot, people)
         await hot.wipe()
         after = await self._read(names, direct)

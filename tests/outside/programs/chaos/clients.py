@@ -160,13 +160,15 @@ class People:
         while True:
             await asyncio.sleep(choose.uniform(0.2, 2.0))
             try:
-                for call in await self.client.pending(session.id):
+                for call in await self.client.session(session.id).pending():
                     if call.kind == "approval":
                         approval = ToolApproval(approval_id=call.id, approved=choose.random() < 0.8)
-                        reply = await self.client.submit_approval(session.id, approval, timeout=ASK_SECONDS)
+                        reply = await self.client.session(session.id).submit_approval(
+                            approval, timeout=ASK_SECONDS
+                        )
                     else:
-                        reply = await self.client.submit_tool_result(
-                            session.id, call, "here", timeout=ASK_SECONDS
+                        reply = await self.client.session(session.id).submit_tool_result(
+                            call, "here", timeout=ASK_SECONDS
                         )
                     self.submitted[reply.status] += 1
             except SessionNotFoundError:
@@ -199,10 +201,8 @@ class People:
             mine = [ask for ask in self.asks if ask.session == session.id and ask.told_at]
             for _ in range(6):
                 try:
-                    head = await self.client.rewind_to_turn(
-                        session.id,
+                    head = await self.client.session(session.id, agent="desk").rewind_to_turn(
                         -turns,
-                        agent="desk",
                         operation_id=name,
                         timeout=20,
                     )

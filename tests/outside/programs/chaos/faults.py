@@ -170,7 +170,7 @@ class Faults:
         await self._client.get_workflow_handle(workflow_id(session.id)).terminate("chaos")
 
     async def _close(self) -> None:
-        await self._people.client.close(self._session().id)
+        await self._people.client.session(self._session().id).close()
 
     async def _flood(self) -> None:
         await self._people.flood(self._session(), 30)

@@ -32,7 +32,7 @@ async def _talk(client: SessionClient, number: int, turns: int, until: float, co
                 counts["not answered"] += 1
                 return
             counts["answered" if result.status is AskStatus.ANSWERED else "not answered"] += 1
-        await client.close(name)
+        await client.session(name).close()
         counts["sessions"] += 1
 
 

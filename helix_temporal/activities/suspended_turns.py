@@ -1,0 +1,258 @@
+"""Steps that wait for a client or a person: what the record says of them, and how a turn goes on later."""
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Final
+
+from helix_temporal.activities.payloads import FAR, Payloads
+from helix_temporal.activities.record_store import update_record
+from helix_temporal.activities.standing_step import head_moved_error, went_elsewhere
+from helix_temporal.agents import Agent
+from helix_temporal.models.base import canonical_json, only_set
+from helix_temporal.models.messages import (
+    Message,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+    from_record,
+    why_not_run,
+    without_arguments,
+)
+from helix_temporal.models.records import Head, Record
+from helix_temporal.models.sessions import SuspendedTurn
+from helix_temporal.models.steps import SaveValuesInput
+from helix_temporal.models.waiting import KnownCall, WaitingCall
+from helix_temporal.session.record import SessionRecord, apply_suspension, find_suspension, parse_record
+from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
+
+_INLINE_TEXT: Final = 2 * 1024
+_ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[WaitingCall, ...]:
+    """Those calls of an answer that a client, or a person, must answer.
+
+    Their ids are unique in the session and the same whenever they are looked at again: the provider's
+    own, which providers use again in each turn, with the id of the answer that asks.
+    """
+    waiting: list[WaitingCall] = []
+    taken: set[str] = set()
+    for at, call in enumerate(answer.tool_calls):
+        tool = agent.tool(call.name)
+        facts = None if tool is None else tool.facts(agent.name)
+        if facts is None or not (facts.kind == "client" or facts.approval):
+            continue
+        if why_not_run(call) is not None:
+            continue  # the model is told at once
+        name = f"{_ODD.sub('-', call.id)[:128]}_{answer.id}"
+        name = f"{name}_{at}" if name in taken else name
+        taken.add(name)
+        within = facts.answer_within
+        given: dict[str, Any] = {"at": at} if at else {}
+        given |= {} if within is None else {"until": now + int(within * 1000)}
+        given |= {} if facts.kind == "client" else {"kind": "approval"}
+        waiting.append(WaitingCall(id=name, since=now, **given))
+    return tuple(waiting)
+
+
+def list_step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> tuple[WaitingCall, ...]:
+    """What a step that stands waits for: as it was stored with it, or as it was once."""
+    suspended = find_suspension(parse_record(slice_data), head)
+    return list_waiting_calls(agent, answer, current_millis()) if suspended is None else suspended.calls
+
+
+async def save_suspension(threads: ThreadStore, request: SaveValuesInput) -> int:
+    """Keep what is known of a suspended step's calls in the record, and that sub-agents wait.
+
+    Raises:
+        FencedError: A newer open has the thread.
+    """
+    saved = await update_record(
+        threads,
+        request.thread_id,
+        request.epoch,
+        lambda stored: apply_suspension(stored.record, request),
+        "a suspension was saved",
+    )
+    return saved.version
+
+
+async def read_suspended_turn(
+    threads: ThreadStore,
+    payloads: Payloads,
+    header: HotHeader,
+    state: SessionRecord,
+    responses: Mapping[str, KnownCall],
+    inline_arguments: int,
+) -> SuspendedTurn | None:
+    """The turn that an open finds suspended, read from the thread; None where none is.
+
+    ``responses`` are answers that were given to the session store meanwhile, by the calls' ids; arguments
+    of more than ``inline_arguments`` bytes are left out.
+    """
+    suspended = find_suspension(state, header.head)
+    if suspended is None or header.head.position <= header.committed:
+        return None
+    start, records = await read_turn_under_way(threads, header)
+    messages = [from_record(record) for record in records]
+    known = {each.at: each for each in suspended.known}
+    for call in suspended.calls:
+        if call.id in responses and call.at not in known:
+            known[call.at] = await _shorten_answer(payloads, header.thread_id, call, responses[call.id])
+    users = [message for message in messages if message.role == "user"]
+    usage = sum_usage(messages, known.values())
+    # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
+    ended = {at for at, each in known.items() if each.result is not None}
+    children = tuple(each for each in suspended.children if each.at not in ended)
+    asleep: dict[str, Any] = {"children": children} if children else {}
+    return SuspendedTurn(
+        head=header.head,
+        start=start,
+        run_id=state.run,
+        steps=sum(1 for each in messages if each.role == "assistant"),
+        usage=usage,
+        messages=tuple([await _shorten_message(payloads, header.thread_id, each) for each in users]),
+        calls=tuple(shorten_arguments(call, inline_arguments) for call in messages[-1].tool_calls),
+        waiting=suspended.calls,
+        known=tuple(known[at] for at in sorted(known)),
+        **asleep,
+    )
+
+
+def usage_before_turn(state: SessionRecord, turn: SuspendedTurn) -> Usage:
+    """What the session used before the turn that is suspended."""
+    return state.usage + _sum_result_usage(turn.known) - turn.usage
+
+
+def sum_usage(messages: Iterable[Message], known: Iterable[KnownCall]) -> Usage:
+    """What a turn used so far, also for results that are not in the thread yet."""
+    return sum((each.usage for each in messages if each.usage), start=_sum_result_usage(known))
+
+
+def _sum_result_usage(known: Iterable[KnownCall]) -> Usage:
+    """What tools used whose results are not in the thread yet."""
+    results = (each.result for each in known if each.result is not None)
+    return sum((each.usage for each in results if each.usage is not None), start=Usage())
+
+
+async def read_turn_under_way(
+    threads: ThreadStore, header: HotHeader | ThreadFacts
+) -> tuple[Head, list[Record]]:
+    """Where the turn under way began, and its messages.
+
+    Raises:
+        StoreUnavailableError: The thread went on, or back, since it was looked at.
+    """
+    first = max(header.committed - 1, 0)
+    records: list[Record] = []
+    position = first
+    while position < header.head.position:
+        page = await threads.read(
+            ReadPage(header.thread_id, position, header.head.position, committed_only=False, whole=False)
+        )
+        if page.head != header.head or not page.records:
+            # A store that went back to an older copy since it was opened holds somebody else's turn.
+            raise went_elsewhere(header.thread_id, header.head, page.head)
+        records += page.records
+        position = page.first + len(page.records)
+    if header.committed == 0:
+        return Head(position=0, last_id=""), records
+    return Head(position=header.committed, last_id=records[0].id), records[1:]
+
+
+async def read_messages_under_way(
+    threads: ThreadStore, payloads: Payloads, header: HotHeader, at: Head
+) -> tuple[UserMessage, ...]:
+    """Whose turn stands unfinished behind the place where a workflow goes on that was reset."""
+    if header.head.position <= header.committed or at.position != header.committed:
+        return ()
+    _, records = await read_turn_under_way(threads, header)
+    users = takewhile(lambda message: message.role == "user", map(from_record, records))
+    return tuple([await _shorten_message(payloads, header.thread_id, each) for each in users])
+
+
+async def read_results_behind(
+    threads: ThreadStore,
+    payloads: Payloads,
+    header: HotHeader,
+    step: Head,
+    waiting: Sequence[WaitingCall],
+    count: int,
+    inline_result: int,
+) -> tuple[KnownCall, ...]:
+    """Results of all ``count`` calls of a step, where the thread has gone on from it with them.
+
+    Those of more than ``inline_result`` bytes come by reference.
+
+    Raises:
+        HeadMovedError: It has, and they are no longer there: the record went back to an older copy.
+    """
+    thread_id, stop = header.thread_id, step.position + count
+    if stop > header.head.position:
+        return ()
+    records: list[Record] = []
+    while len(records) < count:
+        start = step.position + len(records)
+        page = await threads.read(ReadPage(thread_id, start, stop, committed_only=False, whole=False))
+        if page.head != header.head and page.head.position <= header.head.position:
+            raise head_moved_error(thread_id, step)
+        if not page.records:
+            break
+        records += page.records
+    if [record.id for record in records] != [f"{step.last_id}.{at}" for at in range(count)]:
+        return ()
+    names = {call.at: call.id for call in waiting}
+    answered = {each.id: each for each in parse_record(header.slice).answered}
+    known: list[KnownCall] = []
+    for at, record in enumerate(records):
+        result = await _as_result(payloads, thread_id, from_record(record), inline_result)
+        before = answered.get(names.get(at, ""))
+        known.append(KnownCall(at=at, result=result, **only_set(answered=before)))
+    return tuple(known)
+
+
+async def _as_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:
+    """A result that is in the thread, as a workflow carries it."""
+    carried = await _shorten_message(payloads, thread_id, message, inline)
+    fields = only_set(text=carried.text or None, ref=carried.ref, usage=message.usage)
+    if message.is_error:
+        fields["is_error"] = True
+    return ToolResult(**fields)
+
+
+async def _shorten_answer(
+    payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall
+) -> KnownCall:
+    """An answer that the session store had; by reference if it is long, as if a client had given it."""
+    result = found.result
+    if result is not None and len(result.text.encode()) > _INLINE_TEXT:
+        ref = await payloads.put(thread_id, FAR, f"text/answer-{call.id}", result.text)
+        result = result.model_copy(update={"text": "", "ref": ref})
+    return found.model_copy(update={"at": call.at, "result": result})
+
+
+async def _shorten_message(
+    payloads: Payloads, thread_id: str, message: Message, inline: int = _INLINE_TEXT
+) -> UserMessage:
+    """A message as a workflow carries it: by reference beyond so many bytes."""
+    fields: dict[str, Any] = {"metadata": dict(message.metadata)} if message.metadata else {}
+    if isinstance(message.content, str) and len(message.content.encode()) <= inline:
+        return UserMessage(id=message.id, text=message.content, **fields)
+    ref = await payloads.put(thread_id, FAR, f"text/{message.id}", message.content)
+    return UserMessage(id=message.id, ref=ref, **fields)
+
+
+def shorten_arguments(call: ToolCall, limit: int) -> ToolCall:
+    """A call as a workflow carries it: without arguments beyond so many bytes."""
+    if len(canonical_json(call.arguments)) <= limit:
+        return call
+    return without_arguments(call)
+
+
+def current_millis() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)

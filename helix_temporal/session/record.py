@@ -1,0 +1,432 @@
+"""The session's record: what must survive with its thread, and how a step, a save and an open change it.
+
+It is stored in the thread's slice, and saved with each step.  Fields are added with defaults, never renamed
+or removed.  Pure.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from pydantic import Field
+
+from helix_temporal.models.base import CheckedObject, Model, canonical_json
+from helix_temporal.models.messages import Message, Usage, check_size
+from helix_temporal.models.records import Epoch, Head, Position, Record, head_after
+from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
+from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
+from helix_temporal.models.waiting import REMEMBERED_CALLS, AnsweredCall, Suspension, WaitingCall
+
+MAX_CHANGED_KEYS: Final = 256
+MAX_CHANGED_BYTES: Final = 4 * 1024
+"""Of all keys and places as JSON, about: the record goes with every step."""
+_PLACE_BYTES: Final = 12
+REMEMBERED_REQUESTS: Final = 8
+"""Requests to take turns back that a record remembers."""
+REMEMBERED_CUT_MESSAGES: Final = 128
+"""Messages that were taken back and that a record remembers, each by 12 letters."""
+
+
+class Summary(Model):
+    """What a thread says up to a place, in short; the messages themselves stay where they are.
+
+    Attributes:
+        upto: The head up to which it goes: the end of a turn.
+    """
+
+    text: str
+    upto: Head
+
+
+class ChangedKeys(Model):
+    """When keys of the values changed, so that a state that is turns behind can be brought forward.
+
+    Attributes:
+        since: What changed before this place is not known.
+        turn: Where the newest turn began.
+        at: The place in the thread, by key, with which it changed last; a state whose head is not beyond
+            it lacks the change.  The oldest go when there are too many.
+        staged: What tools of the newest turn changed of the state, too, by the names in their results; the
+            values have it with the next turn.
+    """
+
+    since: Position = 0
+    turn: Position = 0
+    at: dict[str, Position] = Field(default_factory=dict)
+    staged: tuple[str, ...] = ()
+
+
+class SessionRecord(Model):
+    """What must survive with a session's thread, saved with each step.
+
+    Attributes:
+        instructions: The system prompt of the session's creation, if the agent pins it.
+        turns: Finished turns.
+        steps: Model calls whose answers came into the thread; those of turns that were cut since among them.
+        usage: Sum over them, and over tools that used models.
+        values: The application's own state.
+        run: Of the newest turn; its state may have to be committed from here.
+        turn_steps: Model calls of that turn.
+        changed: Keys of ``values`` that it changed.
+        changes: The same of the turns before; None in threads from before it was kept.
+        summary: Of the turns that model calls are no longer given.
+        taken_back: The newest requests to take turns back, so that each is carried out once.
+        suspended: What the newest step waits for, if it waits.
+        answered: The newest answers to calls that waited.
+        options: How the session behaves, as far as anybody ever named it.
+        writer: Short id of the workflow run whose activity wrote it; empty outside Temporal.
+        stream_reached: A sequence that the session's stream had; one that ends before it was lost or set
+            back.
+    """
+
+    agent: str = ""
+    metadata: dict[str, str] = Field(default_factory=dict)
+    instructions: str | None = None
+    turns: int = 0
+    steps: int = 0
+    usage: Usage = Usage()
+    values: CheckedObject = Field(default_factory=dict)
+    run: str | None = None
+    turn_steps: int = 0
+    changed: tuple[str, ...] = ()
+    changes: ChangedKeys | None = None
+    summary: Summary | None = None
+    taken_back: tuple[TakenBack, ...] = ()
+    suspended: Suspension | None = None
+    answered: tuple[AnsweredCall, ...] = ()
+    options: SessionOptions | None = None
+    writer: str = ""
+    stream_reached: int = 0
+
+
+class AppendedStep(Protocol):
+    """A step that is appended to the thread."""
+
+    @property
+    def head(self) -> Head:
+        """Where the thread stands before it."""
+        ...
+
+    @property
+    def inputs(self) -> tuple[Record, ...]:
+        """The messages that it begins with."""
+        ...
+
+    @property
+    def answer(self) -> Record | None:
+        """The model's; None in a step that ends a turn without one."""
+        ...
+
+    @property
+    def commits(self) -> bool:
+        """It ends its turn."""
+        ...
+
+
+class OpenedAt(Protocol):
+    """A thread that was opened."""
+
+    @property
+    def head(self) -> Head:
+        """Where it stands."""
+        ...
+
+    @property
+    def committed(self) -> int:
+        """Where its finished turns end."""
+        ...
+
+    @property
+    def epoch(self) -> Epoch:
+        """Of the open."""
+        ...
+
+    @property
+    def born(self) -> Epoch:
+        """Of the open that made it."""
+        ...
+
+
+def parse_record(data: bytes) -> SessionRecord:
+    """The record in a slice's bytes; a new one where there are none."""
+    return SessionRecord.model_validate_json(data) if data else SessionRecord()
+
+
+def encode_record(record: SessionRecord) -> bytes:
+    """Inverse of `parse_record`."""
+    return canonical_json(record.model_dump(mode="json", exclude_defaults=True))
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Refuse values that are too large to travel.
+
+    Raises:
+        TooLargeError: As JSON they exceed the limit.
+    """
+    check_size(len(canonical_json(values)), MAX_VALUES_BYTES, "values")
+
+
+# -- a step
+
+
+def apply_step(
+    record: SessionRecord,
+    step: AppendedStep,
+    request: RunStepInput | EndTurnInput,
+    messages: Sequence[Message],
+    *,
+    waiting: tuple[WaitingCall, ...] = (),
+    writer: str = "",
+) -> SessionRecord:
+    """The record that goes with a step.
+
+    Args:
+        record: Before it.
+        step: As it is appended.
+        request: That asked for it.
+        messages: Its messages.
+        waiting: Calls of its answer that wait for a client or a person.
+        writer: Short id of the workflow run that writes it.
+
+    Raises:
+        TooLargeError: The application's values exceed the limit.
+    """
+    answered = 1 if step.answer is not None else 0
+    is_same_turn = request.run_id == record.run
+    changes: dict[str, Any] = {
+        "turns": record.turns + (1 if step.commits else 0),
+        "steps": record.steps + answered,
+        "usage": sum((each.usage for each in messages if each.usage), start=record.usage),
+        "writer": writer,
+        "run": request.run_id,
+        "turn_steps": (record.turn_steps if is_same_turn else 0) + answered,
+        "changed": record.changed if is_same_turn else (),
+    }
+    if isinstance(request, RunStepInput):
+        changes["agent"] = request.agent
+        changes |= _values_of_step(record, request, changes["changed"])
+    values = changes.get("values")
+    changes["changes"] = _changes_after_step(record, request, step.head.position, changes["changed"], values)
+    after = record.model_copy(update=changes)
+    head = None if step.answer is None else head_after(step.head, (*step.inputs, step.answer))
+    suspended = Suspension(head=head, calls=waiting) if head is not None and waiting else None
+    return _with_answers(after, request, suspended)
+
+
+def _values_of_step(record: SessionRecord, request: RunStepInput, changed: tuple[str, ...]) -> dict[str, Any]:
+    if request.values is None:
+        return {}
+    check_values(request.values)
+    fresh = request.changed
+    if fresh is None:
+        fresh = list_differing_keys(record.values, request.values)
+    return {"values": request.values, "changed": tuple(sorted({*changed, *fresh}))}
+
+
+def _with_answers(
+    record: SessionRecord, request: RunStepInput | EndTurnInput, suspended: Suspension | None
+) -> SessionRecord:
+    """What the step waits for, and which calls were answered, here and below."""
+    answered = tuple(each.answered for each in request.inputs if each.answered is not None)
+    if suspended == record.suspended and not answered and not request.answered:
+        return record
+    known = (*_add_answered(record, request.answered), *answered)[-REMEMBERED_CALLS:]
+    return record.model_copy(update={"suspended": suspended, "answered": known})
+
+
+# -- a save
+
+
+def apply_save(
+    record: SessionRecord, values: Mapping[str, Any], changed: Iterable[str], head: Head
+) -> SessionRecord:
+    """The record with the application's values, saved where the thread stands at ``head``."""
+    if record.values == values:
+        return record
+    known = record.changes
+    if known is not None:
+        keys = {*list_differing_keys(record.values, values), *changed}
+        known = known.model_copy(update={"staged": ()})
+        known = _mark_changed(known, dict.fromkeys(keys, max(head.position - 1, 0)))
+    return record.model_copy(update={"values": values, "changes": known})
+
+
+def apply_suspension(record: SessionRecord, request: SaveValuesInput) -> SessionRecord:
+    """The record with what is known of a suspended step's calls, and that sub-agents wait."""
+    suspended = record.suspended
+    if request.suspended is not None:
+        suspended = request.suspended
+    elif request.known is not None and suspended is not None:
+        suspended = suspended.model_copy(update={"known": request.known})
+    known = _add_answered(record, request.answered)[-REMEMBERED_CALLS:]
+    return record.model_copy(update={"suspended": suspended, "answered": known})
+
+
+# -- an open
+
+
+def apply_open(record: SessionRecord, opened: OpenedAt, request: OpenSessionInput) -> SessionRecord:
+    """The record of a thread that was opened.
+
+    A summary of what is cut goes, the request to take turns back is remembered, options are merged.
+    """
+    at, taken = opened.head.position, request.take_back
+    summary = record.summary if record.summary and record.summary.upto.position <= at else None
+    kept = tuple(
+        each
+        for each in record.taken_back
+        # A fork has those of its source, from before it was made.
+        if each.epoch >= opened.born
+    )
+    if taken is not None and all(each.id != taken.id for each in kept):
+        taken = taken.model_copy(update={"epoch": opened.epoch, "checkpoint": request.checkpoint})
+        # Only the newest one is still waiting to be asked.
+        older = [each.model_copy(update={"messages": ()}) for each in kept[1 - REMEMBERED_REQUESTS :]]
+        kept = _limit_cut_messages((*older, taken))
+    options = record.options if request.options is None else request.options.over(record.options)
+    return record.model_copy(update={"summary": summary, "taken_back": kept, "options": options})
+
+
+def _limit_cut_messages(taken: tuple[TakenBack, ...]) -> tuple[TakenBack, ...]:
+    """The same requests with the ids of the newest messages: all of this is written with each step."""
+    room, fewer = REMEMBERED_CUT_MESSAGES, list[TakenBack]()
+    for each in reversed(taken):
+        kept = each.cut[max(len(each.cut) - room, 0) :] if room else ()
+        fewer.append(each if kept == each.cut else each.model_copy(update={"cut": kept}))
+        room -= len(kept)
+    return tuple(reversed(fewer))
+
+
+def mark_synced(record: SessionRecord) -> SessionRecord:
+    """The session store has followed the thread: no later open needs to see to that."""
+    if all(each.checkpoint is None for each in record.taken_back):
+        return record
+    told = tuple(each.model_copy(update={"checkpoint": None}) for each in record.taken_back)
+    return record.model_copy(update={"taken_back": told})
+
+
+def find_request_behind(record: SessionRecord, opened: OpenedAt) -> TakenBack | None:
+    """The request because of which the thread stands where it does; None if it stands there by itself."""
+    newest = record.taken_back[-1] if record.taken_back else None
+    at_rest = opened.committed == opened.head.position
+    return newest if newest is not None and at_rest and newest.to == opened.head else None
+
+
+def is_unknown_request(taken: TakenBack, known_epoch: int | None) -> bool:
+    """Whether it was carried out after the open that the workflow knows of.
+
+    The workflow was reset to before it, or that open failed and took effect all the same.
+    """
+    return known_epoch is not None and taken.epoch > known_epoch
+
+
+def add_waiting_children(record: SessionRecord, head: Head, found: Suspension | None) -> SessionRecord:
+    """The record of a thread that stands at ``head``, with the sub-agents that were found to wait there.
+
+    A late save of the execution that is gone may have come in between: what it knows of other calls stays.
+    """
+    if found is None or found.head != head:
+        return record
+    stored = find_suspension(record, head) or found
+    suspended = stored.model_copy(update={"children": found.children})
+    return record.model_copy(update={"suspended": suspended})
+
+
+# -- calls that wait
+
+
+def find_suspension(record: SessionRecord, head: Head) -> Suspension | None:
+    """What the thread's newest step waits for, if that is where it stands."""
+    suspended = record.suspended
+    return suspended if suspended is not None and suspended.head == head else None
+
+
+def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnsweredCall, ...]:
+    """Calls that the thread has answers of; not one that waits again, since its answer was lost."""
+    suspended = find_suspension(record, head)
+    if suspended is None:
+        return record.answered
+    known = {each.at: each.answered for each in suspended.known if each.answered is not None}
+    again = {each.id for each in suspended.calls if each.at not in known}
+    return tuple(each for each in (*record.answered, *known.values()) if each.id not in again)
+
+
+def _add_answered(record: SessionRecord, answered: Iterable[AnsweredCall]) -> tuple[AnsweredCall, ...]:
+    """Answered calls that the record has, and these."""
+    known = {each.id for each in record.answered}
+    return (*record.answered, *(each for each in answered if each.id not in known))
+
+
+def find_kept_head(data: bytes) -> Head | None:
+    """Up to where an open keeps a turn that has not ended: to the step that waits for answers."""
+    suspended = parse_record(data).suspended
+    return None if suspended is None else suspended.head
+
+
+# -- which keys of the values changed where
+
+
+def list_differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Keys that are not the same in both."""
+    return tuple(key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key])
+
+
+def list_missing_changes(record: SessionRecord, at: int, stop: int) -> tuple[str, ...]:
+    """Keys that changed in turns which end at ``stop``, and not in a state that stands at ``at``."""
+    changes = record.changes
+    if changes is None:
+        return record.changed
+    newest = record.changed if changes.turn < stop else ()
+    return tuple(sorted({*newest, *(key for key, place in changes.at.items() if at <= place < stop)}))
+
+
+def _changes_after_step(
+    record: SessionRecord,
+    request: RunStepInput | EndTurnInput,
+    position: int,
+    changed: Iterable[str],
+    values: Mapping[str, Any] | None,
+) -> ChangedKeys | None:
+    """What is known after a step at ``position``.
+
+    ``changed`` are the keys that the application changed in its turn so far, ``values`` what it sends.
+    """
+    known = record.changes
+    if request.run_id is None:
+        return None
+    if request.run_id != record.run:
+        known = _begin_turn(known, position, is_told=values is not None)
+    if known is None:
+        return None  # its turn began before any of this was kept
+    staged = tuple(each.staged for each in request.inputs if each.staged)
+    if staged:
+        known = known.model_copy(update={"staged": known.staged + staged})
+    # What the application has seen of tools' and others' changes is from before this turn.
+    seen = () if values is None else list_differing_keys(record.values, values)
+    return _mark_changed(
+        known, {**dict.fromkeys(seen, max(position - 1, 0)), **dict.fromkeys(changed, position)}
+    )
+
+
+def _begin_turn(known: ChangedKeys | None, position: int, *, is_told: bool) -> ChangedKeys:
+    if known is None:
+        return ChangedKeys(since=position, turn=position)
+    # What tools of the turn before changed comes with the values that the application was told, or never.
+    is_lost = bool(known.staged) and not is_told
+    since = max(known.since, known.turn + 1) if is_lost else known.since
+    return ChangedKeys(since=since, turn=position, at=known.at)
+
+
+def _mark_changed(known: ChangedKeys, marks: Mapping[str, int]) -> ChangedKeys:
+    if not marks:
+        return known
+    places, since = {**known.at, **marks}, known.since
+    kept: dict[str, int] = {}
+    size = 0
+    for key, place in sorted(places.items(), key=lambda item: (-item[1], item[0])):
+        size += len(canonical_json(key)) + _PLACE_BYTES
+        if size > MAX_CHANGED_BYTES or len(kept) == MAX_CHANGED_KEYS:
+            # Whatever is older goes with it.
+            since = max(since, place + 1)
+            break
+        kept[key] = place
+    return known.model_copy(update={"at": kept, "since": since})

@@ -1,0 +1,360 @@
+"""Sessions in SQLite: a row a session, and a row a record."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from helix_temporal.errors import StoreCorruptError, ThreadNotFoundError
+from helix_temporal.models.base import dump_json
+from helix_temporal.models.store_calls import (
+    ExpiredSession,
+    SessionPage,
+    SessionQuery,
+    SessionSummary,
+    Unset,
+)
+from helix_temporal.stores.checksums import verify_checksum, with_checksum
+from helix_temporal.stores.paging import decode_cursor, encode_cursor
+from helix_temporal.stores.protocols.session_records import (
+    RecordKey,
+    RecordKind,
+    RecordPage,
+    RecordsCommitted,
+    SessionCommit,
+    SessionRecord,
+    SessionRow,
+    SessionView,
+    WantedRecords,
+)
+from helix_temporal.stores.sqlite.connection import Database, Statements
+from helix_temporal.stores.sqlite.queries import statement
+from helix_temporal.stores.sqlite.threads import SqliteThreads
+
+_SCAN: Final = 500
+_STATE_ONLY: Final = WantedRecords()
+_log = logging.getLogger(__name__)
+
+
+class SqliteSessions:
+    """`SessionRecords` on SQLite.  Made by `SqliteBackend`.
+
+    A commit is one transaction, with a step of the thread in it or not.  A damaged session is left out of
+    lists, with a warning; `scan` names it.
+
+    Args:
+        database: Of the threads as well.
+        threads: The hot threads of the same ids.
+        clock: Seconds since 1970.
+
+    Raises (every method): what `Database` raises.
+    """
+
+    keeps_threads: bool = True
+    durable: bool = True
+
+    def __init__(
+        self, database: Database, threads: SqliteThreads, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database, self._threads, self._clock = database, threads, clock
+
+    async def view(self, session_id: str, wanted: WantedRecords = _STATE_ONLY) -> SessionView:
+        """See `SessionRecords.view`."""
+        async with self._database.read() as on:
+            row = await on.fetch_one("session_row", {"session_id": session_id})
+            revision, max_epoch = _read_guard(
+                session_id, row, None if row is None else row["state"] is not None
+            )
+            return SessionView(
+                revision=revision,
+                max_epoch=max_epoch,
+                now=self._now_millis(),
+                state=None if row is None else _state_of(session_id, row),
+                records=await _read_wanted(on, session_id, wanted),
+                thread=await self._threads.header_on(on, session_id) if wanted.thread else None,
+            )
+
+    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
+        """See `SessionRecords.commit`."""
+        session_id, key = change.session_id, {"session_id": change.session_id}
+        async with self._database.write(erases=change.deletes) as on:
+            row = await on.fetch_one("session_guard", key)
+            present = None if row is None else bool(row["present"])
+            revision, max_epoch = _read_guard(session_id, row, present)
+            if revision != change.revision or await _read_wanted(on, session_id, change.unless):
+                return None
+            revision, max_epoch = revision + 1, max(max_epoch, change.max_epoch)
+            present = not change.deletes and (change.row is not None or bool(present))
+            guard = {
+                **key,
+                "revision": revision,
+                "max_epoch": max_epoch,
+                "guard": _guard_checksum(session_id, revision, max_epoch, present),
+            }
+            if change.row is None:
+                await on.fetch("session_touch", guard)
+            else:
+                await on.fetch("session_put", guard | _column_values(change.row))
+            if change.deletes:
+                await on.fetch("session_delete", key)
+                await on.fetch("session_delete_records", key)
+            else:
+                await _write_records(on, change)
+            if change.append is None:
+                return RecordsCommitted(revision)
+            appended = await self._threads.append_on(on, change.append)
+            if appended is None:
+                raise ThreadNotFoundError(
+                    f"thread {change.append.thread_id!r} is not hot here; make it hot first"
+                )
+            return RecordsCommitted(revision, appended)
+
+    async def page(
+        self,
+        session_id: str,
+        kind: RecordKind,
+        *,
+        limit: int,
+        after: tuple[int, str] | None = None,
+        descending: bool = False,
+    ) -> RecordPage:
+        """See `SessionRecords.page`."""
+        of_kind = {"session_id": session_id, "kind": kind.value}
+        place, key = (None, None) if after is None else after
+        async with self._database.read() as on:
+            count = await on.fetch("record_count", of_kind)
+            name = "record_page_desc" if descending else "record_page_asc"
+            rows = await on.fetch(name, of_kind | {"place": place, "key": key, "limit": limit})
+        return RecordPage(tuple(_record_of(session_id, row) for row in rows), count[0]["total"])
+
+    # -- lists
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """See `SessionRecords.list_sessions`; a damaged session is counted and left out."""
+        order, direction = query.order_by.field, query.order_by.direction
+        scope = f"sessions.{order}.{direction}"
+        after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
+        matching = statement("session_matching", date=query.date_field)
+        beyond = ">" if direction == "asc" else "<"
+        page = {
+            "after_at": after[0],
+            "after_id": after[1],
+            "limit": query.limit + 1,
+            "offset": 0 if query.cursor else query.offset,
+        }
+        filters = _filter_values(query)
+        async with self._database.read() as on:
+            count = await on.fetch("session_count", filters, matching=matching)
+            fills = {"field": order, "direction": direction, "beyond": beyond, "matching": matching}
+            rows = await on.fetch("session_list", filters | page, **fills)
+        more = len(rows) > query.limit
+        last = rows[query.limit - 1] if more else None
+        return SessionPage(
+            sessions=tuple(_parse_summaries(rows[: query.limit])),
+            total=count[0]["total"],
+            offset=query.offset,
+            limit=query.limit,
+            has_more=more,
+            next_cursor=None if last is None else encode_cursor(scope, last["at"], last["session_id"]),
+        )
+
+    async def scan(self) -> AsyncIterator[str]:
+        """See `SessionRecords.scan`."""
+        last = ""
+        while rows := await self._database.fetch("session_scan", {"after": last, "limit": _SCAN}):
+            for row in rows:
+                yield row["session_id"]
+            last = rows[-1]["session_id"]
+
+    async def list_expired(
+        self, before: int, *, limit: int, after: tuple[int, str] | None = None
+    ) -> tuple[ExpiredSession, ...]:
+        """See `SessionRecords.list_expired`."""
+        rows = await self._database.fetch("session_expired", _page_values(before, limit, after))
+        return tuple(
+            ExpiredSession(
+                session_id=row["session_id"],
+                expires_at=row["expires_at"],
+                cleanup_pending=bool(row["cleanup_pending"]),
+            )
+            for row in rows
+        )
+
+    async def list_due(
+        self, before: int, *, limit: int, after: tuple[int, str] | None = None
+    ) -> tuple[tuple[int, str], ...]:
+        """See `SessionRecords.list_due`."""
+        rows = await self._database.fetch("session_due", _page_values(before, limit, after))
+        return tuple((row["due_at"], row["session_id"]) for row in rows)
+
+    async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
+        """See `SessionRecords.list_cleanup_pending`."""
+        values = {"after": after or "", "limit": limit}
+        rows = await self._database.fetch("session_cleanup_pending", values)
+        return tuple(row["session_id"] for row in rows)
+
+    # -- upkeep
+
+    async def purge_operations(self, before: int, *, limit: int) -> int:
+        """See `SessionRecords.purge_operations`."""
+        async with self._database.write() as on:
+            return len(await on.fetch("session_purge_operations", {"before": before, "limit": limit}))
+
+    async def now(self) -> int:
+        """See `SessionRecords.now`: the clock of this machine."""
+        return self._now_millis()
+
+    async def check(self) -> None:
+        """Prove that the file takes writes; see `Database.check`."""
+        await self._database.check()
+
+    async def close(self) -> None:
+        """See `Database.close`."""
+        await self._database.close()
+
+    def _now_millis(self) -> int:
+        return int(self._clock() * 1000)
+
+
+# ---- a session's row --------------------------------------------------------------------------------
+
+
+def _guard_checksum(session_id: str, revision: int, max_epoch: int, present: bool) -> bytes:
+    """The checksum of what no body holds."""
+    return with_checksum(b"", session_id, revision, max_epoch, int(present))
+
+
+def _read_guard(session_id: str, row: sqlite3.Row | None, present: bool | None) -> tuple[int, int]:
+    """Revision and fence; zeros if there is no row.
+
+    Raises:
+        StoreCorruptError: They are not what was stored.
+    """
+    if row is None:
+        return 0, 0
+    revision, max_epoch = row["revision"], row["max_epoch"]
+    where = f"the row of session {session_id!r} in SQLite"
+    verify_checksum(row["guard"], where, session_id, revision, max_epoch, int(bool(present)))
+    return revision, max_epoch
+
+
+def _state_of(session_id: str, row: sqlite3.Row) -> bytes | None:
+    if row["state"] is None:
+        return None
+    return verify_checksum(
+        row["state"], f"the state of session {session_id!r} in SQLite", session_id, "state"
+    )
+
+
+def _column_values(row: SessionRow) -> dict[str, Any]:
+    state = row.state
+    summary = dump_json(SessionSummary.of(state).model_dump(mode="json"))
+    return {
+        "agent_type": state.agent_type,
+        "user_id": state.user_id,
+        "status": state.status.value,
+        "parent_session_id": state.parent_session_id,
+        "labels": _label_texts(state.tags, state.metadata),
+        "cleanup_pending": int(state.cleanup_pending),
+        "created_at": state.created_at,
+        "updated_at": state.updated_at,
+        "expires_at": state.expires_at,
+        "due_at": row.due_at,
+        "summary": with_checksum(summary, state.session_id, "summary"),
+        "state": with_checksum(row.body, state.session_id, "state"),
+    }
+
+
+def _label_texts(tags: Any, metadata: Any) -> str:
+    """Tags and text metadata as one list of texts, so that a query compares sets."""
+    pairs = [dump_json([key, value]).decode() for key, value in metadata.items() if isinstance(value, str)]
+    return dump_json([*(dump_json([tag]).decode() for tag in tags), *pairs]).decode()
+
+
+def _filter_values(query: SessionQuery) -> dict[str, Any]:
+    parent = query.parent_session_id
+    any_parent = isinstance(parent, Unset)
+    statuses = [status.value for status in query.status]
+    return {
+        "user_id": query.user_id,
+        "agent_type": query.agent_type,
+        "statuses": dump_json(statuses).decode() if statuses else None,
+        "any_parent": int(any_parent),
+        "parent_session_id": None if any_parent else parent,
+        "labels": _label_texts(query.tags, query.metadata) if query.tags or query.metadata else None,
+        "date_from": query.date_from,
+        "date_to": query.date_to,
+    }
+
+
+def _page_values(before: int, limit: int, after: tuple[int, str] | None) -> dict[str, Any]:
+    at, session_id = (None, None) if after is None else after
+    return {"before": before, "limit": limit, "after_at": at, "after_id": session_id}
+
+
+def _parse_summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
+    found: list[SessionSummary] = []
+    for row in rows:
+        session_id = row["session_id"]
+        try:
+            body = verify_checksum(
+                row["summary"], f"the summary of {session_id!r} in SQLite", session_id, "summary"
+            )
+            found.append(SessionSummary.model_validate_json(body))
+        except (StoreCorruptError, ValidationError) as error:
+            _log.warning("session %r is left out of a list: %s", session_id, error)
+    return found
+
+
+# ---- records ----------------------------------------------------------------------------------------
+
+
+async def _read_wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
+    """The records that are wanted and there, each once."""
+    rows: list[sqlite3.Row] = []
+    for name in wanted.keys:
+        rows += await on.fetch("record_one", _key_values(session_id, name))
+    for kind, group in wanted.groups:
+        rows += await on.fetch("record_group", _group_values(session_id, kind, group))
+    for kind in wanted.newest:
+        rows += await on.fetch("record_newest", {"session_id": session_id, "kind": kind.value})
+    found = {(row["kind"], row["key"], row["group_id"]): row for row in rows}
+    return tuple(_record_of(session_id, row) for row in found.values())
+
+
+async def _write_records(on: Statements, change: SessionCommit) -> None:
+    session_id = change.session_id
+    for kind, group in change.clears:
+        await on.fetch("record_remove_group", _group_values(session_id, kind, group))
+    await on.execute_many("record_remove", [_key_values(session_id, name) for name in change.removes])
+    puts = [
+        _key_values(session_id, record.name)
+        | {
+            "place": record.order,
+            "body": with_checksum(record.body, *_checksum_place(session_id, record.name, record.order)),
+        }
+        for record in change.puts
+    ]
+    await on.execute_many("record_put", puts)
+
+
+def _record_of(session_id: str, row: sqlite3.Row) -> SessionRecord:
+    name = RecordKey(RecordKind(row["kind"]), row["key"], row["group_id"])
+    where = f"{name.kind.value} {name.key!r} of session {session_id!r} in SQLite"
+    body = verify_checksum(row["body"], where, *_checksum_place(session_id, name, row["place"]))
+    return SessionRecord(name.kind, name.key, body, name.group, row["place"])
+
+
+def _checksum_place(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
+    return session_id, name.kind.value, name.key, name.group, order
+
+
+def _key_values(session_id: str, name: RecordKey) -> dict[str, Any]:
+    return {"session_id": session_id, "kind": name.kind.value, "group_id": name.group, "key": name.key}
+
+
+def _group_values(session_id: str, kind: RecordKind, group: str) -> dict[str, Any]:
+    return {"session_id": session_id, "kind": kind.value, "group_id": group}

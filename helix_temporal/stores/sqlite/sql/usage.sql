@@ -1,0 +1,32 @@
+-- name: usage_add
+-- A row comes back if the entry is new.
+INSERT INTO usage (session_id, id, timestamp, kind, run_id, agent_type, step_count, body)
+VALUES (:session_id, :id, :timestamp, :kind, :run_id, :agent_type, :step_count, :body)
+ON CONFLICT (session_id, id) DO NOTHING RETURNING 1
+
+-- name: usage_of_session
+SELECT session_id, id, body FROM usage WHERE session_id = :session_id AND {matching}
+ORDER BY timestamp, id LIMIT :limit OFFSET :offset
+
+-- name: usage_of_all
+SELECT session_id, id, body FROM usage WHERE {matching}
+ORDER BY timestamp, session_id, id LIMIT :limit OFFSET :offset
+
+-- name: usage_count
+SELECT count(*) AS total FROM usage WHERE (:session_id IS NULL OR session_id = :session_id) AND {matching}
+
+-- name: usage_matching
+-- Stands for {matching}.
+(:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
+    AND (:run_id IS NULL OR run_id = :run_id)
+    AND (:agent_type IS NULL OR agent_type = :agent_type)
+    AND (:first_step IS NULL OR step_count >= :first_step)
+    AND (:last_step IS NULL OR step_count <= :last_step)
+    AND (:since IS NULL OR timestamp >= :since)
+    AND (:until IS NULL OR timestamp < :until)
+
+-- name: usage_any
+SELECT 1 FROM usage WHERE session_id = :session_id LIMIT 1
+
+-- name: usage_delete
+DELETE FROM usage WHERE session_id = :session_id RETURNING 1
