@@ -15,8 +15,10 @@ _MESSAGES: Final = """
     INSERT INTO "{prefix}messages" (thread_id, position, kind, id, body)
     VALUES ($1, $2, $3, $4, $5), ($1, $6, $7, $8, $9)"""
 _CHECKPOINT: Final = """
-    INSERT INTO "{prefix}checkpoint_states" (session_id, id, seq, body) VALUES ($1, $2, $3, $4)"""
-_RUN: Final = 'UPDATE "{prefix}runs" SET body = $3 WHERE session_id = $1 AND run_id = $2'
+    INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)
+    VALUES ($1, 'checkpoint_state', '', $2, $3, $4)"""
+_RUN: Final = """
+    UPDATE "{prefix}records" SET body = $3 WHERE session_id = $1 AND kind = 'run' AND grp = '' AND key = $2"""
 
 _TOGETHER: Final = """
 WITH state AS (
@@ -29,11 +31,11 @@ WITH state AS (
     SELECT session_id, $4::bigint, $5::text, $6::text, $7::bytea FROM state
     UNION ALL SELECT session_id, $8::bigint, $9::text, $10::text, $11::bytea FROM state
 ), checkpoint AS (
-    INSERT INTO "{prefix}checkpoint_states" (session_id, id, seq, body)
-    SELECT session_id, $12::text, $13::bigint, $3 FROM state
+    INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)
+    SELECT session_id, 'checkpoint_state', '', $12::text, $13::bigint, $3 FROM state
 ), run AS (
-    UPDATE "{prefix}runs" AS r SET body = $15 FROM state
-    WHERE r.session_id = state.session_id AND r.run_id = $14::text
+    UPDATE "{prefix}records" AS r SET body = $15 FROM state
+    WHERE r.session_id = state.session_id AND r.kind = 'run' AND r.grp = '' AND r.key = $14::text
 ) SELECT 1 FROM state"""
 
 
@@ -64,14 +66,15 @@ class BarePostgres:
             session_id,
         )
         await self._execute(
-            "INSERT INTO \"{prefix}runs\" (session_id, run_id, turn, body) VALUES ($1, 'run', 1, '')",
+            'INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)'
+            " VALUES ($1, 'run', '', 'run', 1, '')",
             session_id,
         )
 
     async def commit(
         self, session_id: str, number: int, step: tuple[Record, Record], state: bytes, run: bytes
     ) -> None:
-        """One transaction, a statement a table."""
+        """One transaction, a statement each for state, messages, checkpoint and run."""
         async with self._connection.transaction():
             done = await self._execute(_STATE, session_id, number, state)
             assert done == "UPDATE 1", done

@@ -99,9 +99,11 @@ class Commits:
         """As many bytes of state and run as ours writes."""
         session_id = await self.place.begin()
         await self.place.commit_all(session_id, Turns(self.turns.steps[:1], self.turns.notes[:1]))
-        for name, table in (("_state", "states"), ("_run", "runs")):
-            query = f'SELECT body FROM "{self.backend.table_prefix}{table}" WHERE session_id = $1'
-            setattr(self, name, await self.backend.adapter.fetchval(query, session_id))
+        prefix, fetch = self.backend.table_prefix, self.backend.adapter.fetchval
+        self._state = await fetch(f'SELECT body FROM "{prefix}states" WHERE session_id = $1', session_id)
+        self._run = await fetch(
+            f'SELECT body FROM "{prefix}records" WHERE session_id = $1 AND kind = $2', session_id, "run"
+        )
 
     async def ours(self) -> float:
         """Seconds a commit."""
@@ -173,7 +175,7 @@ async def commit(lab: Lab) -> list[Row]:
             ours,
             per(found["transaction"], 1e3),
             at_most=1.6,
-            note="state, 2 × 1 KB, checkpoint, run; floor: one bare transaction, a statement a table",
+            note="state, 2 × 1 KB, checkpoint, run; floor: one bare transaction, a statement each",
         ),
         compared(
             "PostgreSQL: commit of a turn, against one statement",

@@ -161,50 +161,88 @@ ALTER TABLE "__agents_states" ADD COLUMN suspension_context JSONB;
 ALTER TABLE "__agents_states" ADD COLUMN expires_at BIGINT;
 CREATE INDEX "__agents_states_expires" ON "__agents_states" (expires_at, session_id) WHERE expires_at IS NOT NULL;
 
--- ==== V8 operations and fences
+-- ==== V8 records threads and streams
 
--- Why: a repeated operation gets its first answer, and an old writer is refused.  Phase: expand.  Runs inside the
--- migration transaction.
--- rev counts every change of anything of the session; a deleted session keeps its row, rev and max_epoch.
+-- Why: repeated operations get their first answer and old writers are refused; all that a session has beside its
+-- state lies in one table, because no statement looks into it; threads and streams without Redis; damage below the
+-- database is found.  Phase: contract.  Runs inside the migration transaction.
+--
+-- Rows of checkpoints, staging, runs and sub_session_refs move to records, and their tables go: nothing would write
+-- them any more, and whoever read them would see a session that stands still.  Bodies move as they are; the columns
+-- beside them repeat what the body says.  Messages of versions 1 to 7 have no header of a thread and stay as they are.
 
-ALTER TABLE "__agents_states" ADD COLUMN rev BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE "__agents_states" ADD COLUMN max_epoch BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE "__agents_states" ADD COLUMN deleted BOOLEAN NOT NULL DEFAULT false;
-ALTER TABLE "__agents_states" ADD COLUMN cleanup_pending BOOLEAN NOT NULL DEFAULT false;
+-- Bodies end with a checksum that the client makes, a CRC-32 of the place (its parts with NUL between) and the body.
+-- Those of older versions have none and would be refused as damaged: this function makes it, and goes at the end.
+CREATE FUNCTION "__agents_with_checksum"(body BYTEA, place BYTEA) RETURNS BYTEA LANGUAGE plpgsql AS $$
+DECLARE
+    data BYTEA  := place || body;
+    crc  BIGINT := 4294967295;
+BEGIN
+    FOR byte IN 0 .. octet_length(data) - 1 LOOP
+        crc := crc # get_byte(data, byte);
+        FOR round IN 1 .. 8 LOOP
+            crc := (crc >> 1) # (3988292384 * (crc & 1));
+        END LOOP;
+    END LOOP;
+    RETURN body || decode(lpad(to_hex(crc # 4294967295), 8, '0'), 'hex');
+END $$;
+
+-- rev counts every change of anything of the session, 0 is a session that was never written; a deleted session keeps
+-- its row, rev and max_epoch.  due_at is the earliest deadline of what the session waits for.
+ALTER TABLE "__agents_states"
+    ADD COLUMN rev             BIGINT  NOT NULL DEFAULT 0,
+    ADD COLUMN max_epoch       BIGINT  NOT NULL DEFAULT 0,
+    ADD COLUMN deleted         BOOLEAN NOT NULL DEFAULT false,
+    ADD COLUMN cleanup_pending BOOLEAN NOT NULL DEFAULT false,
+    ADD COLUMN due_at          BIGINT;
+UPDATE "__agents_states"
+SET rev = 1, body = "__agents_with_checksum"(body, convert_to(session_id, 'UTF8') || '\x00'::bytea || 'state'::bytea);
 CREATE INDEX "__agents_states_cleanup" ON "__agents_states" (session_id) WHERE cleanup_pending;
+CREATE INDEX "__agents_states_due" ON "__agents_states" (due_at, session_id) WHERE due_at IS NOT NULL;
 
-CREATE TABLE "__agents_ops" (
+-- Lists count what they list, and a deleted session is in none: with these indexes no row is read for the count of
+-- all sessions, nor of those of a time.
+CREATE INDEX "__agents_states_live_updated" ON "__agents_states" (updated_at, session_id) WHERE NOT deleted;
+CREATE INDEX "__agents_states_live_created" ON "__agents_states" (created_at, session_id) WHERE NOT deleted;
+DROP INDEX "__agents_states_updated";
+DROP INDEX "__agents_states_created";
+
+UPDATE "__agents_usage_entries" SET body = "__agents_with_checksum"(body, '');
+
+-- All that a session has beside its state.  kind says what a record is and where grp, key and ord come from
+-- (RecordKind); ord and key are the order in which records of a kind are listed.
+CREATE TABLE "__agents_records" (
     session_id TEXT COLLATE "C" NOT NULL,
-    op_id      TEXT COLLATE "C" NOT NULL,
-    created_at BIGINT NOT NULL,
+    kind       TEXT COLLATE "C" NOT NULL,
+    grp        TEXT COLLATE "C" NOT NULL,
+    key        TEXT COLLATE "C" NOT NULL,
+    ord        BIGINT NOT NULL,
     body       BYTEA  NOT NULL,
-    PRIMARY KEY (session_id, op_id)
+    PRIMARY KEY (session_id, kind, grp, key)
 );
-CREATE INDEX "__agents_ops_created" ON "__agents_ops" (created_at);
+INSERT INTO "__agents_records" (session_id, kind, grp, key, ord, body)
+SELECT session_id, kind, grp, key, ord, "__agents_with_checksum"(
+    body, convert_to(session_id, 'UTF8') || '\x00'::bytea || convert_to(kind, 'UTF8') || '\x00'::bytea
+        || convert_to(key, 'UTF8') || '\x00'::bytea || convert_to(grp, 'UTF8') || '\x00'::bytea
+        || convert_to(ord::text, 'UTF8')
+)
+FROM (
+    SELECT session_id, 'checkpoint' AS kind, '' AS grp, id AS key, seq AS ord, body FROM "__agents_checkpoints"
+    UNION ALL SELECT session_id, 'staged', step_id, tool_call_id, seq, body FROM "__agents_staging"
+    UNION ALL SELECT session_id, 'run', '', run_id, turn, body FROM "__agents_runs"
+    UNION ALL SELECT session_id, 'ref', '', sub_session_id, seq, body FROM "__agents_sub_session_refs"
+) AS old;
+-- By order, for statements that say kind <> '': in a table without statistics the planner takes this index, if it may,
+-- also for single records, and then reads all of their kind.
+CREATE INDEX "__agents_records_order" ON "__agents_records" (session_id, kind, ord, key) WHERE kind <> '';
+CREATE INDEX "__agents_records_operations" ON "__agents_records" (ord) WHERE kind = 'operation';
+DROP TABLE "__agents_checkpoints", "__agents_staging", "__agents_runs", "__agents_sub_session_refs";
 
-CREATE TABLE "__agents_stop_requests" (
-    session_id TEXT COLLATE "C" NOT NULL,
-    run_id     TEXT COLLATE "C" NOT NULL,
-    body       BYTEA NOT NULL,
-    PRIMARY KEY (session_id, run_id)
-);
+DROP FUNCTION "__agents_with_checksum"(BYTEA, BYTEA);
 
--- Steps whose staged changes were promoted: nothing more may be staged into them.
-CREATE TABLE "__agents_closed_steps" (
-    session_id TEXT COLLATE "C" NOT NULL,
-    step_id    TEXT COLLATE "C" NOT NULL,
-    run_id     TEXT COLLATE "C" NOT NULL,
-    body       BYTEA NOT NULL,
-    PRIMARY KEY (session_id, step_id, run_id)
-);
-
--- ==== V9 threads
-
--- Why: threads without Redis, so that messages and state commit together.  Phase: expand.  Runs inside the
--- migration transaction.
 -- The header of a thread; its messages from base on are in messages.  base_id and last_id are the ids of the
--- messages before base and before head.  A row whose expires_at has passed is not there.
-
+-- messages before base and before head.  A row whose expires_at has passed is not there.  It has numbers that only
+-- the server knows, so the server makes its checksum.
 CREATE TABLE "__agents_threads" (
     thread_id        TEXT COLLATE "C" PRIMARY KEY,
     epoch            BIGINT  NOT NULL,
@@ -227,7 +265,14 @@ CREATE TABLE "__agents_threads" (
     born             BIGINT  NOT NULL,
     cut              BIGINT  NOT NULL,
     origin           TEXT    NOT NULL,
-    expires_at       BIGINT
+    expires_at       BIGINT,
+    checksum         BIGINT GENERATED ALWAYS AS (
+        hashtextextended((thread_id || ' ' || epoch::text || ' ' || owner || ' ' || closed::text || ' ' || head::text
+            || ' ' || last_id || ' ' || committed::text || ' ' || base::text || ' ' || base_id || ' '
+            || slice_version::text || ' ' || adapter || ' ' || size::text || ' ' || base_size::text || ' '
+            || archived::text || ' ' || archived_size::text || ' ' || unarchived_since::text || ' ' || deleted::text
+            || ' ' || born::text || ' ' || cut::text || ' ' || origin) COLLATE "C", 0)
+    ) STORED
 ) WITH (fillfactor = 70);
 CREATE INDEX "__agents_threads_expires" ON "__agents_threads" (expires_at) WHERE expires_at IS NOT NULL;
 
@@ -241,46 +286,8 @@ CREATE TABLE "__agents_thread_payloads" (
 );
 CREATE INDEX "__agents_thread_payloads_expires" ON "__agents_thread_payloads" (expires_at);
 
--- ==== V10 checkpoint states
-
--- Why: lists of checkpoints stay light without their states; calls past their deadline are found by an index; what
--- a session's thread must still be told is kept until it was.  Phase: expand.  Runs inside the migration
--- transaction.
-
-CREATE TABLE "__agents_checkpoint_states" (
-    session_id TEXT COLLATE "C" NOT NULL,
-    id         TEXT COLLATE "C" NOT NULL,
-    seq        BIGINT NOT NULL,
-    body       BYTEA  NOT NULL,
-    PRIMARY KEY (session_id, id)
-);
-
-CREATE TABLE "__agents_thread_orders" (
-    session_id TEXT COLLATE "C" NOT NULL,
-    key        TEXT COLLATE "C" NOT NULL,
-    body       BYTEA NOT NULL,
-    PRIMARY KEY (session_id, key)
-);
-
-ALTER TABLE "__agents_states" ADD COLUMN due_at BIGINT;
-CREATE INDEX "__agents_states_due" ON "__agents_states" (due_at, session_id) WHERE due_at IS NOT NULL;
-
--- ==== V11 live sessions
-
--- Why: lists count what they list, and a deleted session is in none: with these indexes no row is read for the
--- count of all sessions, nor of those of a time.  Phase: expand.  Runs inside the migration transaction.
-
-CREATE INDEX "__agents_states_live_updated" ON "__agents_states" (updated_at, session_id) WHERE NOT deleted;
-CREATE INDEX "__agents_states_live_created" ON "__agents_states" (created_at, session_id) WHERE NOT deleted;
-DROP INDEX "__agents_states_updated";
-DROP INDEX "__agents_states_created";
-
--- ==== V12 streams
-
--- Why: streams, for deployments without Redis.  Chunks and keys belong to one making of a stream, so that what is
--- left of a deleted one never meets its successor.  Only the head is updated, and none of its indexed columns.
--- Phase: expand.  Runs inside the migration transaction.
-
+-- Streams: chunks and keys belong to one making of a stream, so that what is left of a deleted one never meets its
+-- successor.  Only the head is updated, and none of its indexed columns.
 CREATE TABLE "__agents_streams" (
     stream_id  TEXT COLLATE "C" PRIMARY KEY,
     made       TEXT COLLATE "C" NOT NULL,
@@ -310,17 +317,3 @@ CREATE TABLE "__agents_stream_keys" (
     sequence BIGINT NOT NULL,
     PRIMARY KEY (made, key)
 );
-
--- ==== V13 checksums
-
--- Why: damage below the database is found, and never read as content.  Bodies end with a checksum that the client
--- makes; the header of a thread has numbers that only the server knows, so the server makes its checksum.  Phase:
--- expand.  Runs inside the migration transaction.  Rows written before have none and are refused as damaged.
-
-ALTER TABLE "__agents_threads" ADD COLUMN checksum BIGINT GENERATED ALWAYS AS (
-    hashtextextended((thread_id || ' ' || epoch::text || ' ' || owner || ' ' || closed::text || ' ' || head::text
-        || ' ' || last_id || ' ' || committed::text || ' ' || base::text || ' ' || base_id || ' '
-        || slice_version::text || ' ' || adapter || ' ' || size::text || ' ' || base_size::text || ' '
-        || archived::text || ' ' || archived_size::text || ' ' || unarchived_since::text || ' ' || deleted::text
-        || ' ' || born::text || ' ' || cut::text || ' ' || origin) COLLATE "C", 0)
-) STORED;

@@ -30,6 +30,8 @@ from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, NOW, check_pr
 _FOLDER: Final = files("helix_temporal.stores.postgres") / "migrations"
 _FILE: Final = re.compile(r"V(\d{3})__([a-z0-9_]+)\.sql")
 _MADE: Final = re.compile(r'CREATE TABLE (?:IF NOT EXISTS )?"\{prefix\}(\w+)"')
+_DROPPED: Final = re.compile(r"DROP TABLE ([^;]+);")
+_NAME: Final = re.compile(r'"\{prefix\}(\w+)"')
 _SECONDS: Final = 600.0
 """A migration may take long, and so may waiting for somebody else's."""
 
@@ -103,9 +105,10 @@ class PostgresMigrations:
 
     @property
     def tables(self) -> list[str]:
-        """The names of the tables that it makes, without the one that remembers versions."""
-        made = (name for each in self._migrations for name in _MADE.findall(each.text))
-        return [f"{self._prefix}{name}" for name in made]
+        """The names of the tables that are there at the end, without the one that remembers versions."""
+        text = "\n".join(each.text for each in self._migrations)
+        dropped = {name for names in _DROPPED.findall(text) for name in _NAME.findall(names)}
+        return [f"{self._prefix}{name}" for name in _MADE.findall(text) if name not in dropped]
 
     async def run(
         self, *, target: int | None = None, on_start: Callable[[Migration], None] | None = None

@@ -190,11 +190,11 @@ def names() -> list[str]:
     return sorted(n.removesuffix(".sql") for n in found if n.endswith(".sql") and not n.startswith("_"))
 
 
-def shifted(text: str, by: int) -> str:
-    """The text with its arguments numbered from ``$by + 1`` on."""
-    return _ARGUMENT.sub(lambda found: f"${int(found[1]) + by}", text)
-
-
 def _filled(name: str) -> str:
     text = _COMMENT.sub("", (_FOLDER / f"{name}.sql").read_text("utf-8")).strip()
-    return _INCLUDE.sub(lambda found: shifted(_filled(f"_{found[1]}"), int(found[2] or 0)), text)
+    return _INCLUDE.sub(lambda found: _shifted(_filled(f"_{found[1]}"), int(found[2] or 0)), text)
+
+
+def _shifted(text: str, by: int) -> str:
+    """The text with its arguments numbered from ``$by + 1`` on."""
+    return _ARGUMENT.sub(lambda found: f"${int(found[1]) + by}", text)

@@ -1,15 +1,12 @@
-"""Lists of sessions: the filters that are given become conditions; no text of a caller is ever in SQL."""
+"""Sessions in PostgreSQL: a row each, and a row for each of its records."""
 
 import logging
-import re
-from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
+from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.records import head_after
 from helix_temporal.models.store_calls import (
@@ -24,7 +21,7 @@ from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
 from helix_temporal.stores.postgres.migrations import check_database
-from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, header_of, shifted, statement
+from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, header_of
 from helix_temporal.stores.postgres.threads import append_step, append_values
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
@@ -42,304 +39,6 @@ from helix_temporal.stores.threads import fences
 
 logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
-
-_COLUMNS: Final = (
-    "session_id, agent_type, user_id, status, version, step_count, tags, parent_session_id, expires_at, "
-    "created_at, updated_at"
-)
-
-
-async def list_sessions(on: PostgresExecutor, prefix: str, query: SessionQuery) -> SessionPage:
-    """See `SessionRecords.list_sessions`; a damaged row is counted and left out."""
-    conditions, arguments = _conditions(query)
-    where = " AND ".join(conditions)
-    total: int = await on.fetchval(f'SELECT count(*) FROM "{prefix}states" WHERE {where}', *arguments)  # noqa: S608
-    field, direction = query.order_by.field, query.order_by.direction
-    scope = f"sessions.{field}.{direction}"
-    if query.cursor is not None:
-        order, session_id = decode_cursor(scope, query.cursor)
-        beyond = ">" if direction == "asc" else "<"
-        arguments += [order, session_id]
-        at = len(arguments)
-        where += f" AND ({field}, session_id) {beyond} (${at - 1}::bigint, ${at}::text)"
-    arguments += [query.limit + 1, 0 if query.cursor else query.offset]
-    at = len(arguments)
-    rows = await on.fetch(
-        f'SELECT {_COLUMNS} FROM "{prefix}states" WHERE {where} '  # noqa: S608 (fixed texts and a checked prefix)
-        f"ORDER BY {field} {direction}, session_id {direction} LIMIT ${at - 1} OFFSET ${at}",
-        *arguments,
-    )
-    more = len(rows) > query.limit
-    last = rows[query.limit - 1] if more else None
-    return SessionPage(
-        sessions=tuple(_sound(rows[: query.limit], SessionSummary)),
-        total=total,
-        offset=query.offset,
-        limit=query.limit,
-        has_more=more,
-        next_cursor=None if last is None else encode_cursor(scope, last[field], last["session_id"]),
-    )
-
-
-def _sound(rows: Sequence[Any], model: type[M]) -> list[M]:
-    """What a list shows of rows; a damaged one is named in the log, and keeps no other from the list.
-
-    Its session's next commit writes its columns anew.
-    """
-    found: list[M] = []
-    for row in rows:
-        try:
-            found.append(model.model_validate(dict(row)))
-        except ValidationError as error:
-            columns = ", ".join(sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]}))
-            logger.warning(
-                "session %r is left out of a list: its %s in PostgreSQL is damaged",
-                row["session_id"],
-                columns,
-            )
-    return found
-
-
-def _conditions(query: SessionQuery) -> tuple[list[str], list[Any]]:
-    parent = query.parent_session_id
-    possible = (
-        ("user_id = ?", query.user_id),
-        ("agent_type = ?", query.agent_type),
-        ("status = ANY (?::text[])", [status.value for status in query.status] or None),
-        ("parent_session_id = ?", None if isinstance(parent, Unset) else parent),
-        ("tags @> ?::text[]", list(query.tags) or None),
-        ("metadata @> ?::jsonb", dump_json(query.metadata).decode() if query.metadata else None),
-        (f"{query.date_field} >= ?", query.date_from),
-        (f"{query.date_field} < ?", query.date_to),
-    )
-    given = [(condition, value) for condition, value in possible if value is not None]
-    conditions = ["NOT deleted", *(each.replace("?", f"${at}") for at, (each, _) in enumerate(given, 1))]
-    if parent is None:
-        conditions.append("parent_session_id IS NULL")
-    return conditions, [value for _, value in given]
-
-
-_GROUPED: Final = (RecordKind.STEP, RecordKind.STAGED)
-"""Kinds of which a table is read by group, also where a key is wanted."""
-
-_BRANCH: Final = "\nUNION ALL "
-_KIND: Final = re.compile(r"SELECT '([a-z_]+)'")
-_ASKED: Final = re.compile(r"'[a-z_]+' = ANY \(\$1[12]::text\[\]\) AND ")
-_ARGUMENT: Final = re.compile(r"\$\d+::text\[\]")
-
-How = Literal["some", "all", "newest"]
-
-
-class _Part(NamedTuple):
-    how: How
-    kind: RecordKind
-
-
-def view_statement(session_id: str, wanted: WantedRecords, *, prefix: str) -> tuple[str, list[Any]]:
-    """The statement that reads a view, and its arguments.
-
-    Raises:
-        InvalidRequestError: The newest of a kind is wanted that has no order.
-    """
-    some = _some(wanted)
-    parts = [_Part("all", kind) for kind, _ in wanted.groups if kind not in _GROUPED]
-    parts += [_Part("newest", kind) for kind in wanted.newest]
-    unknown = [part.kind.value for part in parts if part not in _branches()]
-    if unknown:
-        raise InvalidRequestError(f"newest of {unknown}: not kept in an order here")
-    text = _view_text(tuple(_Part("some", kind) for kind in some), tuple(parts), wanted.thread)
-    return text.replace("{prefix}", prefix), [session_id, *some.values()]
-
-
-def none_of(unless: WantedRecords, used: int) -> tuple[tuple[str, ...], list[Any]]:
-    """What holds where nothing of ``unless`` is there: conditions, their arguments from ``$used + 1`` on.
-
-    Raises:
-        InvalidRequestError: A key of a kind with groups is among it, or all of a kind without.
-    """
-    keyed = [name.kind for name in unless.keys if name.kind in _GROUPED]
-    whole = [kind for kind, _ in unless.groups if kind not in _GROUPED]
-    if keyed or whole:
-        raise InvalidRequestError(f"unless: keys of {keyed}, all of {whole}: not looked for in a commit")
-    some = _some(unless)
-    return _view_conditions(tuple(some), used), list(some.values())
-
-
-def _some(wanted: WantedRecords) -> dict[RecordKind, list[str]]:
-    some: dict[RecordKind, list[str]] = defaultdict(list)
-    for name in wanted.keys:
-        some[name.kind].append(name.group if name.kind in _GROUPED else name.key)
-    for kind, group in wanted.groups:
-        if kind in _GROUPED:
-            some[kind].append(group)
-    return some
-
-
-@lru_cache(512)
-def _view_conditions(kinds: tuple[RecordKind, ...], used: int) -> tuple[str, ...]:
-    branches = (_branches()[_Part("some", kind)] for kind in kinds)
-    asked = (_ARGUMENT.sub(f"${used + n}::text[]", branch) for n, branch in enumerate(branches, 1))
-    return tuple(f"NOT EXISTS ({each})" for each in asked)
-
-
-@lru_cache(512)
-def _view_text(some: tuple[_Part, ...], others: tuple[_Part, ...], thread: bool) -> str:
-    branches = _branches()
-    texts = [_state()]
-    for number, part in enumerate(some, 2):
-        texts.append(_ARGUMENT.sub(f"${number}::text[]", branches[part]))
-    texts += [branches[part] for part in dict.fromkeys(others)]
-    text = _BRANCH.join(texts)
-    if not thread:
-        return text
-    whole = statement("session_view")
-    return statement("session_thread_view").replace(whole, text)
-
-
-@lru_cache(1)
-def _branches() -> dict[_Part, str]:
-    found: dict[_Part, str] = {}
-    for branch in statement("session_view").split(_BRANCH)[1:]:
-        named = _KIND.search(branch)
-        assert named is not None, branch
-        how: How = "all" if "($11::" in branch else "newest" if "($12::" in branch else "some"
-        found[_Part(how, RecordKind(named[1]))] = _ASKED.sub("", branch)
-    return found
-
-
-def _state() -> str:
-    return statement("session_view").split(_BRANCH)[0]
-
-
-_GUARD_ARGUMENTS: Final = {"create": 21, "row": 21, "touch": 3, "mark": 3}
-
-
-def commit_statement(change: SessionCommit, *, prefix: str, append: bool) -> tuple[str, list[Any]]:
-    """The statement that makes a commit, and its arguments; no row comes back if it may not happen.
-
-    With ``append`` the step goes into the thread by the same statement, if it stands at its head.
-    """
-    if change.row is None:
-        guard = "touch" if change.revision else "mark"
-    else:
-        guard = "row" if change.revision else "create"
-    arguments: list[Any] = [change.session_id, change.revision, change.max_epoch]
-    if change.row is not None:
-        arguments += row_values(change.session_id, change.row)
-    removed, put = _by_kind(change)
-    for kind in removed:
-        arguments += removed[kind]
-    for kind in put:
-        arguments += _put_values(change.session_id, put[kind])
-    if append:
-        assert change.append is not None
-        arguments += append_values(change.append, head_after(change.append.head, change.append.records))
-    conditions, values = none_of(change.unless if change.revision else WantedRecords(), len(arguments))
-    arguments += values
-    parts = (guard, tuple(removed), tuple(put), append, conditions)
-    return _text(*parts).replace("{prefix}", prefix), arguments
-
-
-@lru_cache(512)
-def _text(
-    guard: str,
-    removed: tuple[RecordKind, ...],
-    put: tuple[RecordKind, ...],
-    append: bool,
-    conditions: tuple[str, ...],
-) -> str:
-    unless = "".join(f"AND {each} " for each in conditions)
-    guarding = statement(f"_session_guard_{guard}").replace("RETURNING", f"{unless}RETURNING")
-    used, parts = _GUARD_ARGUMENTS[guard], []
-    for kind in removed:
-        parts.append(f"removed_{kind} AS ({shifted(statement(f'_session_remove_{kind}'), used)})")
-        used += 5
-    for kind in put:
-        parts.append(f"put_{kind} AS ({shifted(statement(f'_session_put_{kind}'), used)})")
-        used += 4
-    result = "SELECT g.rev FROM guard AS g"
-    if append:
-        # Both rows are looked at before either is changed: whoever locks the session's row first may.
-        moving = shifted(statement("_thread_append"), used)
-        moving = moving.replace("RETURNING t.*", "AND EXISTS (SELECT FROM held) RETURNING t.*")
-        guarding = guarding.replace("RETURNING", "AND EXISTS (SELECT FROM thread_moved) RETURNING")
-        parts = [f"held AS ({_HELD} {unless}FOR UPDATE)", moving, f"guard AS ({guarding})", *parts]
-        result = f"SELECT g.rev, {statement('_header')} FROM guard AS g, thread_moved AS t"  # noqa: S608 (ours)
-    else:
-        parts = [f"guard AS ({guarding})", *parts]
-    return f"WITH {', '.join(parts)} {result}"
-
-
-def place_of(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
-    """What a record's checksum is of, beside its body."""
-    return session_id, name.kind.value, name.key, name.group, order
-
-
-_HELD: Final = 'SELECT 1 FROM "{prefix}states" WHERE session_id = $1 AND rev = $2'
-
-
-def row_values(session_id: str, row: SessionRow) -> list[Any]:
-    """A state's columns, from ``body`` on, in the order of the guards."""
-    state = row.state
-    searchable = {name: value for name, value in state.metadata.items() if isinstance(value, str)}
-    return [
-        with_checksum(row.body, session_id, "state"),
-        state.version,
-        state.status.value,
-        state.agent_type,
-        state.user_id,
-        state.parent_session_id,
-        state.root_session_id,
-        list(state.tags),
-        dump_json(searchable).decode(),
-        state.mode,
-        state.failure_reason,
-        state.step_count,
-        state.resume_count,
-        state.expires_at,
-        state.cleanup_pending,
-        state.created_at,
-        state.updated_at,
-        row.due_at,
-    ]
-
-
-def _by_kind(
-    change: SessionCommit,
-) -> tuple[dict[RecordKind, list[Any]], dict[RecordKind, list[SessionRecord]]]:
-    put: dict[RecordKind, list[SessionRecord]] = defaultdict(list)
-    for record in change.puts:
-        put[record.kind].append(record)
-    names: dict[RecordKind, list[RecordKey]] = defaultdict(list)
-    groups: dict[RecordKind, list[str]] = defaultdict(list)
-    for name in change.removes:
-        names[name.kind].append(name)
-    for kind, group in change.clears:
-        groups[kind].append(group)
-    removed: dict[RecordKind, list[Any]] = {}
-    for kind in sorted({*names, *groups}):
-        # One statement sees one state of a table: what is put again must not be removed by it.
-        kept = put.get(kind, [])
-        removed[kind] = [
-            [name.key for name in names[kind]],
-            [name.group for name in names[kind]],
-            groups[kind],
-            [record.key for record in kept],
-            [record.group for record in kept],
-        ]
-    return removed, dict(sorted(put.items()))
-
-
-def _put_values(session_id: str, records: Sequence[SessionRecord]) -> list[Any]:
-    # The last one of a key counts; a statement may touch a row once only.
-    last = {record.name: record for record in records}.values()
-    return [
-        [record.key for record in last],
-        [record.group for record in last],
-        [record.order for record in last],
-        [with_checksum(record.body, *place_of(session_id, record.name, record.order)) for record in last],
-    ]
-
 
 _SCAN: Final = 500
 
@@ -365,9 +64,10 @@ class PostgresSessions:
 
     async def view(self, session_id: str, wanted: WantedRecords = WantedRecords()) -> SessionView:  # noqa: B008 (frozen)
         """See `SessionRecords.view`."""
-        text, arguments = view_statement(session_id, wanted, prefix=self._queries.prefix)
-        rows = await self._adapter.fetch(text, *arguments)
-        return _view(session_id, rows, wanted)
+        query = self._queries["session_thread_view" if wanted.thread else "session_view"]
+        newest = [kind.value for kind in wanted.newest]
+        rows = await self._adapter.fetch(query, session_id, *_names(wanted), newest)
+        return _view(session_id, rows, thread=wanted.thread)
 
     async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """See `SessionRecords.commit`."""
@@ -382,17 +82,20 @@ class PostgresSessions:
         fences.check_step(step)
         # A session's first commit has no row to look at before the thread's is changed.
         if change.revision:
-            text, arguments = commit_statement(change, prefix=self._queries.prefix, append=True)
-            row = await self._adapter.fetchrow(text, *arguments)
+            query = self._queries["session_update_append" if change.row else "session_touch_append"]
+            end = head_after(step.head, step.records)
+            row = await self._adapter.fetchrow(query, *_commit_values(change), *append_values(step, end))
             if row is not None:
-                end = head_after(step.head, step.records)
                 appended = Appended(step.records, end, False, header_of(step.thread_id, row))
                 return RecordsCommitted(row["rev"], appended)
         return await self._commit_apart(change, step)
 
     async def _commit(self, on: PostgresExecutor, change: SessionCommit) -> RecordsCommitted | None:
-        text, arguments = commit_statement(change, prefix=self._queries.prefix, append=False)
-        revision = await on.fetchval(text, *arguments)
+        if change.revision:
+            query = self._queries["session_update" if change.row else "session_touch"]
+        else:
+            query = self._queries["session_create" if change.row else "session_mark"]
+        revision = await on.fetchval(query, *_commit_values(change))
         return None if revision is None else RecordsCommitted(revision)
 
     async def _commit_apart(self, change: SessionCommit, step: StepAppend) -> RecordsCommitted | None:
@@ -422,15 +125,33 @@ class PostgresSessions:
         direction = "desc" if descending else "asc"
         order, key = after or (None, None)
         rows = await self._adapter.fetch(
-            self._queries[f"session_page_{kind}_{direction}"], session_id, limit, order, key
+            self._queries[f"session_page_{direction}"], session_id, kind.value, limit, order, key
         )
-        total = await self._adapter.fetchval(self._queries[f"session_count_{kind}"], session_id)
+        total = await self._adapter.fetchval(self._queries["session_page_count"], session_id, kind.value)
         found = (_record(session_id, kind, row) for row in rows)
         return RecordPage(tuple(found), total)
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        """See `SessionRecords.list_sessions`."""
-        return await list_sessions(self._adapter, self._queries.prefix, query)
+        """See `SessionRecords.list_sessions`; a damaged row is counted and left out."""
+        filters = _filters(query)
+        total: int = await self._adapter.fetchval(self._queries["session_list_count"], *filters)
+        field, direction = query.order_by.field, query.order_by.direction
+        scope = f"sessions.{field}.{direction}"
+        after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
+        skipped = 0 if query.cursor else query.offset
+        rows = await self._adapter.fetch(
+            self._queries[f"session_list_{field}_{direction}"], *filters, *after, query.limit + 1, skipped
+        )
+        more = len(rows) > query.limit
+        last = rows[query.limit - 1] if more else None
+        return SessionPage(
+            sessions=tuple(_sound(rows[: query.limit], SessionSummary)),
+            total=total,
+            offset=query.offset,
+            limit=query.limit,
+            has_more=more,
+            next_cursor=None if last is None else encode_cursor(scope, last[field], last["session_id"]),
+        )
 
     async def scan(self) -> AsyncIterator[str]:
         """See `SessionRecords.scan`."""
@@ -496,31 +217,128 @@ class PostgresSessions:
         """See `SessionRecords.close`: the backend closes the adapter, which others use as well."""
 
 
+def _names(wanted: WantedRecords) -> tuple[list[str], ...]:
+    """The records that are wanted by their keys, and by their groups, as columns."""
+    keys, groups = wanted.keys, wanted.groups
+    return (
+        [name.kind.value for name in keys],
+        [name.group for name in keys],
+        [name.key for name in keys],
+        [kind.value for kind, _ in groups],
+        [group for _, group in groups],
+    )
+
+
+def _commit_values(change: SessionCommit) -> list[Any]:
+    """The arguments of a commit, without its step: head, records, row, and what must not be there."""
+    # A statement may touch a row once only: the last one of a key counts, and what is put is not removed.
+    puts = {record.name: record for record in change.puts}
+    removes = tuple(name for name in change.removes if name not in puts)
+    values: list[Any] = [change.session_id, change.revision, change.max_epoch]
+    values += _names(WantedRecords(removes, change.clears))
+    values += _put_values(change.session_id, puts.values())
+    if change.row is not None:
+        values += _row_values(change.session_id, change.row)
+    if change.revision:
+        values += _names(change.unless)
+    return values
+
+
+def _put_values(session_id: str, records: Collection[SessionRecord]) -> tuple[list[Any], ...]:
+    return (
+        [record.kind.value for record in records],
+        [record.group for record in records],
+        [record.key for record in records],
+        [record.order for record in records],
+        [with_checksum(record.body, *_place_of(session_id, record.name, record.order)) for record in records],
+    )
+
+
+def _place_of(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
+    """What a record's checksum is of, beside its body."""
+    return session_id, name.kind.value, name.key, name.group, order
+
+
+def _row_values(session_id: str, row: SessionRow) -> list[Any]:
+    """A state's columns, from ``body`` on, in the order of ``_session_row``."""
+    state = row.state
+    searchable = {name: value for name, value in state.metadata.items() if isinstance(value, str)}
+    return [
+        with_checksum(row.body, session_id, "state"),
+        state.version,
+        state.status.value,
+        state.agent_type,
+        state.user_id,
+        state.parent_session_id,
+        state.root_session_id,
+        list(state.tags),
+        dump_json(searchable).decode(),
+        state.mode,
+        state.failure_reason,
+        state.step_count,
+        state.resume_count,
+        state.expires_at,
+        state.cleanup_pending,
+        state.created_at,
+        state.updated_at,
+        row.due_at,
+    ]
+
+
 def _record(session_id: str, kind: RecordKind, row: Any) -> SessionRecord:
     name, order = RecordKey(kind, row["key"], row["grp"]), row["ord"]
     where = f"a record ({kind.value}) of session {session_id!r} in PostgreSQL"
-    body = verify_checksum(row["body"], where, *place_of(session_id, name, order))
+    body = verify_checksum(row["body"], where, *_place_of(session_id, name, order))
     return SessionRecord(kind, name.key, body, name.group, order)
 
 
-def _view(session_id: str, rows: list[Any], wanted: WantedRecords) -> SessionView:
+def _view(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:
     state = next(row for row in rows if row["kind"] == "state")
-    named, groups = set(wanted.keys), set(wanted.groups)
-    found: dict[Any, SessionRecord] = {}
-    for row in rows:
-        if row["kind"] == "state":
-            continue
-        kind = RecordKind(row["kind"])
-        record = _record(session_id, kind, row)
-        if record.name in named or (kind, record.group) in groups or kind in wanted.newest:
-            found[record.name] = record
+    records = (_record(session_id, RecordKind(row["kind"]), row) for row in rows if row is not state)
     there = state["rev"] is not None and not state["gone"]
     where = f"session {session_id!r} in PostgreSQL"
     return SessionView(
         revision=state["rev"] or 0,
         max_epoch=state["max_epoch"] or 0,
         state=verify_checksum(state["body"], f"the state of {where}", session_id, "state") if there else None,
-        records=tuple(found.values()),
+        records=tuple({record.name: record for record in records}.values()),
         now=state["now"],
-        thread=header_of(session_id, state) if wanted.thread and state["epoch"] is not None else None,
+        thread=header_of(session_id, state) if thread and state["epoch"] is not None else None,
     )
+
+
+def _filters(query: SessionQuery) -> list[Any]:
+    """The arguments of ``_session_matches``."""
+    parent = query.parent_session_id
+    dates = (query.date_from, query.date_to)
+    created, updated = (dates, (None, None)) if query.date_field == "created_at" else ((None, None), dates)
+    return [
+        query.user_id,
+        query.agent_type,
+        [status.value for status in query.status] or None,
+        None if isinstance(parent, Unset) else parent,
+        True if parent is None else None,
+        list(query.tags) or None,
+        dump_json(query.metadata).decode() if query.metadata else None,
+        *created,
+        *updated,
+    ]
+
+
+def _sound(rows: Sequence[Any], model: type[M]) -> list[M]:
+    """What a list shows of rows; a damaged one is named in the log, and keeps no other from the list.
+
+    Its session's next commit writes its columns anew.
+    """
+    found: list[M] = []
+    for row in rows:
+        try:
+            found.append(model.model_validate(dict(row)))
+        except ValidationError as error:
+            columns = ", ".join(sorted({str(each["loc"][0]) for each in error.errors() if each["loc"]}))
+            logger.warning(
+                "session %r is left out of a list: its %s in PostgreSQL is damaged",
+                row["session_id"],
+                columns,
+            )
+    return found

@@ -76,7 +76,7 @@ async def try_append(on: PostgresExecutor, queries: Queries, step: StepAppend) -
 
 
 def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
-    """The arguments of ``_thread_append.sql``, for statements that include it."""
+    """The arguments of ``_thread_moved.sql``, for statements that include it."""
     records = step.records
     archived, archived_size = _hint(step.archived, end.position)
     return (

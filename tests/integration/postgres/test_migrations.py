@@ -9,8 +9,23 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import InvalidConfigError, MigrationError, SchemaVersionError
-from helix_temporal.stores.postgres import AsyncpgAdapter, Migration, MigrationResult, PostgresMigrations
+from helix_temporal.stores.postgres import (
+    AsyncpgAdapter,
+    Migration,
+    MigrationResult,
+    PostgresMigrations,
+    PostgresUsage,
+)
 from helix_temporal.stores.postgres.migrations import released
+from helix_temporal.stores.postgres.sessions import PostgresSessions
+from helix_temporal.stores.protocols.session_records import (
+    RecordKind,
+    RecordsCommitted,
+    SessionCommit,
+    SessionRecord,
+    WantedRecords,
+)
+from helix_temporal.testing.contracts._usage_base import some_tokens
 
 LATEST = released()[-1].version
 ALL = tuple(range(1, LATEST + 1))
@@ -40,6 +55,22 @@ for _ in range(count):
     os.wait()
 """
 """Processes that are forked off, connect, and migrate at once as soon as all of them have."""
+
+
+_BEFORE: dict[str, dict[str, Any]] = {
+    "checkpoints": {"id": "c", "run_id": "r", "step_id": "p", "seq": 3, "body": None},
+    "staging": {"step_id": "p", "tool_call_id": "é", "seq": 4, "body": None},
+    "runs": {"run_id": "r", "turn": 5, "status": "done", "completion_reason": "end", "body": None},
+    "sub_session_refs": {"sub_session_id": "child", "seq": 6, "remote_json": "{}", "body": None},
+}
+"""A row of each table of records that version 7 has, but its session and its bytes."""
+
+_AFTER = (
+    SessionRecord(RecordKind.CHECKPOINT, "c", b"\x00\xff", order=3),
+    SessionRecord(RecordKind.STAGED, "é", b"\x00\xff", group="p", order=4),
+    SessionRecord(RecordKind.RUN, "r", b"\x00\xff", order=5),
+    SessionRecord(RecordKind.REF, "child", b"\x00\xff", order=6),
+)
 
 
 @pytest.fixture
@@ -87,7 +118,36 @@ async def test_an_older_version_is_brought_up_with_its_data(
     await _add_session(adapter, table_prefix)
     assert await migrations.run() == MigrationResult(ALL[older:], LATEST)
     (row,) = await adapter.fetch(f'SELECT * FROM "{table_prefix}states"')
-    assert (row["session_id"], row["body"], row["rev"], row["deleted"]) == ("s", b"{}", 0, False)
+    assert (row["session_id"], row["rev"], row["deleted"]) == ("s", 1, False)
+    assert (await PostgresSessions(adapter, table_prefix=table_prefix).view("s")).state == b"{}"
+
+
+async def test_what_version_7_holds_is_there_afterwards(
+    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+) -> None:
+    """Records lie in one table since, bodies have checksums, and a session takes commits."""
+    await migrations.run(target=7)
+    await _add_session(adapter, table_prefix, "sé", body='{"é": "\0"}'.encode())
+    for table, columns in _BEFORE.items():
+        names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(2, len(columns) + 2))
+        values = [b"\x00\xff" if name == "body" else value for name, value in columns.items()]
+        await adapter.execute(
+            f'INSERT INTO "{table_prefix}{table}" (session_id, {names}) VALUES ($1, {places})', "sé", *values
+        )
+    await adapter.execute(
+        f'INSERT INTO "{table_prefix}usage_entries" (id, session_id, kind, "timestamp", body)'
+        " VALUES ('u', 'sé', 'tokens', 1, $1)",
+        some_tokens("sé").model_dump_json().encode(),
+    )
+    await migrations.run()
+    sessions = PostgresSessions(adapter, table_prefix=table_prefix)
+    keys = tuple(each.name for each in _AFTER)
+    view = await sessions.view("sé", WantedRecords(keys=keys))
+    assert (view.revision, view.state) == (1, '{"é": "\0"}'.encode())
+    assert view.records == _AFTER
+    assert await PostgresUsage(adapter, table_prefix=table_prefix).get_entries("sé") == [some_tokens("sé")]
+    done = await sessions.commit(SessionCommit("sé", 1, 0, removes=keys))
+    assert done == RecordsCommitted(2)
 
 
 def test_twenty_processes_at_once_apply_each_version_once(postgres_dsn: str, table_prefix: str) -> None:
@@ -147,7 +207,7 @@ async def test_prefixes_in_one_database_are_independent(
         assert await migrations.current_version() == 1
         names = await _tables(adapter, prefix)
         assert max(map(len, names)) <= 63
-        assert f"{prefix}sub_session_refs" in names
+        assert f"{prefix}records_operations" in names
     finally:
         await _drop(adapter, prefix)
 
@@ -214,7 +274,7 @@ async def test_the_script_does_what_a_run_does(
     assert await migrations.pending() == ()
 
 
-async def _add_session(adapter: AsyncpgAdapter, prefix: str, session_id: str = "s", **more: int) -> None:
+async def _add_session(adapter: AsyncpgAdapter, prefix: str, session_id: str = "s", **more: Any) -> None:
     columns = {"session_id": session_id, "body": b"{}", "version": 1, "status": "active", **more}
     columns |= {"created_at": 1, "updated_at": 1}
     places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))

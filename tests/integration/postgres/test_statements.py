@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from helix_temporal.stores.postgres.queries import Queries, names, shifted, statement
+from helix_temporal.stores.postgres.queries import Queries, names, statement
 from tests import _postgres
 
 
@@ -39,4 +39,5 @@ def test_every_statement_quotes_every_prefix() -> None:
 
 def test_a_part_is_renumbered_behind_other_arguments() -> None:
     """A thread's append becomes part of a larger statement without being written twice."""
-    assert shifted("WHERE a = $1 AND b = $12", 3) == "WHERE a = $4 AND b = $15"
+    assert "t.thread_id = $1 AND" in statement("thread_append")
+    assert "t.thread_id = $37 AND" in statement("session_update_append")

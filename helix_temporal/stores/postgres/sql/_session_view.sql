@@ -1,42 +1,26 @@
--- $1 session, keys: $2 checkpoints, $3 runs, $4 stops, $5 refs, $6 operations, $7 checkpoint states, $8 thread orders,
--- groups: $9 steps, $10 staged; $11 kinds of which all are wanted, $12 kinds of which the newest is.
-SELECT 'state' AS kind, '' AS key, '' AS grp, 0::bigint AS ord, s.body, s.rev, s.max_epoch, s.deleted AS gone, {now} AS now
+-- A session, as the row of kind state, and those of its records that are wanted; one may be there twice.
+-- $1 session; $2 kinds, $3 groups, $4 keys of single records; $5 kinds, $6 groups of which all are wanted; $7 kinds
+-- of which the newest is.  LATERAL with a LIMIT or OFFSET keeps the planner at one look into an index for each.
+-- An array stands in a SELECT, so that the planner does not see how long it is: else each plan would look better than
+-- the general one, none would be kept, and planning costs more than the statement.
+-- kind <> '' leads to the index by order.
+SELECT 'state' AS kind, '' AS grp, '' AS key, 0::bigint AS ord, s.body, s.rev, s.max_epoch, s.deleted AS gone, {now} AS now
 FROM (SELECT 1) AS one LEFT JOIN "{prefix}states" AS s ON s.session_id = $1
-UNION ALL SELECT 'checkpoint', id, '', seq, body, 0, 0, false, 0 FROM "{prefix}checkpoints"
-    WHERE session_id = $1 AND id = ANY ($2::text[])
-UNION ALL SELECT 'run', run_id, '', turn, body, 0, 0, false, 0 FROM "{prefix}runs"
-    WHERE session_id = $1 AND run_id = ANY ($3::text[])
-UNION ALL SELECT 'stop', run_id, '', 0, body, 0, 0, false, 0 FROM "{prefix}stop_requests"
-    WHERE session_id = $1 AND run_id = ANY ($4::text[])
-UNION ALL SELECT 'ref', sub_session_id, '', seq, body, 0, 0, false, 0 FROM "{prefix}sub_session_refs"
-    WHERE session_id = $1 AND sub_session_id = ANY ($5::text[])
-UNION ALL SELECT 'operation', op_id, '', created_at, body, 0, 0, false, 0 FROM "{prefix}ops"
-    WHERE session_id = $1 AND op_id = ANY ($6::text[])
-UNION ALL SELECT 'checkpoint_state', id, '', seq, body, 0, 0, false, 0 FROM "{prefix}checkpoint_states"
-    WHERE session_id = $1 AND id = ANY ($7::text[])
-UNION ALL SELECT 'thread', key, '', 0, body, 0, 0, false, 0 FROM "{prefix}thread_orders"
-    WHERE session_id = $1 AND key = ANY ($8::text[])
-UNION ALL SELECT 'step', run_id, step_id, 0, body, 0, 0, false, 0 FROM "{prefix}closed_steps"
-    WHERE session_id = $1 AND step_id = ANY ($9::text[])
-UNION ALL SELECT 'staged', tool_call_id, step_id, seq, body, 0, 0, false, 0 FROM "{prefix}staging"
-    WHERE session_id = $1 AND step_id = ANY ($10::text[])
-UNION ALL SELECT 'checkpoint', id, '', seq, body, 0, 0, false, 0 FROM "{prefix}checkpoints"
-    WHERE 'checkpoint' = ANY ($11::text[]) AND session_id = $1
-UNION ALL SELECT 'run', run_id, '', turn, body, 0, 0, false, 0 FROM "{prefix}runs"
-    WHERE 'run' = ANY ($11::text[]) AND session_id = $1
-UNION ALL SELECT 'stop', run_id, '', 0, body, 0, 0, false, 0 FROM "{prefix}stop_requests"
-    WHERE 'stop' = ANY ($11::text[]) AND session_id = $1
-UNION ALL SELECT 'ref', sub_session_id, '', seq, body, 0, 0, false, 0 FROM "{prefix}sub_session_refs"
-    WHERE 'ref' = ANY ($11::text[]) AND session_id = $1
-UNION ALL SELECT 'operation', op_id, '', created_at, body, 0, 0, false, 0 FROM "{prefix}ops"
-    WHERE 'operation' = ANY ($11::text[]) AND session_id = $1
-UNION ALL SELECT 'thread', key, '', 0, body, 0, 0, false, 0 FROM "{prefix}thread_orders"
-    WHERE 'thread' = ANY ($11::text[]) AND session_id = $1
-UNION ALL (SELECT 'checkpoint_state', id, '', seq, body, 0, 0, false, 0 FROM "{prefix}checkpoint_states"
-    WHERE 'checkpoint_state' = ANY ($12::text[]) AND session_id = $1 ORDER BY seq DESC, id DESC LIMIT 1)
-UNION ALL (SELECT 'checkpoint', id, '', seq, body, 0, 0, false, 0 FROM "{prefix}checkpoints"
-    WHERE 'checkpoint' = ANY ($12::text[]) AND session_id = $1 ORDER BY seq DESC, id DESC LIMIT 1)
-UNION ALL (SELECT 'run', run_id, '', turn, body, 0, 0, false, 0 FROM "{prefix}runs"
-    WHERE 'run' = ANY ($12::text[]) AND session_id = $1 ORDER BY turn DESC, run_id DESC LIMIT 1)
-UNION ALL (SELECT 'ref', sub_session_id, '', seq, body, 0, 0, false, 0 FROM "{prefix}sub_session_refs"
-    WHERE 'ref' = ANY ($12::text[]) AND session_id = $1 ORDER BY seq DESC, sub_session_id DESC LIMIT 1)
+UNION ALL
+SELECT found.*, 0, 0, false, 0
+FROM unnest((SELECT $2::text[]), (SELECT $3::text[]), (SELECT $4::text[])) AS w (kind, grp, key), LATERAL (
+    SELECT r.kind, r.grp, r.key, r.ord, r.body FROM "{prefix}records" AS r
+    WHERE r.session_id = $1 AND r.kind = w.kind AND r.grp = w.grp AND r.key = w.key LIMIT 1
+) AS found
+UNION ALL
+SELECT found.*, 0, 0, false, 0
+FROM unnest((SELECT $5::text[]), (SELECT $6::text[])) AS w (kind, grp), LATERAL (
+    SELECT r.kind, r.grp, r.key, r.ord, r.body FROM "{prefix}records" AS r
+    WHERE r.session_id = $1 AND r.kind = w.kind AND r.grp = w.grp OFFSET 0
+) AS found
+UNION ALL
+SELECT found.*, 0, 0, false, 0
+FROM unnest((SELECT $7::text[])) AS w (kind), LATERAL (
+    SELECT r.kind, r.grp, r.key, r.ord, r.body FROM "{prefix}records" AS r
+    WHERE r.session_id = $1 AND r.kind = w.kind AND r.kind <> '' ORDER BY r.ord DESC, r.key DESC LIMIT 1
+) AS found

@@ -1,3 +1,2 @@
--- A session and those of its records that are wanted: see _session_view for the arguments.  Sent are only the
--- branches that a view wants (`sessions.py`).
+-- A session and those of its records that are wanted.  Arguments and columns as in _session_view.sql.
 {include:session_view}

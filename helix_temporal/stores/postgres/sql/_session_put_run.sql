@@ -1,5 +1,0 @@
--- $1 keys, $2 groups, $3 orders, $4 bodies.
-INSERT INTO "{prefix}runs" AS t (session_id, run_id, turn, body)
-SELECT g.session_id, u.key, u.ord, u.body
-FROM guard AS g, unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) AS u (key, grp, ord, body)
-ON CONFLICT (session_id, run_id) DO UPDATE SET turn = excluded.turn, body = excluded.body

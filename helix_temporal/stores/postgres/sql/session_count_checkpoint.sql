@@ -1,1 +1,0 @@
-SELECT count(*) FROM "{prefix}checkpoints" WHERE session_id = $1

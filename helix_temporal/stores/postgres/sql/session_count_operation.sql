@@ -1,1 +1,0 @@
-SELECT count(*) FROM "{prefix}ops" WHERE session_id = $1

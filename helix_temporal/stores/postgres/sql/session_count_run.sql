@@ -1,1 +1,0 @@
-SELECT count(*) FROM "{prefix}runs" WHERE session_id = $1

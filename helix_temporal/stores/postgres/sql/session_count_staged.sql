@@ -1,1 +1,0 @@
-SELECT count(*) FROM "{prefix}staging" WHERE session_id = $1

@@ -1,1 +1,0 @@
-SELECT count(*) FROM "{prefix}stop_requests" WHERE session_id = $1

@@ -1,0 +1,3 @@
+-- How many sessions match.  $1 to $11 see _session_matches.
+SELECT count(*) FROM "{prefix}states"
+WHERE {include:session_matches}

@@ -1,0 +1,18 @@
+-- session_update with a step of the thread, if it stands at the step's head; revision and header after it.
+-- Both rows are looked at before either is changed: whoever locks the session's row first may.
+-- Arguments as in session_update, then $37 to $51 the step (_thread_moved).
+WITH held AS (
+    SELECT FROM "{prefix}states" AS s
+    WHERE s.session_id = $1 AND s.rev = $2 AND {include:session_unless+31}
+    FOR UPDATE
+), thread_moved AS (
+    {include:thread_moved+36} AND EXISTS (SELECT FROM held) RETURNING t.*
+), thread_added AS (
+    {include:thread_added+36}
+), guard AS (
+    UPDATE "{prefix}states" AS s
+    SET rev = s.rev + 1, max_epoch = greatest(s.max_epoch, $3::bigint), deleted = false, {include:session_row+13}
+    WHERE s.session_id = $1 AND s.rev = $2 AND EXISTS (SELECT FROM thread_moved)
+    RETURNING s.session_id, s.rev
+), {include:session_records}
+SELECT g.rev, {include:header} FROM guard AS g, thread_moved AS t
