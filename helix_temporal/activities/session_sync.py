@@ -1,4 +1,9 @@
-"""The session store follows the thread, turn by turn."""
+"""The session store follows the thread, turn by turn: the I/O around `session.projection`.
+
+`StateKeeper` is the door: it opens a session's state, commits turns (`TurnCommits`), keeps calls that wait
+(`SuspendedStates`) and references to sub-agents' sessions (`ChildRefs`), and closes.  A state that was lost,
+restored or left behind is brought to where its thread is.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""What a step means to others: calls that people answer, and sub-agents; the session store is told."""
+"""One step of a turn as an activity: ask the model, append its answer, archive it, commit the turn's state.
+
+`Stepper` does it; `StepNews` tells the session store what the step means to waiting calls and sub-agents.
+"""
 
 import contextlib
 from collections.abc import Sequence

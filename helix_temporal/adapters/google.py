@@ -1,4 +1,4 @@
-"""JSON schemas of tools, as far as Gemini takes them.  Pure.
+"""Gemini: `GoogleModel`, requests and answers in its form, and JSON schemas of tools as far as it takes them.
 
 Gemini refuses, or ignores, what lies outside its subset of JSON schema; what can be said otherwise is, and
 what cannot is told to the model in the description.

@@ -1,4 +1,6 @@
-"""Blob keys as file paths and back: one key, one path, on any file system.
+"""Blobs as files in a directory: `DirectoryBlobs`, with compare-and-swap by file locks.
+
+Keys are paths and back: one key, one path, on any file system.
 
 Lower-case letters, digits, ``_`` and ``-`` stand for themselves, and a dot between two letters or digits;
 every other byte is ``%hh``.  So file systems that fold case or Unicode forms keep keys apart, and no part

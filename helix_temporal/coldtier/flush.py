@@ -1,4 +1,8 @@
-"""Flush: archive what is hot, by compare-and-swap, and know for certain that it is there."""
+"""Flush: archive what is hot, by compare-and-swap, and know for certain that it is there.
+
+`Flushing` does it.  `Breaker` stops trying for a moment when the archive fails for several threads in a row;
+`Backlog` counts what is hot alone.
+"""
 
 import asyncio
 import logging

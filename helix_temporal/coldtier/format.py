@@ -80,7 +80,7 @@ class Manifest:
         segments: The newer ones, oldest first, without a gap after ``index``.
         inline: The newest messages, in the manifest itself.
         gen: Raised by garbage collection; segments are named by the generation they commit on.
-        size: Packed bytes of all messages.
+        size: `size_of` all messages.
         slice: State bytes; ``slice_object`` names the object that holds them when they are large.
         origin: As in the hot header.
         cut: Messages that the last open cut because their turn had not ended.
@@ -136,7 +136,7 @@ class Manifest:
 
 
 def size_before(manifest: Manifest, kept: tuple[SegmentRef, ...], inline: tuple[Record, ...]) -> int:
-    """Packed bytes of a log made of these parts of ``manifest``."""
+    """`size_of` the messages of a log made of these parts of ``manifest``."""
     indexed = manifest.index.message_bytes if manifest.index is not None else 0
     return indexed + sum(segment.message_bytes for segment in kept) + size_of(inline)
 

@@ -1,4 +1,8 @@
-"""What an open thread keeps hot of what is archived: enough for the next step, and little more."""
+"""Threads in two tiers: `TieredThreads`, the thread store over a hot tier and an archive.
+
+Also what it decides on the way: how much of an archived thread stays hot (`Held`, `Trimming`), which windows
+of messages are remembered, and payloads in the archive.
+"""
 
 import logging
 import time

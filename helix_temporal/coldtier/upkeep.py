@@ -1,9 +1,9 @@
-"""Garbage collection of one thread's archive: what no manifest names, and what nobody came back for.
+"""Upkeep of one thread's archive: compaction, audit, and garbage collection.
 
-Two rules.  Immutable objects (segments, indexes, states) need no clock: they are named by the generation of
-the manifest that they are written for, and a collection raises it before it deletes.  Payloads, whose names
-are in workflow histories, and objects where there is no manifest at all are let lie until they have been
-old for a long time by the store's own clock.
+Two rules of the collection.  Immutable objects (segments, indexes, states) need no clock: they are named by
+the generation of the manifest that they are written for, and a collection raises it before it deletes.
+Payloads, whose names are in workflow histories, and objects where there is no manifest at all are let lie
+until they have been old for a long time by the store's own clock.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Endpoints from and to environment variables, by the names that `Settings.from_env` reads."""
+"""The local servers together: started, stopped, and told by the variables that `Settings.from_env` reads."""
 
 import re
 import threading

@@ -197,15 +197,15 @@ class Leases(ABC):
 
     @abstractmethod
     async def _take_lease(self, wanted: Claim) -> LockInfo | None:
-        """`rules.take` on the stored row, atomically, by the store's clock."""
+        """`take_lease` on the stored row, atomically, by the store's clock."""
 
     @abstractmethod
     async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        """`rules.extend` on the stored row."""
+        """`extend_lease` on the stored row."""
 
     @abstractmethod
     async def _release_lease(self, key: str, token: int) -> bool:
-        """`rules.free` on the stored row."""
+        """`release_lease` on the stored row."""
 
     @abstractmethod
     async def _is_held(self, key: str) -> bool:

@@ -1,4 +1,8 @@
-"""Turns that are taken back: between turns, each request once, in the order in which they came."""
+"""Updates, signals and queries of a session, and the state of one execution that they read and change.
+
+`Live` is that state; `Handlers` registers and answers; `Stops` ends turns and executions; `Submissions` takes
+answers to calls that wait; `Rewinds` queues requests to take turns back.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -11,6 +11,15 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.parametrize("name", GUARDS)
+def test_each_guard_is_where_it_is_removed(name: str) -> None:
+    """Guards are replaced by name: one that has another name now would be found by the long form alone."""
+    guard = GUARDS[name]
+    assert (
+        simulate(0, exit_mode=guard.exit_mode, rates=guard.rates, strict=False, broken=guard.remove).seed == 0
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GUARDS)
 def test_a_missing_guard_is_seen(name: str) -> None:

@@ -1,4 +1,7 @@
-"""One step into a thread, alone or inside somebody's transaction."""
+"""Threads in PostgreSQL: a hot tier of two tables, headers and messages.
+
+A step is appended alone, or inside the transaction of a session's commit.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace as changed

@@ -1,4 +1,7 @@
-"""Runs, stop requests and children: a part of the session store."""
+"""What a session store does: `SessionStore`.
+
+Its parts: runs, stop requests and children (`RunStore`), and checkpoints (`CheckpointStore`).
+"""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from enum import Enum

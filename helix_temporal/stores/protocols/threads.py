@@ -1,4 +1,4 @@
-"""How long work tells how far it is."""
+"""What a thread store does (`ThreadStore`), its requests and results; how long work tells its progress."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

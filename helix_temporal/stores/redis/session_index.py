@@ -53,7 +53,7 @@ class IndexUpdate(NamedTuple):
         birth: When its record was made, in µs; with ``revision`` it says which of two is the later.
         ends: When the record ends its life, in ms since 1970; None if never.
         operation: The place of its oldest operation; empty if it has none.
-        document: One document as `write_rows` makes it; empty if there is no session.
+        document: One document of its row; empty if there is no session.
     """
 
     birth: int

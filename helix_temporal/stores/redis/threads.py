@@ -1,8 +1,7 @@
-"""Messages as they stand in a record, each with its checksums; the scripts know where they lie.
+"""Threads in Redis: a hot tier of one hash a thread, changed by Lua scripts.
 
-A message is its length in 4 bytes, kind, length of the id in 2 bytes, id, checksum of the id in 2 bytes,
-body, and in 4 bytes the checksum of the whole.  Both are also of the position: a message of another place is
-damage.
+Messages stand in fields of several, packed as `models.records.pack_records` says; large bodies have fields of
+their own.  The scripts know where they lie.
 """
 
 import secrets

@@ -1,4 +1,7 @@
-"""Pure: what a fork answered is kept with the thread that it made, so that a repeat answers the same."""
+"""A thread store over a hot tier alone, without an archive: `HotThreads`.
+
+What a fork answered is kept with the thread that it made, so that a repeat answers the same.
+"""
 
 from dataclasses import replace
 from typing import Final, TypeVar
