@@ -63,8 +63,8 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.waiting import (
-    AnsweredCall,
-    KnownCall,
+    AnswerReceipt,
+    CallOutcome,
     Suspension,
     WaitingCall,
     is_child_id,
@@ -771,7 +771,7 @@ class SuspendedStates:
         await self._save_change(session_id, epoch, lambda state: project_resumption(state, answers))
         await self._run_is(session_id, run_id, RunStatus.RUNNING, epoch)
 
-    async def sleeps(self, session_id: str, epoch: int, suspension: Suspension) -> None:
+    async def suspend(self, session_id: str, epoch: int, suspension: Suspension) -> None:
         """The session waits for sub-agents, whose sessions have ended while they wait for people.
 
         Raises:
@@ -783,7 +783,7 @@ class SuspendedStates:
             await self._run_is(session_id, run_id, RunStatus.SUSPENDED_AWAITING_CHILDREN, epoch)
         await self._save_change(session_id, epoch, lambda state: project_waiting_children(state, suspension))
 
-    async def known(self, session_id: str, epoch: int, known: Sequence[KnownCall]) -> None:
+    async def known(self, session_id: str, epoch: int, known: Sequence[CallOutcome]) -> None:
         """Some of the calls were answered; others are still wanted.
 
         Raises:
@@ -794,7 +794,7 @@ class SuspendedStates:
             await self._save_change(session_id, epoch, lambda state: project_answers(state, answers))
 
     async def found(
-        self, session_id: str, epoch: int, turn: SuspendedTurn, answered: Sequence[AnsweredCall]
+        self, session_id: str, epoch: int, turn: SuspendedTurn, answered: Sequence[AnswerReceipt]
     ) -> None:
         """An open found the turn suspended: a store that does not say so has lost it.
 
@@ -803,7 +803,7 @@ class SuspendedStates:
         """
         if turn.children:
             waits = Suspension(head=turn.head, calls=turn.waiting, children=turn.children)
-            await self.sleeps(session_id, epoch, waits)
+            await self.suspend(session_id, epoch, waits)
         calls = Message(id=turn.head.last_id, role="assistant", tool_calls=turn.calls)
         known = {each.at for each in turn.known}
         waiting = [each for each in turn.waiting if each.at not in known]
@@ -813,13 +813,13 @@ class SuspendedStates:
             session_id, epoch, lambda state: project_answers(state, list_still_pending(state, answered))
         )
 
-    async def dropped(self, session_id: str, epoch: int, answered: Sequence[AnsweredCall] = ()) -> None:
+    async def dropped(self, session_id: str, epoch: int, answered: Sequence[AnswerReceipt] = ()) -> None:
         """No step waits: nothing is pending, and what the thread has answers of is answered."""
         await self._save_change(
             session_id, epoch, lambda state: project_no_suspension(state, list_still_pending(state, answered))
         )
 
-    async def responses(self, session_id: str) -> Mapping[str, KnownCall]:
+    async def responses(self, session_id: str) -> Mapping[str, CallOutcome]:
         """Answers that were given to the store itself, by the calls' ids."""
         state = await self._store.load_state(session_id)
         pending = {} if state is None else state.pending_client_tool_calls

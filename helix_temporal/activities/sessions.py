@@ -29,7 +29,7 @@ from helix_temporal.activities.record_store import (
 )
 from helix_temporal.activities.session_sync import OpenedState, StateKeeper
 from helix_temporal.activities.steps import Stepper
-from helix_temporal.activities.subagents import as_own, left_asleep, open_calls, refuse_own
+from helix_temporal.activities.subagents import as_own, open_calls, recover_suspended_calls, refuse_own
 from helix_temporal.activities.suspended_turns import (
     read_messages_under_way,
     read_suspended_turn,
@@ -115,10 +115,14 @@ def _refuse_properties(session_id: str) -> NoReturn:
 
 
 def _as_open(
-    request: OpenSessionInput, epoch: int, agent: Agent, state: SessionRecord, asleep: Suspension | None
+    request: OpenSessionInput,
+    epoch: int,
+    agent: Agent,
+    state: SessionRecord,
+    found_suspension: Suspension | None,
 ) -> OpenThread:
     def kept(data: bytes) -> Head | None:
-        return find_kept_head(data) or (None if asleep is None else asleep.head)
+        return find_kept_head(data) or (None if found_suspension is None else found_suspension.head)
 
     return OpenThread(
         request.thread_id,
@@ -180,12 +184,12 @@ class SessionActivities:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork_thread(request, epoch, state, progress)
-            asleep = await self._recover_suspended_calls(agent, request)
-            opens = _as_open(as_own(request), epoch, agent, state, asleep)
+            found_suspension = await self._recover_suspended_calls(agent, request)
+            opens = _as_open(as_own(request), epoch, agent, state, found_suspension)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
             found = parse_record(header.slice) if header.slice else state
-            record = await save_opened_record(self._threads, request, header, found, asleep)
+            record = await save_opened_record(self._threads, request, header, found, found_suspension)
             stored = record.record
             kept = await self._open_state(request, header, stored)
             record = await save_synced_record(self._threads, record)
@@ -279,7 +283,7 @@ class SessionActivities:
 
     async def _recover_suspended_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
         limit, deployment = self._inline_arguments, self._deployment
-        return await left_asleep(self._threads, agent, request, limit, deployment)
+        return await recover_suspended_calls(self._threads, agent, request, limit, deployment)
 
     async def _sync_suspended_turn(
         self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
@@ -310,7 +314,7 @@ class SessionActivities:
         if request.known is not None or request.suspended is not None or request.answered:
             version = await save_suspension(self._threads, request)
         if self._states is not None and request.suspended is not None and request.session_id is not None:
-            await self._states.suspended.sleeps(request.session_id, request.epoch, request.suspended)
+            await self._states.suspended.suspend(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
             await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:

@@ -53,7 +53,7 @@ from helix_temporal.models.messages import Finish, Message, Usage, check_size, f
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
-from helix_temporal.models.waiting import KnownCall, WaitingCall
+from helix_temporal.models.waiting import CallOutcome, WaitingCall
 from helix_temporal.session.record import (
     SessionRecord,
     apply_step,
@@ -486,7 +486,7 @@ class Stepper:
 
     async def _results_behind(
         self, appended: Appended, result: RunStepResult, *, same_run: bool
-    ) -> tuple[KnownCall, ...]:
+    ) -> tuple[CallOutcome, ...]:
         """Results of the step's calls that the thread has, where its workflow was reset to before them."""
         if not (result.waiting or (result.calls and same_run)):
             return ()

@@ -31,8 +31,8 @@ from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import Page
 from helix_temporal.models.waiting import (
-    ChildWait,
     PendingCall,
+    SuspendedCall,
     Suspension,
     TakenUpInput,
     TakenUpResult,
@@ -43,7 +43,7 @@ from helix_temporal.models.waiting import (
     pending_call,
     tool_of,
 )
-from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
+from helix_temporal.session.record import find_suspension, parse_record
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -358,7 +358,7 @@ def _unless_gone() -> Iterator[None]:
             raise
 
 
-async def left_asleep(
+async def recover_suspended_calls(
     threads: ThreadStore,
     agent: Agent,
     request: OpenSessionInput,
@@ -388,23 +388,25 @@ async def left_asleep(
     return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
 
 
-def with_children(stored: Suspension, found: dict[int, ChildWait | None], *, new: bool) -> Suspension | None:
+def with_children(
+    stored: Suspension, found: dict[int, SuspendedCall | None], *, new: bool
+) -> Suspension | None:
     """Pure: the suspension with those calls that do wait; None where that changes nothing."""
     answered = {each.at for each in stored.known}
     held = {*_list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
     children = {each.at: each for each in stored.children} | {
         at: wait for at, wait in found.items() if at not in held
     }
-    asleep = tuple(each for _, each in sorted(children.items()) if each is not None)
-    if asleep == stored.children or (new and not asleep):
+    waits = tuple(each for _, each in sorted(children.items()) if each is not None)
+    if waits == stored.children or (new and not waits):
         return None
-    return stored.model_copy(update={"children": asleep})
+    return stored.model_copy(update={"children": waits})
 
 
 async def _find_thread_under_way(
     threads: ThreadStore, agent: Agent, request: OpenSessionInput
 ) -> ThreadFacts | None:
-    """The thread, if a turn of a session whose sub-agents end while they wait is open in it."""
+    """The thread, if a turn of a session that has sub-agents is open in it."""
     # A sub-agent's own caller is told that it was ended.
     begins = request.parent is None and request.reopen is None and request.rewind_to is None
     if not begins or request.mode not in {"auto", "continue"} or not calls_agents(agent):
@@ -413,18 +415,16 @@ async def _find_thread_under_way(
         thread = await threads.facts(request.thread_id)
     except ThreadNotFoundError:
         return None
-    state = parse_record(thread.slice)
-    under_way = thread.head.position > thread.committed and not thread.closed
-    return thread if under_way and _exits_while_waiting(state) else None
-
-
-def _exits_while_waiting(state: SessionRecord) -> bool:
-    return state.options is not None and state.options.suspend == "exit"
+    return thread if thread.head.position > thread.committed and not thread.closed else None
 
 
 async def _find_suspended_call(
-    threads: ThreadStore, call: AgentCall, before: ChildWait | None, deployment: str, inline_arguments: int
-) -> ChildWait | None:
+    threads: ThreadStore,
+    call: AgentCall,
+    before: SuspendedCall | None,
+    deployment: str,
+    inline_arguments: int,
+) -> SuspendedCall | None:
     """The call as one that waits, if its session does, and for this call."""
     if before is not None and not before.calls:
         return before  # behind another call of the same session
@@ -480,14 +480,14 @@ def _list_pending_calls(
     return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
 
 
-def _build_suspended_call(call: AgentCall, pending: Sequence[PendingCall]) -> ChildWait:
+def _build_suspended_call(call: AgentCall, pending: Sequence[PendingCall]) -> SuspendedCall:
     """Pure: its time counts from the first question: when it was called, its caller alone knew."""
     facts, since = call.facts, min(each.since for each in pending)
     given: dict[str, Any] = {
         "until": None if facts.schedule_to_close is None else since + int(facts.schedule_to_close * 1000),
         "task_queue": facts.task_queue,
     }
-    return ChildWait(
+    return SuspendedCall(
         at=call.at,
         session_id=call.session_id,
         call=call.name,

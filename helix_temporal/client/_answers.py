@@ -164,18 +164,18 @@ class CallAnswers:
 
 
 async def open_answers(connection: SessionConnection, session_id: str, agent: str | None) -> CallAnswers:
-    """By whom a session's calls are answered: a sub-agent that ended while it waits is called by those above.
+    """By whom a session's calls are answered: those of a sub-agent at its root, which is their only writer.
 
     Args:
         connection: By which the session is reached.
         session_id: Whose calls they are.
         agent: With which the session is started again; None for the one that it had.
     """
-    if agent is None and is_child_id(session_id):
+    if is_child_id(session_id):
         with contextlib.suppress(SessionTerminatedError):
-            info = await connection.updates.status(session_id)
-            if info.exit_reason is ExitReason.SUSPENDED:
-                session_id = info.root_session_id or session_id
+            root = (await connection.updates.status(session_id)).root_session_id
+            if root is not None:
+                return CallAnswers(connection, root, None)
     return CallAnswers(connection, session_id, agent)
 
 

@@ -903,7 +903,5 @@ class SessionHandle:
 
 def _call_fields(call: str | PendingCall, *, wait: bool) -> dict[str, Any]:
     """The fields of a submission that say which call it answers, and whether its sender waits."""
-    waits = {"wait": True} if wait else {}
-    if isinstance(call, PendingCall):
-        return {"call": call.id, **({"route": call.route} if call.route else {}), **waits}
-    return {"call": call, **waits}
+    fields = {"call": call.id if isinstance(call, PendingCall) else call}
+    return fields | ({"wait": True} if wait else {})

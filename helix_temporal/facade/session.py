@@ -212,10 +212,6 @@ class LocalCalls:
         """As `Calls.new_id`."""
         return secrets.token_hex(16)
 
-    def patched(self, _change: str, /) -> bool:
-        """As `Calls.patched`: nothing is replayed."""
-        return True
-
     async def _emit_messages(self, thread_id: str, before: Head, after: Head) -> None:
         for message in await read_message_range(self._threads, thread_id, before.position, after.position):
             self._emit(MessageEvent(message=message))

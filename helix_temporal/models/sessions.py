@@ -17,11 +17,11 @@ from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: P
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.states import Millis, SessionProperties, Submission, TracingContext
 from helix_temporal.models.waiting import (
-    AnsweredCall,
-    ChildWait,
-    KnownCall,
+    AnswerReceipt,
+    CallOutcome,
     ParentLink,
     PendingCall,
+    SuspendedCall,
     WaitingCall,
     Wake,
 )
@@ -351,10 +351,10 @@ class SuspendedTurn(Model):
     messages: tuple[UserMessage, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     waiting: tuple[WaitingCall, ...] = ()
-    known: tuple[KnownCall, ...] = ()
+    known: tuple[CallOutcome, ...] = ()
     dropped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    children: tuple[ChildWait, ...] = ()
+    children: tuple[SuspendedCall, ...] = ()
 
 
 class ResetPoint(Model):
@@ -392,7 +392,7 @@ class Carried(Model):
         tried: As in `OpenSessionInput`.
         unsettled: What the thread is to be opened at first: an open ended without a verdict.
         stopping: How the suspended turn is to end, as somebody was told.
-        unsaid: Of the answered calls, those of sub-agents that no step has told the slice yet.
+        unsaved_answers: Of the answered calls, those of sub-agents that no step has saved yet.
         expires_at: When the session expires.
         lag: How far the archive is behind.
         lost: Receipts of lost messages that no `AskResult` has told yet.
@@ -415,11 +415,11 @@ class Carried(Model):
     told: AskResult | None = None
     used: Usage | None = None
     suspended: SuspendedTurn | None = None
-    answered_calls: tuple[AnsweredCall, ...] = ()
+    answered_calls: tuple[AnswerReceipt, ...] = ()
     tried: tuple[str, ...] = ()
     unsettled: ReopenHeads | None = None
     stopping: StopMode | None = None
-    unsaid: tuple[str, ...] = ()
+    unsaved_answers: tuple[str, ...] = ()
     expires_at: Millis | None = None
     lag: ArchiveLag | None = None
     lost: tuple[Receipt, ...] = ()

@@ -31,7 +31,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.sessions import ReopenHeads as ReopenHeads  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.states import Millis, SessionProperties, TracingContext
-from helix_temporal.models.waiting import AnsweredCall, KnownCall, ParentLink, Suspension, WaitingCall
+from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, ParentLink, Suspension, WaitingCall
 
 
 class OpenSessionInput(Model):
@@ -110,7 +110,7 @@ class OpenSessionResult(Model):
     notes: tuple[Receipt, ...] = ()
     taken_back: bool = False
     suspended: SuspendedTurn | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     options: SessionOptions | None = None
     expires_at: Millis | None = None
     metadata: dict[str, str] | None = None
@@ -141,7 +141,7 @@ class StepInput(Model):
     usage: Usage | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
     child: ChildEnd | None = None
-    answered: AnsweredCall | None = None
+    answered: AnswerReceipt | None = None
     staged: str = ""
 
 
@@ -170,7 +170,7 @@ class RunStepInput(Model):
     values: CheckedObject | None = None
     changed: tuple[str, ...] | None = None
     run_id: str | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     archive: ArchiveMode | None = None
     since: ResetPoint | None = None
     tracing_context: TracingContext | None = None
@@ -223,7 +223,7 @@ class RunStepResult(Model):
     reason: str = ""
     answers: tuple[Answered, ...] = ()
     unknown: tuple[int, ...] = ()
-    known: tuple[KnownCall, ...] = ()
+    known: tuple[CallOutcome, ...] = ()
     goes_on: bool = False
     run: str | None = None
 
@@ -242,7 +242,7 @@ class EndTurnInput(Model):
     inputs: tuple[StepInput, ...]
     run_id: str | None = None
     reason: ExitReason | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     archive: ArchiveMode | None = None
 
 
@@ -270,9 +270,9 @@ class SaveValuesInput(Model):
     error: str | None = None
     ends_run: bool = False
     cut_children: tuple[str, ...] = ()
-    known: tuple[KnownCall, ...] | None = None
+    known: tuple[CallOutcome, ...] | None = None
     suspended: Suspension | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     run_id: str | None = None
 
 

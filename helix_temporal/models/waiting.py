@@ -14,7 +14,7 @@ from helix_temporal.models.base import CheckedObject, KnownFields, Model, canoni
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left_out
 from helix_temporal.models.records import Head, Position
-from helix_temporal.models.states import MAX_ERROR_TEXT, Millis, Submission
+from helix_temporal.models.states import MAX_ERROR_TEXT, Millis
 from helix_temporal.models.store_calls import Limit
 
 CallKind = Literal["client", "approval"]
@@ -32,7 +32,7 @@ REMEMBERED_CALLS: Final = 32
 """Answered calls that a session remembers, to tell late and repeated answers apart."""
 
 RESUME: Final = "resume"
-"""Submitted as a call's id: nothing is answered, and whoever sleeps looks whether it can go on."""
+"""Submitted as a call's id: nothing is answered, and whoever is suspended looks whether it can go on."""
 
 NO_ANSWER: Final = "No answer in time."
 DENIED: Final = "The call was not approved."
@@ -56,7 +56,7 @@ class WaitingCall(Model):
     until: Millis | None = None
 
 
-class AnsweredCall(Model):
+class AnswerReceipt(Model):
     """Remembers an answer, so that a late or repeated one is told so.
 
     Attributes:
@@ -69,7 +69,7 @@ class AnsweredCall(Model):
     by: str = ""
 
 
-class KnownCall(Model):
+class CallOutcome(Model):
     """What is known of a call of a suspended step, and is not in the thread yet.
 
     Attributes:
@@ -80,7 +80,7 @@ class KnownCall(Model):
 
     at: int
     result: ToolResult | None = None
-    answered: AnsweredCall | None = None
+    answered: AnswerReceipt | None = None
 
 
 class PendingCall(Model):
@@ -107,46 +107,6 @@ class PendingCall(Model):
     route: tuple[str, ...] = ()
 
 
-class ChildWait(Model):
-    """A call of a sub-agent whose session has ended, since it waits for people.
-
-    Attributes:
-        at: The call's number among the step's.
-        call: Names it within the session, as the id of its result does.
-        agent, task_queue: Who serves it, and where if elsewhere.
-        calls: What is waited for there and below, with the way from there.  Nothing where the call
-            itself waits, for an earlier one of the same session.
-        since, until: When it was called, and when its time is over.
-        due: When the first call of a sub-agent further below has used up its time.
-        used: By what ran of it so far.
-    """
-
-    at: int = 0
-    session_id: Id
-    call: str
-    agent: str = ""
-    task_queue: str | None = None
-    calls: tuple[PendingCall, ...] = ()
-    since: Millis = 0
-    until: Millis | None = None
-    due: Millis | None = None
-    used: Usage | None = None
-
-
-class Suspension(Model):
-    """In the slice of a thread: its newest step waits for answers.
-
-    Attributes:
-        head: After that step; a thread that stands elsewhere is not suspended.
-        children: Those of its calls that are sub-agents, and wait as well.
-    """
-
-    head: Head
-    calls: tuple[WaitingCall, ...] = ()
-    known: tuple[KnownCall, ...] = ()
-    children: tuple[ChildWait, ...] = ()
-
-
 class ToolApproval(Model, KnownFields):
     """Leave to run a tool, or not; ``reason`` is told to the model where it is denied."""
 
@@ -166,7 +126,6 @@ class SubmitInput(Model):
         ref: Names a payload that holds the result.
         by: The client's name of this submission.
         wait: Answer when the turn is over, or waits for others.
-        route: The sessions below this one that lead to the owner of the call.
     """
 
     call: Annotated[str, Field(min_length=1, max_length=512)]
@@ -176,7 +135,74 @@ class SubmitInput(Model):
     ref: str | None = None
     by: Annotated[str, Field(max_length=256)] = ""
     wait: bool = False
-    route: tuple[Id, ...] = ()
+
+
+class TakenAnswer(Model):
+    """An answer that a root has taken, on its way to the session of the sub-agent whose call it is.
+
+    Attributes:
+        when: When it was taken: a deadline that passes on the way does not count.
+    """
+
+    request: SubmitInput
+    when: Millis = 0
+
+
+class SuspendedCall(Model):
+    """A call of a sub-agent whose session has ended, since it waits for people.
+
+    Attributes:
+        at: The call's number among the step's.
+        call: Names it within the session, as the id of its result does.
+        agent, task_queue: Who serves it, and where if elsewhere.
+        calls: What is waited for there and below, with the way from there.  Nothing where the call
+            itself waits, for an earlier one of the same session.
+        since, until: When it was called, and when its time is over.
+        due: When the first call of a sub-agent further below has used up its time.
+        used: By what ran of it so far.
+        answers: Of its calls, taken and not given to its session yet.
+    """
+
+    at: int = 0
+    session_id: Id
+    call: str
+    agent: str = ""
+    task_queue: str | None = None
+    calls: tuple[PendingCall, ...] = ()
+    since: Millis = 0
+    until: Millis | None = None
+    due: Millis | None = None
+    used: Usage | None = None
+    answers: tuple[TakenAnswer, ...] = ()
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Calls that no answer was taken of, with the way to each from the caller."""
+        answered = {each.request.call for each in self.answers}
+        return tuple(
+            call.model_copy(update={"route": (self.session_id, *call.route)})
+            for call in self.calls
+            if call.id not in answered
+        )
+
+    def with_calls(self, calls: tuple[PendingCall, ...], **changes: Any) -> "SuspendedCall":
+        """Its session has ended once more, and waits for these: answers of others have arrived."""
+        wanted = {each.id for each in calls}
+        left = tuple(each for each in self.answers if each.request.call in wanted)
+        return self.model_copy(update={"calls": calls, "answers": left, **changes})
+
+
+class Suspension(Model):
+    """In the slice of a thread: its newest step waits for answers.
+
+    Attributes:
+        head: After that step; a thread that stands elsewhere is not suspended.
+        children: Those of its calls that are sub-agents, and wait as well.
+    """
+
+    head: Head
+    calls: tuple[WaitingCall, ...] = ()
+    known: tuple[CallOutcome, ...] = ()
+    children: tuple[SuspendedCall, ...] = ()
 
 
 def check_outcome(call: str, kind: CallKind, outcome: str) -> None:
@@ -213,13 +239,9 @@ def pending_call(waiting: WaitingCall, call: ToolCall, position: int) -> Pending
     )
 
 
-def pending_below(waits: Iterable[ChildWait]) -> tuple[PendingCall, ...]:
+def pending_below(waits: Iterable[SuspendedCall]) -> tuple[PendingCall, ...]:
     """What sub-agents wait for, with the way to each."""
-    return tuple(
-        call.model_copy(update={"route": (wait.session_id, *call.route)})
-        for wait in waits
-        for call in wait.calls
-    )
+    return tuple(call for wait in waits for call in wait.pending())
 
 
 MAX_DEPTH: Final = 8
@@ -281,53 +303,16 @@ class PayloadRef(Model):
         return _PUT_ASIDE + canonical_json(self.model_dump(mode="json")).decode()
 
 
-class ChildPending(Model):
-    """What a sub-agent's session tells its parent that it waits for, and those below it.
-
-    Attributes:
-        run: The execution that says so.
-        number: Goes up with each; an older one says nothing new.
-        calls: Nothing while it works.
-        expired: Calls that nobody answered in time, as far as they are remembered.
-    """
-
-    session_id: Id
-    run: str
-    number: int
-    calls: tuple[PendingCall, ...] = ()
-    expired: tuple[AnsweredCall, ...] = ()
-
-
-class RoutedSubmit(Model):
-    """An answer on its way from the root to the session whose call it is.
-
-    Attributes:
-        id: Names it for the reply.
-        reply_to: The workflow that waits for that.
-    """
-
-    id: str
-    reply_to: str
-    request: SubmitInput
-
-
 class Wake(Model):
     """Starts a sub-agent's session again, which ended while it waits for people.
 
     Attributes:
-        submits: Answers for it, and for those below it.
+        answers: For it, and for those below it.
         ends: Its turn ends without further answers.
     """
 
-    submits: tuple[RoutedSubmit, ...] = ()
+    answers: tuple[TakenAnswer, ...] = ()
     ends: bool = False
-
-
-class RoutedReply(Model):
-    """What became of it; without a ``submission`` the owner was ending."""
-
-    id: str
-    submission: Submission | None = None
 
 
 class TakenUpInput(Model):

@@ -14,7 +14,7 @@ from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Epoch, Head, Position, Record, head_after
 from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
-from helix_temporal.models.waiting import REMEMBERED_CALLS, AnsweredCall, Suspension, WaitingCall
+from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt, Suspension, WaitingCall
 
 MAX_CHANGED_KEYS: Final = 256
 MAX_CHANGED_BYTES: Final = 4 * 1024
@@ -92,7 +92,7 @@ class SessionRecord(Model):
     summary: Summary | None = None
     taken_back: tuple[TakenBack, ...] = ()
     suspended: Suspension | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     options: SessionOptions | None = None
     writer: str = ""
     stream_reached: int = 0
@@ -340,7 +340,7 @@ def find_suspension(record: SessionRecord, head: Head) -> Suspension | None:
     return suspended if suspended is not None and suspended.head == head else None
 
 
-def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnsweredCall, ...]:
+def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceipt, ...]:
     """Calls that the thread has answers of; not one that waits again, since its answer was lost."""
     suspended = find_suspension(record, head)
     if suspended is None:
@@ -350,7 +350,7 @@ def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnsweredCall
     return tuple(each for each in (*record.answered, *known.values()) if each.id not in again)
 
 
-def _add_answered(record: SessionRecord, answered: Iterable[AnsweredCall]) -> tuple[AnsweredCall, ...]:
+def _add_answered(record: SessionRecord, answered: Iterable[AnswerReceipt]) -> tuple[AnswerReceipt, ...]:
     """Answered calls that the record has, and these."""
     known = {each.id for each in record.answered}
     return (*record.answered, *(each for each in answered if each.id not in known))

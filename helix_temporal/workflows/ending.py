@@ -17,14 +17,11 @@ from helix_temporal.models.base import only_set
 from helix_temporal.models.sessions import Receipt, ReopenHeads
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
-from helix_temporal.models.waiting import AnsweredCall, KnownCall, Suspension
+from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, Suspension
 from helix_temporal.workflows.calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
 from helix_temporal.workflows.opening import CurrentThread, opens_again, reopen_thread
 
 _SAVES: Final = 3
-_SAVED_AGAIN: Final = "saved-again"
-_LOSSES_SEEN: Final = "losses-seen-at-rest"
-_ANSWERS_OUTLAST: Final = "answers-outlast-a-store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Ending:
         closes: Shut the epoch: a step may still be running somewhere.
         run_id: Of the turn that comes to no end of its own.
         known: What is known of the calls of the turn that stays suspended.
-        suspended: All that it waits for, where sub-agents sleep.
+        suspended: All that it waits for, where sub-agents are suspended.
         answered: Calls that were answered, to be remembered.
         stays: With ``closes``: a turn stays suspended, for the next execution.
     """
@@ -49,9 +46,9 @@ class Ending:
     error: str | None = None
     closes: bool = False
     run_id: str | None = None
-    known: tuple[KnownCall, ...] | None = None
+    known: tuple[CallOutcome, ...] | None = None
     suspended: Suspension | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     stays: bool = False
 
     @property
@@ -118,7 +115,7 @@ class Finaliser:
         """Whether there is anything to save, or to tell those who watch."""
         if ending.in_slice or self._calls.policy.keeps_state:
             return True
-        return ending.run_id is not None and workflow.patched("helix-end-is-told")
+        return ending.run_id is not None
 
     async def _open_thread(self, talk: CurrentThread, heads: ReopenHeads) -> Receipt:
         """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
@@ -155,7 +152,7 @@ class Finaliser:
             receipt = await self._flush_once(talk, ending)
             receipts.append(receipt)
             lost = ending.in_slice and _is_of(receipt.detail, HeadMovedError)
-            if not (lost and workflow.patched(_SAVED_AGAIN)):
+            if not lost:
                 break
             receipts.append(await self._save_ending(talk, ending))
         return receipts
@@ -240,7 +237,7 @@ async def catch_up(calls: TemporalCalls, talk: CurrentThread, *, at_rest: bool) 
             raise asyncio.CancelledError from error
         cause = typed_error(error)
         talk.not_flushed(describe_failure(cause))
-        if at_rest and isinstance(cause, HeadMovedError) and workflow.patched(_LOSSES_SEEN):
+        if at_rest and isinstance(cause, HeadMovedError):
             await _open_after_loss(calls, talk)
 
 
@@ -263,14 +260,14 @@ def describe_failure(error: BaseException) -> str:
 
 
 def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
-    """Whether an end now would lose who sleeps below, or an answer that was taken: it is saved nowhere."""
+    """Whether an end now would lose suspended sub-agents, or an answer: they are saved nowhere."""
     failed = [each.detail for each in receipts if each.name == "save" and not each.ok]
     if all(_is_of(each, FencedError) for each in failed):
         return False  # saved, or another execution's by now
     if ending.suspended is not None:
         return True
     passes = not all(_is_permanent(each) for each in failed)
-    return passes and ending.known is not None and workflow.patched(_ANSWERS_OUTLAST)
+    return passes and ending.known is not None
 
 
 def _is_of(detail: str, kind: type[errors.HelixError]) -> bool:

@@ -63,17 +63,16 @@ from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.models.waiting import (
     MAX_INLINE_TEXT,
     RESUME,
-    ChildPending,
+    PayloadRef,
     PendingCall,
-    RoutedReply,
-    RoutedSubmit,
     SubmitInput,
+    TakenAnswer,
     Wake,
     check_outcome,
     is_message_ref,
 )
 from helix_temporal.session.inbox import Entry, Inbox, TurnOutcome
-from helix_temporal.session.waiting import Waits
+from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import describe_failure
@@ -83,10 +82,8 @@ from helix_temporal.workflows.opening import (
     remembered_if_unclear,
     reopen_thread,
 )
-from helix_temporal.workflows.subagents import ChildWaits, may_sleep, reply_to
+from helix_temporal.workflows.subagents import Children
 from helix_temporal.workflows.turn import Turn, TurnResult
-
-_OUTLASTS: Final = "rewinds-outlast-time-outs"
 
 
 @dataclass(slots=True)
@@ -170,8 +167,6 @@ async def carry_out(
             plan = await _plan_take_back(calls, talk, rewind.request)
         opened = await _cut_thread(calls, talk, rewind.request, plan) if plan.cuts else None
     except (HelixError, ActivityError) as error:
-        if isinstance(error, ActivityError) and not workflow.patched(_OUTLASTS):
-            raise
         rewind.result = RewindResult(done=False, head=talk.head, error=describe_failure(error))
         return reopened
     messages = _requeue_messages(inbox, plan, cut=None if opened is None else opened.handle.head)
@@ -224,7 +219,7 @@ async def _cut_thread(
     # Whether or not it took effect: where the thread stands then, it is opened again.
     heads, epoch, seed = _as_it_stands(talk), talk.handle.epoch, talk.seed()
     try:
-        with remembered_if_unclear(calls, talk, heads):
+        with remembered_if_unclear(talk, heads):
             opened = await open_conversation(calls, talk.request.model_copy(update=changes))
     except (HelixError, ActivityError):
         if request.id not in talk.tried:
@@ -246,8 +241,6 @@ def _requeue_messages(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[U
 
 
 LOST: Final = "helix_messages_lost"
-_LOST_ANSWERS: Final = "lost-answers-are-asked-anew"
-_OPENED_FIRST: Final = "a-message-is-taken-once-opened"
 NOTES: Final = 20
 """Notes that an execution keeps, the newest: on the session store, and of messages that were refused."""
 _NAMED: Final = 1000
@@ -276,7 +269,6 @@ class Live:
         waits: What the turn waits for that is suspended.
         options: How the session behaves: as it was started until it is open, then as it remembers.
         stopping: Somebody stops the suspended turn.
-        below: What sub-agents of the turn under way wait for.
         expires_at: When the session expires, as far as this execution knows.
         lost: Receipts of lost messages that nobody who asked was told yet.
         kept: The turn that failed is in the thread, and was not archived in time.
@@ -284,10 +276,9 @@ class Live:
 
     inbox: Inbox
     quiet_since: datetime
-    waits: Waits
+    waits: PendingCalls
     options: SessionOptions = field(default_factory=SessionOptions)
     stopping: Literal["interrupt", "abort"] | None = None
-    below: ChildWaits = field(default_factory=ChildWaits)
     close: bool = False
     talk: CurrentThread | None = None
     turn: Turn | None = None
@@ -322,13 +313,14 @@ class Live:
         """The state at the start of a run."""
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
-        known, unsaid = (carried.answered_calls, carried.unsaid) if carried else ((), ())
-        waits = Waits(now_ms, known, lambda: may_sleep(live.options.suspend), unsaid)
+        known, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
+        waits = PendingCalls(now_ms, known, unsaved)
         live = Live(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
             live.stopping, live.expires_at = carried.stopping, carried.expires_at
-        waits.on_wait, waits.on_known = live.suspends, inbox.waits_for
+        waits.on_wait, waits.on_wait_below = live.suspends, live.suspends_below
+        waits.on_known = inbox.waits_for
         return live
 
     def end(self, reason: ExitReason, status: Status) -> None:
@@ -439,7 +431,7 @@ class Live:
     def suspends(self) -> None:
         """The turn waits: whoever asked is told what for."""
         self.status = Status.SUSPENDED
-        self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self.below.pending())))
+        self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self._pending_below())))
         self.inbox.suspend(self.suspended(in_thread=True))
         if self.leaves and not self.supersedes:
             self.inbox.turn_away(self.suspended(in_thread=False))
@@ -455,7 +447,7 @@ class Live:
         result = AskResult(
             status=AskStatus.SUSPENDED,
             exit_reason=ExitReason.SUSPENDED,
-            pending=self.pending(),
+            pending=self.waits.pending(),
             **fields,
         )
         return self._with_archived(result)
@@ -508,31 +500,25 @@ class Live:
                 loss.stop - loss.start
             )
 
-    def pending(self) -> tuple[PendingCall, ...]:
-        """Calls that wait for answers, here and below."""
-        return (*self.waits.pending(), *self.below.pending())
-
-    @property
-    def rounds(self) -> int:
-        """How often a step began to wait, here or below."""
-        return self.waits.rounds + self.below.rounds
+    def _pending_below(self) -> tuple[PendingCall, ...]:
+        return self.waits.suspended_calls.pending()
 
     @property
     def waits_below(self) -> bool:
         """Sub-agents of the turn under way wait for answers."""
-        return self.turn is not None and bool(self.below.pending())
+        return self.turn is not None and bool(self._pending_below())
 
     def suspends_below(self) -> None:
         """A sub-agent waits: whoever asked is told what for."""
         if self.turn is not None:
-            self.inbox.waits_for(each.id for each in self.below.pending())
+            self.inbox.waits_for(each.id for each in self._pending_below())
             self.inbox.suspend(self.suspended(in_thread=True))
 
     def take_up(self, turn: SuspendedTurn) -> None:
         """Go on where another execution was suspended."""
         self.inbox.adopt(turn.messages)
         self.turn_start = turn.start
-        self.waits.sleepers.in_order = not self.open.facts.parallel_tools
+        self.waits.suspended_calls.in_order = not self.open.facts.parallel_tools
         self.waits.begin(turn)
         self.waits.expire()
 
@@ -560,7 +546,7 @@ class Live:
         if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
             told = told.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"told": told, "used": self.used}
-        due = self.waits.sleepers.due() if alone and self.is_suspended else None
+        due = self.waits.suspended_calls.due() if alone and self.is_suspended else None
         alone |= only_set(due=due)
         return SessionResult(
             session_id=input.session_id,
@@ -598,7 +584,7 @@ class Live:
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
             repairs=talk.repairs if talk else 0,
-            pending=self.pending(),
+            pending=self.waits.pending(),
             options=self.options,
             **further,
         )
@@ -635,8 +621,7 @@ class Handlers:
         self._supersede_below = supersede_below
         self._set_last = (0, 0)
         """Epoch and version of the state that the properties are of."""
-        live.below, live.below.sleepers = calls.children.waits, live.waits.sleepers
-        live.below.on_wait = live.suspends_below
+        calls.children.suspended = live.waits.suspended_calls
 
     def register(self) -> None:
         """Make them known to the workflow."""
@@ -691,8 +676,6 @@ class Handlers:
         try:
             text = await self._calls.load_answer(self._live.thread_of(self._input), answer)
         except ThreadNotFoundError:
-            if not workflow.patched(_LOST_ANSWERS):
-                raise
             self._live.inbox.forget(message_id)
             return None
         result = AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=answer)
@@ -706,7 +689,7 @@ class Handlers:
                 return SendResult(accepted=False)
             self._live.inbox.put(message.without_properties())
             await self._supersede_below()
-            if self._live.talk is None and workflow.patched(_OPENED_FIRST):
+            if self._live.talk is None:
                 return SendResult(accepted=await self._is_open())
         return SendResult(accepted=True)
 
@@ -861,50 +844,42 @@ def _is_for_turn(request: StopRequest, under_way: str | None) -> bool:
     return request.run_id in {None, under_way, (under_way or "").split(".", 1)[0]}
 
 
-_KINDS: Final = "answers-are-of-the-kind-wanted"
-_LOOKS: Final = "resumed-sessions-look"
-_OWN_TURN: Final = "told-of-the-turn-that-was-answered"
 MAX_HELD_BYTES: Final = 1024 * 1024
 """Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
 
 
 class Submissions:
-    """Takes answers for one session, and those below it; the workflow of each is their only writer."""
+    """Takes answers for one session and those below it; a root's workflow is their only writer.
 
-    def __init__(self, live: Live, input: SessionInput, now: datetime) -> None:
-        self._live, self._session_id = live, input.session_id
-        self._handing, self._began, self._opens = 0, now, input.carried is None
+    The session of a sub-agent has its answers from its caller: with its start, or by a signal while it runs.
+    """
 
-    @property
-    def handled(self) -> bool:
-        """Nobody who came with the start, or since, waits for us."""
-        return not self._handing and workflow.all_handlers_finished()
-
-    async def hand_over(self, wake: Wake) -> None:
-        """Do what the session was woken for, if it is still suspended; until there is something to do."""
-        ends = wake.ends or self._live.interrupted
-        if ends and self._live.is_suspended:
-            self._live.stopping = "interrupt"
-        self._handing = len(wake.submits)
-        for routed in wake.submits:
-            task = asyncio.create_task(self._on_submit_for(routed))
-            task.add_done_callback(self._finish_hand_over)
-        await workflow.wait_condition(lambda: not self._handing or self._live.has_messages)
-
-    def _finish_hand_over(self, task: "asyncio.Task[None]") -> None:
-        self._handing -= 1
-        if not task.cancelled() and task.exception() is not None:
-            workflow.logger.warning("an answer could not be handed over: %s", task.exception())
+    def __init__(self, live: Live, input: SessionInput, now: datetime, children: Children) -> None:
+        self._live, self._session_id, self._parent = live, input.session_id, input.parent
+        self._began, self._opens, self._children = now, input.carried is None, children
 
     def register(self) -> None:
-        """Make the update known to the workflow."""
+        """Make the update, and the caller's signal, known to the workflow."""
         workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check_submit)
-        workflow.set_signal_handler("child_pending", self._on_child_pending)
-        workflow.set_signal_handler("tell_parent", self._live.below.tell_again)
-        workflow.set_signal_handler("submit_for", self._on_submit_for)
-        workflow.set_signal_handler("submitted", self._on_submitted)
+        workflow.set_signal_handler("take_answer", self._on_take_answer)
+
+    def take_up(self, wake: Wake) -> None:
+        """Take what the session was started again with, once it is open."""
+        if (wake.ends or self._live.interrupted) and self._live.is_suspended:
+            self._live.stopping = "interrupt"
+        for each in wake.answers:
+            self._live.waits.take_answer(each)
+
+    async def _on_take_answer(self, answer: TakenAnswer) -> None:
+        self._live.waits.take_answer(answer)
+        await self._children.send_answers()
 
     def _check_submit(self, request: SubmitInput) -> None:
+        if self._parent is not None:
+            raise InvalidRequestError(
+                f"session {self._session_id!r} is a sub-agent's: its calls are answered at session "
+                f"{self._parent.root_session_id!r}"
+            )
         self._check_kind(request)
         limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
         check_size(
@@ -927,19 +902,44 @@ class Submissions:
         Raises:
             InvalidRequestError: It is of another kind.
         """
-        kind = self._live.waits.kind_wanted(request.call) or self._live.below.kind_wanted(request.call)
+        kind = self._live.waits.kind_wanted(request.call)
         if kind is not None:
             check_outcome(request.call, kind, request.outcome)
 
     async def _on_submit(self, request: SubmitInput) -> SubmitReply:
-        looks = self._comes_with_start
-        await self._ready_for(request)
+        live, looks = self._live, self._comes_with_start
+        await workflow.wait_condition(lambda: live.closing or self._knows_call(request.call))
         if request.call == RESUME and not looks and await self._is_about_to_end(request):
             # It does not look into the session store any more; the next execution does.
             return SubmitReply()
-        if not self._live.closing:
-            self._live.check_not_expired(self._session_id)
-        return await self._take_answer(request, checked=False)
+        if live.closing:
+            return self._reply_when_closing()
+        live.check_not_expired(self._session_id)
+        self._refuse_other_kinds(request)
+        rounds, turn = live.waits.rounds, self._turn_of(request.call)
+        submission = await self._take_answer(request)
+        if not request.wait or submission.status != "submitted" or turn is None:
+            return SubmitReply(submission=submission)
+        await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
+        result = turn.result or live.suspended(in_thread=True)
+        if result.status is AskStatus.MOVED:
+            return SubmitReply()
+        return SubmitReply(submission=submission, result=result)
+
+    async def _take_answer(self, request: SubmitInput) -> Submission:
+        waits = self._live.waits
+        if request.call == RESUME:
+            waits.suspended_calls.resume_all(TakenAnswer(request=request))
+            return Submission(status="not_pending")
+        if request.ref is not None and waits.has_below(request.call):
+            # It was put aside for this session's thread, and is read by another.
+            thread_id = self._live.open.request.thread_id
+            request = request.model_copy(
+                update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).named()}
+            )
+        submission = waits.submit(request)
+        await self._children.send_answers()
+        return submission
 
     @property
     def _comes_with_start(self) -> bool:
@@ -949,52 +949,18 @@ class Submissions:
     async def _is_about_to_end(self, request: SubmitInput) -> bool:
         """Whether the execution ends while its turn waits, once that has nothing else to do."""
         live = self._live
-        if not live.leaves or live.closing or not workflow.patched(_LOOKS):
+        if not live.leaves or live.closing:
             return False
         if live.turn is not None:
-            live.below.wake_all(request)  # whatever else is at work beside them
+            await self._take_answer(request)  # whatever else is at work beside them
         await workflow.wait_condition(lambda: live.closing or live.turn is None)
         return live.is_suspended and not live.stays_suspended
-
-    async def _ready_for(self, request: SubmitInput) -> None:
-        await workflow.wait_condition(lambda: self._live.closing or self._knows_call(request.call))
-
-    async def _take_answer(self, request: SubmitInput, *, checked: bool = True) -> SubmitReply:
-        live = self._live
-        await self._ready_for(request)
-        if live.closing:
-            return self._reply_when_closing()
-        if not checked:
-            self._refuse_other_kinds(request)
-        if request.call == RESUME:
-            live.below.wake_all(request)
-        rounds, turn = live.rounds, self._turn_of(request.call)
-        submission = live.waits.submit(request)
-        if submission.status == "not_pending" and live.below.has(request.call):
-            routed = await live.below.submit(request, live.open.request.thread_id, lambda: live.closing)
-            if routed is None:
-                return SubmitReply()
-            submission = routed
-        if not request.wait or submission.status != "submitted":
-            return SubmitReply(submission=submission)
-        if not workflow.patched(_OWN_TURN):
-            await workflow.wait_condition(
-                lambda: live.closing or self._is_any_over() or self._waits_on(rounds)
-            )
-            return self._reply_of_any(submission)
-        if turn is None:
-            return SubmitReply(submission=submission)
-        await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
-        result = turn.result or live.suspended(in_thread=True)
-        if result.status is AskStatus.MOVED:
-            return SubmitReply()
-        return SubmitReply(submission=submission, result=result)
 
     def _turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn that waits for the call, or did; None where this execution did not have it."""
         live = self._live
         under_way = live.turn is not None or live.waits.turn is not None
-        if under_way and live.below.has(call):
+        if under_way and live.waits.has_below(call):
             return live.inbox.turn
         return live.inbox.turn_of(call)
 
@@ -1007,8 +973,7 @@ class Submissions:
         try:
             self._check_kind(request)
         except InvalidRequestError as error:
-            if workflow.patched(_KINDS):
-                raise update_refusal(error) from error
+            raise update_refusal(error) from error
 
     def _reply_when_closing(self) -> SubmitReply:
         why = self._live.unopened
@@ -1016,51 +981,18 @@ class Submissions:
             return SubmitReply()
         return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
 
-    def _reply_of_any(self, submission: Submission) -> SubmitReply:
-        """For histories of before `_OWN_TURN`: of whichever turn ended last."""
-        live = self._live
-        if live.closing and live.turn is not None:
-            if live.rested:
-                return SubmitReply()
-            interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=live.exit)
-            return SubmitReply(submission=submission, result=interrupted)
-        if live.waits.turn is not None or live.waits_below:
-            return SubmitReply(submission=submission, result=live.suspended(in_thread=True))
-        return SubmitReply(submission=submission, result=live.inbox.told)
-
     def _knows_call(self, call: str) -> bool:
         """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
         live = self._live
         if live.talk is None:
             return False
-        if live.waits.knows(call) or live.below.has(call) or live.waits.turn is not None:
+        if live.waits.knows(call) or live.waits.turn is not None:
             return True
         return live.turn is None and (not live.inbox or live.inbox.held)
 
     def _waits_on(self, rounds: int) -> bool:
         """The turn under way waits for something else, or still waits for others."""
         live = self._live
-        if live.rounds > rounds or live.waits_below:
+        if live.waits.rounds > rounds or live.waits_below:
             return True
         return live.is_suspended and not live.has_messages
-
-    def _is_any_over(self) -> bool:
-        """For histories of before `_OWN_TURN`: no turn runs or waits."""
-        return self._live.waits.turn is None and self._live.turn is None
-
-    # -- between a root and those below it
-
-    def _on_child_pending(self, told: ChildPending) -> None:
-        self._live.below.hear(told)
-        for each in told.expired:
-            if not self._live.waits.knows(each.id):
-                self._live.waits.remember_below(each)
-
-    async def _on_submit_for(self, routed: RoutedSubmit) -> None:
-        reply = await self._take_answer(routed.request)
-        await reply_to(routed, reply.submission)
-
-    def _on_submitted(self, reply: RoutedReply) -> None:
-        answered = self._live.below.take_reply(reply)
-        if answered is not None:
-            self._live.waits.remember_below(answered)

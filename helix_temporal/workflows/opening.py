@@ -26,7 +26,6 @@ from helix_temporal.workflows.calls import Calls, OpenedAllTheSame
 OPEN_TRIES: Final = 5
 """Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
 OPEN_PAUSE: Final = 1.0
-_SETTLES: Final = "settles-opens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,7 @@ async def reopen_thread(
     """
     talk.reopened += 1
     request, seed = opens_again(talk, heads, abandoned=abandoned, cuts=cuts), talk.seed()
-    with remembered_if_unclear(calls, talk, heads):
+    with remembered_if_unclear(talk, heads):
         opened = await open_conversation(calls, request)
     talk.reopened_at(heads, opened, seed)
     return opened
@@ -262,7 +261,7 @@ def opens_again(
 
 
 @contextmanager
-def remembered_if_unclear(calls: Calls, talk: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
+def remembered_if_unclear(talk: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
     """Around an open: where it ends without a verdict, ``talk`` remembers at which heads to open again."""
     seed = talk.seed()
     try:
@@ -272,7 +271,7 @@ def remembered_if_unclear(calls: Calls, talk: CurrentThread, heads: ReopenHeads)
         raise
     except (Exception, asyncio.CancelledError) as error:
         refused = isinstance(error, HelixError) and not error.retryable
-        if not refused and calls.patched(_SETTLES):
+        if not refused:
             talk.unsettled = heads
         raise
 

@@ -59,10 +59,6 @@ from helix_temporal.workflows.opening import CurrentThread, open_conversation, r
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.turn import Turn, TurnResult
 
-_WAITS_ON: Final = "waits-on"
-_LEFT_TOGETHER: Final = "left-together"
-_BOUNDED: Final = "bounded-turns"
-_HELD: Final = "sent-messages-wait-for-the-archive"
 TURN_MESSAGES: Final = 100
 TURN_BYTES: Final = 512 * 1024
 """Messages of one turn are the input of one activity, which has 2 MB at most."""
@@ -127,7 +123,7 @@ class Serving:
         suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        asleep = live.waits.sleepers.waits()
+        asleep = live.waits.suspended_calls.calls()
         before = suspended.model_copy(update={"known": live.waits.known(), "children": asleep})
         live.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
@@ -135,7 +131,7 @@ class Serving:
         receipt = await finaliser.to_the_end("end_turn", ended)
         live.notes = (*live.notes, receipt)
         lost = not ended.cancelled() and ended.exception() is not None
-        if not (receipt.ok or lost) and workflow.patched(_WAITS_ON):
+        if not (receipt.ok or lost):
             self._wait_on(before)
         return None
 
@@ -164,7 +160,7 @@ class Serving:
         return True
 
     def _make_turn(self) -> Turn:
-        self._live.waits.sleepers.ending = False
+        self._live.waits.suspended_calls.ending = False
         self._calls.children.archive = self._live.options.archive
         turn = self._live.turn = Turn(
             self._calls,
@@ -183,12 +179,12 @@ class Serving:
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
         fit = self._live.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
-        return fit if fit < len(self._live.inbox) and workflow.patched(_BOUNDED) else None
+        return fit if fit < len(self._live.inbox) else None
 
     def _settle_messages(self, result: RunStepResult) -> bool:
         """Tell those whose messages were answered before; those that a step left have their turn next."""
         inbox = self._live.inbox
-        if len(inbox.taken) < 2 or (result.left and not workflow.patched(_LEFT_TOGETHER)):
+        if len(inbox.taken) < 2:
             return False
         answers = {each.message_id: each.answer for each in result.answers}
         for each in result.dropped:
@@ -247,7 +243,7 @@ class Serving:
     def _refuse_behind(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
         refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
-        if self._live.promised(self._live.inbox.taken) and workflow.patched(_HELD):
+        if self._live.promised(self._live.inbox.taken):
             self._live.wait_for_archive(refused)
         self._live.inbox.finish(refused)
 
@@ -320,8 +316,6 @@ ASK_SECONDS: Final = 20.0
 
 The server lets ten updates of a run wait at once, and refuses the one that answers them.
 """
-_HEEDS: Final = "heeds-a-cancel-at-rest"
-_HEEDS_LATE: Final = "heeds-a-cancel-beside-a-late-flush"
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
@@ -353,7 +347,7 @@ class AgentSession:
         stops = Stops(input, self._live, self._calls)
         stops.register()
         Handlers(input, self._live, self._calls, stops.supersede_below).register()
-        self._submissions = Submissions(self._live, input, workflow.now())
+        self._submissions = Submissions(self._live, input, workflow.now(), self._calls.children)
         self._submissions.register()
 
     @property
@@ -482,9 +476,8 @@ class AgentSession:
 
     async def _serve_turns(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
-            await self._submissions.hand_over(self._input.woken)
+            self._submissions.take_up(self._input.woken)
         idle = asyncio.create_task(self._live.watch_idle()) if self._live.options.persistent else None
-        telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
             while True:
                 self._raise_pending_cancel()
@@ -502,19 +495,13 @@ class AgentSession:
                 elif await self._finalise_if_idle():
                     return
         finally:
-            for each in (idle, telling):
-                if each is not None:
-                    each.cancel()
+            if idle is not None:
+                idle.cancel()
 
     def _raise_pending_cancel(self) -> None:
         """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
         if self._live.cancelled or is_cancelled(self._cancels):
             raise asyncio.CancelledError
-
-    async def _tell_parent(self) -> None:
-        woken = self._input.woken is not None and self._input.carried is None
-        live, name = self._live, self._input.session_id
-        await live.below.tell(name, live.pending, live.waits.expired, woken=woken)
 
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
@@ -523,7 +510,7 @@ class AgentSession:
             behind = not live.open.handle.archived and (policy.flush_each_step or live.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             asked = live.holds_askers
-            until = _shortest_timeout(timeout, live.waits.left(), ASK_SECONDS if asked else None)
+            until = _shortest_timeout(timeout, live.waits.seconds_left(), ASK_SECONDS if asked else None)
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
@@ -534,7 +521,7 @@ class AgentSession:
                     continue
                 pause *= 2
                 await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
-                if is_cancelled(self._cancels) and workflow.patched(_HEEDS_LATE):
+                if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
                 live.note_losses()
                 if live.open.handle.archived:
@@ -629,7 +616,7 @@ class AgentSession:
             return live.may_end and live.waits.known() == known and live.waits.suspension() == asleep
 
         receipts = (*live.notes, *await finaliser.run(live.open, ending))
-        if live.is_suspended and live.cancelled and workflow.patched(_HEEDS):
+        if live.is_suspended and live.cancelled:
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
         if is_lost(receipts, ending):
             await self._wait_to_save_again()
@@ -638,7 +625,7 @@ class AgentSession:
             live.receipts = receipts
             await self._events.ended(self._make_finaliser())
         live.quiet_since, live.idle = workflow.now(), False
-        if not (ends() and self._submissions.handled):
+        if not (ends() and workflow.all_handlers_finished()):
             live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
             live.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
             await self._outlast_handlers()
@@ -659,7 +646,8 @@ class AgentSession:
         live = self._live
         try:
             await workflow.wait_condition(
-                lambda: not live.may_end or self._submissions.handled, timeout=live.waits.left()
+                lambda: not live.may_end or workflow.all_handlers_finished(),
+                timeout=live.waits.seconds_left(),
             )
         except TimeoutError:
             live.waits.expire()
@@ -716,7 +704,7 @@ class AgentSession:
         """Let handlers return; a cancel meanwhile is remembered."""
         while True:
             try:
-                await workflow.wait_condition(lambda: self._submissions.handled)
+                await workflow.wait_condition(workflow.all_handlers_finished)
             except asyncio.CancelledError:
                 self._on_cancel()
             else:

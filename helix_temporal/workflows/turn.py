@@ -39,20 +39,19 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
-from helix_temporal.models.waiting import INTERRUPTED, AnsweredCall, ChildWait
-from helix_temporal.session.waiting import OpenCalls, Sleepers, Waits
+from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SuspendedCall
+from helix_temporal.session.waiting import OpenCalls, PendingCalls, SuspendedCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
 
-_ADDED: Final = "tools-added-since"
-_NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
+_NOBODY: Final[Mapping[int, AnswerReceipt]] = MappingProxyType({})
 
 
 class StepCalls(Protocol):
     """The calls of a step, as far as they have results."""
 
     @property
-    def sleepers(self) -> Sleepers:
+    def suspended_calls(self) -> SuspendedCalls:
         """Sub-agents among them that wait for people."""
         ...
 
@@ -82,11 +81,11 @@ class ToolCalls:
         self._calls, self._talk, self._number, self._step = calls, conversation, number, step
         self.usage = Usage()
 
-    async def answered(self, run_id: str, result: RunStepResult, waits: Waits) -> None:
+    async def answered(self, run_id: str, result: RunStepResult, waits: PendingCalls) -> None:
         """Run those calls of a step that waits which may run by now, and those approved meanwhile."""
         while wanted := waits.to_run():
             for at, outcome in zip(wanted, await self.run(run_id, result, wanted), strict=True):
-                waits.sleepers.leave(at)
+                waits.suspended_calls.finish(at)
                 waits.found(at, outcome)
 
     def calls_agents(self, result: RunStepResult) -> bool:
@@ -96,7 +95,7 @@ class ToolCalls:
 
     async def until_quiet(self, run_id: str, result: RunStepResult, step: StepCalls) -> None:
         """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
-        news, running = step.sleepers.news, dict[int, asyncio.Task[ToolResult | ChildWait]]()
+        news, running = step.suspended_calls.news, dict[int, asyncio.Task[ToolResult | SuspendedCall]]()
         try:
             while True:
                 news.clear()
@@ -113,7 +112,7 @@ class ToolCalls:
                 for at in [at for at, task in running.items() if task.done()]:
                     outcome = running.pop(at).result()
                     if isinstance(outcome, ToolResult):
-                        step.sleepers.leave(at)
+                        step.suspended_calls.finish(at)
                         step.found(at, outcome)
         finally:
             for task in running.values():
@@ -141,7 +140,7 @@ class ToolCalls:
 
     async def _run_call(
         self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult | ChildWait:
+    ) -> ToolResult | SuspendedCall:
         facts = self._talk.facts.tool(call.name) or await self._look_up_added_tool(result, ordinal, call)
         if facts is None:
             known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
@@ -158,7 +157,7 @@ class ToolCalls:
 
         The worker that ran the step has offered it to the model; ours did not know of it.
         """
-        if ordinal in result.unknown or not self._calls.patched(_ADDED):
+        if ordinal in result.unknown:
             return None
         wanted = AgentFactsInput(agent=self._talk.request.agent, tools=(call.name,))
         try:
@@ -169,7 +168,7 @@ class ToolCalls:
 
     async def _run_tool(
         self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult | ChildWait:
+    ) -> ToolResult | SuspendedCall:
         request = self._talk.request
         try:
             outcome = await self._calls.run_tool(
@@ -196,8 +195,8 @@ class ToolCalls:
         return outcome
 
 
-def _require_result(outcome: ToolResult | ChildWait) -> ToolResult:
-    assert isinstance(outcome, ToolResult), "nobody may sleep here"
+def _require_result(outcome: ToolResult | SuspendedCall) -> ToolResult:
+    assert isinstance(outcome, ToolResult), "no sub-agent is among the calls"
     return outcome
 
 
@@ -208,7 +207,7 @@ def unanswerable_results(result: RunStepResult) -> dict[int, ToolResult]:
 
 
 def tool_inputs(
-    result: RunStepResult, outcomes: Sequence[ToolResult], answers: Mapping[int, AnsweredCall] = _NOBODY
+    result: RunStepResult, outcomes: Sequence[ToolResult], answers: Mapping[int, AnswerReceipt] = _NOBODY
 ) -> tuple[StepInput, ...]:
     """The inputs of the next step: one result a call, in call order."""
     return tuple(
@@ -218,7 +217,7 @@ def tool_inputs(
 
 
 def _tool_input(
-    message_id: str, call: ToolCall, outcome: ToolResult, answered: AnsweredCall | None
+    message_id: str, call: ToolCall, outcome: ToolResult, answered: AnswerReceipt | None
 ) -> StepInput:
     fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
     for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged"):
@@ -231,7 +230,6 @@ def _tool_input(
 
 REOPENS: Final = 20
 """Re-opens of one turn; more mean that the stores forget faster than we write."""
-_HEEDS: Final = "heeds-a-cancel-before-a-step"
 _CUTTING_AFTER: Final = 3
 """Tries of one step after which an open cuts what stands in its way, also after a reset."""
 
@@ -301,7 +299,7 @@ class Turn:
         max_steps: int,
         values: dict[str, Any] | None = None,
         changed: tuple[str, ...] | None = None,
-        waits: Waits | None = None,
+        waits: PendingCalls | None = None,
         archive: ArchiveMode | None = None,
         settles: Callable[[RunStepResult], bool] = lambda _: False,
         adopts: Callable[[Sequence[UserMessage]], None] = lambda _: None,
@@ -359,8 +357,8 @@ class Turn:
         result = self._restore_suspended(suspended)
         assert self._waits is not None
         known = self._waits.results()
-        if self._waits.sleepers:
-            self._waits.sleepers.end_all()
+        if self._waits.suspended_calls:
+            self._waits.suspended_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, self._waits)
             known = self._waits.results()
         outcomes = [known[at] for at in range(len(result.calls))]
@@ -408,7 +406,7 @@ class Turn:
             return
         assert self._waits is not None
         self._waits.end()
-        self._waits.sleepers.take_up(())
+        self._waits.suspended_calls.take_up(())
         self.steps, self._used_before = 0, Usage()
         self._check_reset(opened, waiting)
         if opened.taken_back or self._talk.head.position < self._start.position:
@@ -463,12 +461,12 @@ class Turn:
 
     async def _collect_results(
         self, result: RunStepResult, dropped: tuple[str, ...]
-    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+    ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
         if result.known:
             return self._known_before(result)
-        if self._waits is not None and self._may_sleep(self._waits, result):
-            return await self._while_some_sleep(self._waits, result, dropped)
+        if self._waits is not None and self._tools.calls_agents(result):
+            return await self._while_some_wait(self._waits, result, dropped)
         if not result.waiting and (self._waits is None or self._waits.turn is None):
             return await self._tools.run(self.run_id, result), {}
         if self._waits is None:
@@ -488,7 +486,7 @@ class Turn:
             waits.begin(self._make_suspended_turn(result, dropped))
         return [known[at] for at in sorted(known)], answers
 
-    def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+    def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
         answers = {each.at: each.answered for each in result.known if each.answered is not None}
         if self._waits is not None:
@@ -497,22 +495,17 @@ class Turn:
         self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
         return outcomes, answers
 
-    def _may_sleep(self, waits: Waits, result: RunStepResult) -> bool:
-        """Whether sub-agents are among the calls whose sessions end while they wait."""
-        return self._tools.calls_agents(result) and waits.sleepers.allow(
-            parallel=self._talk.facts.parallel_tools
-        )
-
-    async def _while_some_sleep(
-        self, waits: Waits, result: RunStepResult, dropped: tuple[str, ...]
-    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
-        """As `_collect_results`; the turn is suspended once all that is left waits for people."""
+    async def _while_some_wait(
+        self, waits: PendingCalls, result: RunStepResult, dropped: tuple[str, ...]
+    ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
+        """As `_collect_results`, with sub-agents: the turn is suspended once nothing is left but to wait."""
+        waits.suspended_calls.in_order = not self._talk.facts.parallel_tools
         if result.waiting:
             waits.begin(self._make_suspended_turn(result, dropped), found=False)
-        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.sleepers)
+        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.suspended_calls)
         await self._tools.until_quiet(self.run_id, result, step)
         if self.interrupted:
-            waits.sleepers.end_all()
+            waits.suspended_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, step)
             waits.give_up(INTERRUPTED)
         known, answers = step.results(), waits.answers()
@@ -536,7 +529,7 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
-                children=(self._waits.sleepers.waits() or None) if self._waits else None,
+                children=(self._waits.suspended_calls.calls() or None) if self._waits else None,
             ),
         )
 
@@ -637,15 +630,15 @@ class Turn:
     ) -> RunStepResult:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
         for tries in itertools.count():
-            if is_cancelled() and self._calls.patched(_HEEDS):
+            if is_cancelled():
                 # It came with the failure of the attempt before: another one would be paid for.
                 raise asyncio.CancelledError
-            below = () if self._waits is None else self._waits.unsaid()
+            below = () if self._waits is None else self._waits.unsaved_answers()
             try:
                 self._talk.check_settled()
                 result: RunStepResult = await heed_cancel(attempt(**only_set(answered=below or None)))
                 if self._waits is not None:
-                    self._waits.said(below)
+                    self._waits.mark_saved(below)
                 return result
             except (HeadMovedError, FencedError, ThreadNotFoundError) as moved:
                 if isinstance(moved, ThreadNotFoundError) and tries:

@@ -23,9 +23,9 @@ from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, R
 from helix_temporal.stores.threads import fences as hot_rules
 from helix_temporal.stores.threads.fences import OpenPlace
 from helix_temporal.stores.threads.operations import HeldThread
+from helix_temporal.workflows import opening as session_opening
 from helix_temporal.workflows.opening import CurrentThread
 from tests.simulation._run import Verdict, simulate
-from tests.simulation._session import SimCalls
 from tests.simulation._worker import Shop
 from tests.simulation._world import Rates
 
@@ -293,7 +293,17 @@ def kept_turn(shop: Shop) -> Iterator[None]:
 @contextmanager
 def settled_open(shop: Shop) -> Iterator[None]:
     """A session ends under the epoch that it knows, though an open of it may still land."""
-    with patch.object(SimCalls, "patched", lambda *_: False):
+    remembered = session_opening.remembered_if_unclear
+
+    @contextmanager
+    def forgotten(talk: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
+        try:
+            with remembered(talk, heads):
+                yield
+        finally:
+            talk.unsettled = None
+
+    with patch.object(session_opening, "remembered_if_unclear", forgotten):
         yield
 
 

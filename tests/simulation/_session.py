@@ -163,10 +163,6 @@ class SimCalls:
         """A message id."""
         return f"m{self._world.unique()}"
 
-    def patched(self, change: str, /) -> bool:
-        """Executions are all new."""
-        return True
-
     # -- what the session workflow does around its turns
 
     async def flush(self, thread_id: str, epoch: int, *, closes: bool) -> FlushReceipt:

@@ -23,7 +23,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.record import SessionRecord
-from helix_temporal.session.waiting import Waits
+from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
 from helix_temporal.workflows.opening import CurrentThread, open_conversation, opens_again
@@ -252,7 +252,7 @@ class Story:
             None, waiting if self._world.chance(0.5) else 1 + int(self._world.draw() * waiting)
         )
 
-    def turn(self, session: Session, waits: Waits | None = None) -> Turn:
+    def turn(self, session: Session, waits: PendingCalls | None = None) -> Turn:
         """A turn of this session."""
         calls = SimCalls(self._world, self.temporal, session)
         settles = partial(self._settle, session)

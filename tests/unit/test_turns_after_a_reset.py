@@ -28,7 +28,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.waiting import SubmitInput
 from helix_temporal.session.record import SessionRecord, parse_record
-from helix_temporal.session.waiting import Waits
+from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -136,7 +136,7 @@ class Here:
         opened = await self.open(request)
         return CurrentThread(request, opened.handle, opened.facts), opened
 
-    def turn(self, talk: CurrentThread, waits: Waits | None = None) -> Turn:
+    def turn(self, talk: CurrentThread, waits: PendingCalls | None = None) -> Turn:
         """One turn of it."""
         calls: Any = self
         return Turn(calls, talk, number=1, max_steps=5, waits=waits)
@@ -190,7 +190,7 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     """Who has answered is not asked again, and a later execution finds all that was answered."""
     here = Here(threads, [BOTH, asks("look", "two"), ModelResponse("done")], resets="two")
     before, _ = await here.begin()
-    talk, waits = after(before), Waits(lambda: 0)
+    talk, waits = after(before), PendingCalls(lambda: 0)
     first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
     assert (first.exit_reason, waits.turn and len(waits.turn.waiting)) == (ExitReason.SUSPENDED, 1)
     assert waits.turn
@@ -199,7 +199,7 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     with pytest.raises(ResetError):
         await here.turn(talk, waits).resume(waits.turn.model_copy(update={"known": waits.known()}))
     here.resets, runs = None, list(here.runs)
-    waits, told = Waits(lambda: 0), list[str]()
+    waits, told = PendingCalls(lambda: 0), list[str]()
     waits.on_wait = lambda: told.append("asked again")
     result = await here.turn(after(before), waits).run([UserMessage(id="go", text="go")])
     assert (result.exit_reason, result.text, told) == (ExitReason.COMPLETED, "done", [])
@@ -208,24 +208,24 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     assert (here.model.calls, (await here.state()).turns, len(await here.ids())) == (3, 1, 7)
 
 
-async def waiting(here: Here) -> tuple[CurrentThread, Waits]:
+async def waiting(here: Here) -> tuple[CurrentThread, PendingCalls]:
     """A turn whose first step waits for somebody."""
-    talk, waits = (await here.begin())[0], Waits(lambda: 0)
+    talk, waits = (await here.begin())[0], PendingCalls(lambda: 0)
     first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
     assert first.exit_reason is ExitReason.SUSPENDED
     return talk, waits
 
 
-def signed(waits: Waits) -> SuspendedTurn:
+def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
     assert waits.turn is not None
     assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
     return waits.turn.model_copy(update={"known": waits.known()})
 
 
-def was_reset(talk: CurrentThread, waits: Waits) -> tuple[CurrentThread, Waits, SuspendedTurn]:
+def was_reset(talk: CurrentThread, waits: PendingCalls) -> tuple[CurrentThread, PendingCalls, SuspendedTurn]:
     """What the workflow knows that was reset to where its turn waits."""
-    suspended, again = waits.turn, Waits(lambda: 0)
+    suspended, again = waits.turn, PendingCalls(lambda: 0)
     assert suspended is not None
     again.begin(suspended)
     return replace(after(talk), seed_before=None), again, suspended
