@@ -31,11 +31,11 @@ from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import Page
 from helix_temporal.models.waiting import (
+    HasStartedInput,
+    HasStartedResult,
     PendingCall,
     SuspendedCall,
     Suspension,
-    TakenUpInput,
-    TakenUpResult,
     check_own_id,
     child_session_id,
     is_child_id,
@@ -287,9 +287,9 @@ class ChildActivities:
         checked_size(page, self._max_payload, "page of sub-agents")
         return page
 
-    @activity.defn(name="helix.sessions.taken_up")
+    @activity.defn(name="helix.sessions.has_started")
     @raise_application_errors
-    async def taken_up(self, request: TakenUpInput) -> TakenUpResult:
+    async def has_started(self, request: HasStartedInput) -> HasStartedResult:
         """Whether a worker has ever begun with an execution; one that none has begun with is terminated.
 
         Nothing of it is lost: it has done nothing.  Left alone it would wait until its time is over.
@@ -301,7 +301,7 @@ class ChildActivities:
         if not begun:
             with _unless_gone():
                 await handle.terminate(reason="no worker began with it in time")
-        return TakenUpResult(taken_up=begun)
+        return HasStartedResult(has_started=begun)
 
     async def _list_children(self, request: ListChildrenInput) -> SubAgentPage:
         if self._sessions is not None:

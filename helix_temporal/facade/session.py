@@ -248,12 +248,12 @@ async def run_turn(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
     handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
-    talk = CurrentThread(request, handle, agent.facts(), tracing_context=trace)
+    thread = CurrentThread(request, handle, agent.facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
-    turn = Turn(calls, talk, number=_count_turns(stored) + 1, max_steps=agent.max_steps)
+    turn = Turn(calls, thread, number=_count_turns(stored) + 1, max_steps=agent.max_steps)
     result = await turn.run([message])
     emit(StopEvent(stop_reason=result.exit_reason.value, usage=result.usage))
-    added = await read_message_range(threads, stored.id, len(stored.messages), talk.head.position)
+    added = await read_message_range(threads, stored.id, len(stored.messages), thread.head.position)
     answers = {each.id for each in added if each.tool_calls}
     return result, (*stored.messages, *added), calls.changes.merged(stored.state, answers)
 

@@ -315,17 +315,17 @@ class Wake(Model):
     ends: bool = False
 
 
-class TakenUpInput(Model):
+class HasStartedInput(Model):
     """Names the execution of a sub-agent's session."""
 
     workflow_id: str
     run_id: str
 
 
-class TakenUpResult(Model):
+class HasStartedResult(Model):
     """Whether a worker has begun with it; if none has, it is ended."""
 
-    taken_up: bool
+    has_started: bool
 
 
 def is_message_ref(ref: str) -> bool:

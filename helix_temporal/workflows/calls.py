@@ -55,9 +55,9 @@ from helix_temporal.models.threads import (
     FlushThreadResult,
     ThreadEpochInput,
 )
-from helix_temporal.models.waiting import ParentLink, SuspendedCall, TakenUpInput
+from helix_temporal.models.waiting import HasStartedInput, ParentLink, SuspendedCall
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.subagents import Children
+from helix_temporal.workflows.subagents import SubAgents
 
 R = TypeVar("R")
 
@@ -199,7 +199,7 @@ class TemporalCalls:
 
     def __init__(self, policy: CallPolicy = OPEN_POLICY, parent: ParentLink | None = None) -> None:
         self.policy, self.roll_outs = policy, RollOuts()
-        self.children = Children(parent, self.taken_up, self.workflow_id)
+        self.children = SubAgents(parent, self.has_started, self.workflow_id)
 
     def workflow_id(self, session_id: str) -> str:
         """The workflow id of a session of this deployment."""
@@ -322,11 +322,11 @@ class TemporalCalls:
             workflow.execute_activity_method(SessionActivities.agent_facts, request, **options)
         )
 
-    async def taken_up(self, request: TakenUpInput) -> bool:
+    async def has_started(self, request: HasStartedInput) -> bool:
         """Whether a worker has begun with a sub-agent's session; true where that can't be told."""
-        call = workflow.execute_activity_method(ChildActivities.taken_up, request, **self.store_options())
+        call = workflow.execute_activity_method(ChildActivities.has_started, request, **self.store_options())
         try:
-            return (await with_typed_errors(call)).taken_up
+            return (await with_typed_errors(call)).has_started
         except (ActivityError, errors.HelixError):
             return True
 

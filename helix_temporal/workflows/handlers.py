@@ -1,7 +1,7 @@
 """Updates, signals and queries of a session, and the state of one execution that they read and change.
 
-`Live` is that state; `Handlers` registers and answers; `Stops` ends turns and executions; `Submissions` takes
-answers to calls that wait; `Rewinds` queues requests to take turns back.
+`SessionRun` is that state; `Handlers` registers and answers; `Stops` ends turns and executions;
+`Submissions` takes answers to calls that wait; `Rewinds` queues requests to take turns back.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ from helix_temporal.workflows.opening import (
     remembered_if_unclear,
     reopen_thread,
 )
-from helix_temporal.workflows.subagents import Children
+from helix_temporal.workflows.subagents import SubAgents
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 
@@ -145,7 +145,7 @@ class Rewinds:
 
 
 async def carry_out(
-    calls: TemporalCalls, talk: CurrentThread, inbox: Inbox, rewind: PendingRewind
+    calls: TemporalCalls, thread: CurrentThread, inbox: Inbox, rewind: PendingRewind
 ) -> OpenSessionResult | None:
     """Cut the thread as asked, and let what is asked anew wait for the next turn.
 
@@ -155,19 +155,19 @@ async def carry_out(
     reopened = None
     try:
         try:
-            plan = await _plan_take_back(calls, talk, rewind.request)
+            plan = await _plan_take_back(calls, thread, rewind.request)
         except HeadMovedError:
             if rewind.request.checkpoint is not None:
                 raise
             # An older copy of the thread: turns that are counted on it would be others than those asked for.
-            stood, reopened = talk.head, await reopen_thread(calls, talk, _as_it_stands(talk))
+            stood, reopened = thread.head, await reopen_thread(calls, thread, _as_it_stands(thread))
             inbox.put_first(reopened.under_way)
-            if talk.head.position < stood.position:
+            if thread.head.position < stood.position:
                 raise
-            plan = await _plan_take_back(calls, talk, rewind.request)
-        opened = await _cut_thread(calls, talk, rewind.request, plan) if plan.cuts else None
+            plan = await _plan_take_back(calls, thread, rewind.request)
+        opened = await _cut_thread(calls, thread, rewind.request, plan) if plan.cuts else None
     except (HelixError, ActivityError) as error:
-        rewind.result = RewindResult(done=False, head=talk.head, error=describe_failure(error))
+        rewind.result = RewindResult(done=False, head=thread.head, error=describe_failure(error))
         return reopened
     messages = _requeue_messages(inbox, plan, cut=None if opened is None else opened.handle.head)
     if opened is not None:
@@ -177,8 +177,8 @@ async def carry_out(
     return opened or reopened
 
 
-def _as_it_stands(talk: CurrentThread) -> ReopenHeads:
-    return ReopenHeads(known=talk.head, turn_start=talk.head)
+def _as_it_stands(thread: CurrentThread) -> ReopenHeads:
+    return ReopenHeads(known=thread.head, turn_start=thread.head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,37 +197,37 @@ class _Plan:
         return self.found.record.to if self.found.done else self.found.to
 
 
-async def _plan_take_back(calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest) -> _Plan:
+async def _plan_take_back(calls: TemporalCalls, thread: CurrentThread, request: TakeBackRequest) -> _Plan:
     wanted = PlanTakeBackInput(
-        session_id=talk.request.session_id,
-        thread_id=talk.request.thread_id,
+        session_id=thread.request.session_id,
+        thread_id=thread.request.thread_id,
         request=request,
-        known=talk.head,
+        known=thread.head,
     )
-    return _Plan(await calls.plan_take_back(wanted), request.id in talk.tried)
+    return _Plan(await calls.plan_take_back(wanted), request.id in thread.tried)
 
 
 async def _cut_thread(
-    calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest, plan: _Plan
+    calls: TemporalCalls, thread: CurrentThread, request: TakeBackRequest, plan: _Plan
 ) -> OpenSessionResult:
     changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.found.to, "fork_from": None}
-    changes |= {"take_back": plan.found.record, "known_epoch": talk.handle.epoch}
+    changes |= {"take_back": plan.found.record, "known_epoch": thread.handle.epoch}
     if request.checkpoint is not None:
         changes["checkpoint"] = request.checkpoint
-    if talk.tried:
-        changes["tried"] = talk.tried
+    if thread.tried:
+        changes["tried"] = thread.tried
     # Whether or not it took effect: where the thread stands then, it is opened again.
-    heads, epoch, seed = _as_it_stands(talk), talk.handle.epoch, talk.seed()
+    heads, epoch, seed = _as_it_stands(thread), thread.handle.epoch, thread.seed()
     try:
-        with remembered_if_unclear(talk, heads):
-            opened = await open_conversation(calls, talk.request.model_copy(update=changes))
+        with remembered_if_unclear(thread, heads):
+            opened = await open_conversation(calls, thread.request.model_copy(update=changes))
     except (HelixError, ActivityError):
-        if request.id not in talk.tried:
-            talk.tried = (*talk.tried, request.id)
+        if request.id not in thread.tried:
+            thread.tried = (*thread.tried, request.id)
         raise
-    talk.opened(opened.handle, seed)
+    thread.opened(opened.handle, seed)
     if opened.reset:
-        talk.went_on(plan.found.to.position, epoch)
+        thread.went_on(plan.found.to.position, epoch)
     return opened
 
 
@@ -250,15 +250,15 @@ MAX_TEXT_BYTES: Final = 256 * 1024
 
 
 @dataclass(slots=True)
-class Live:
+class SessionRun:
     """The state of one execution.
 
     Attributes:
-        talk: The open thread; None until it is open.
+        thread: The open thread; None until it is open.
         turn, turn_task: The turn under way.
         turn_start: Where the newest turn began.
         closing: The run ends or moves: handlers return at once.
-        rested: Everything is saved, archived and dropped; nothing is left to finalise.
+        finalised: Everything is saved, archived and dropped; nothing is left to finalise.
         cancelled: A cancel was asked for, and remembered while it had to wait.
         askers: Updates that wait for what becomes of a message.
         aborting: The turn's task was cancelled by ``stop``, not by the workflow's cancel.
@@ -280,7 +280,7 @@ class Live:
     options: SessionOptions = field(default_factory=SessionOptions)
     stopping: Literal["interrupt", "abort"] | None = None
     close: bool = False
-    talk: CurrentThread | None = None
+    thread: CurrentThread | None = None
     turn: Turn | None = None
     turn_start: Head = EMPTY
     turn_task: "asyncio.Task[TurnResult] | None" = None
@@ -293,7 +293,7 @@ class Live:
     notes: tuple[Receipt, ...] = ()
     error: str | None = None
     closing: bool = False
-    rested: bool = False
+    finalised: bool = False
     cancelled: bool = False
     askers: int = 0
     aborting: bool = False
@@ -309,17 +309,17 @@ class Live:
         self.rewinds = Rewinds(self.inbox)
 
     @staticmethod
-    def of(input: SessionInput, now: datetime) -> "Live":
+    def of(input: SessionInput, now: datetime) -> "SessionRun":
         """The state at the start of a run."""
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
         known, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
         waits = PendingCalls(now_ms, known, unsaved)
-        live = Live(inbox, now, waits, input.options)
+        live = SessionRun(inbox, now, waits, input.options)
         if carried is not None:
             live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
             live.stopping, live.expires_at = carried.stopping, carried.expires_at
-        waits.on_wait, waits.on_wait_below = live.suspends, live.suspends_below
+        waits.on_wait, waits.on_wait_below = live.tell_suspended, live.tell_suspended_below
         waits.on_known = inbox.waits_for
         return live
 
@@ -330,21 +330,21 @@ class Live:
     @property
     def open(self) -> CurrentThread:
         """The open thread."""
-        assert self.talk is not None
-        return self.talk
+        assert self.thread is not None
+        return self.thread
 
     @property
     def has_messages(self) -> bool:
         """Somebody wants something of the session."""
         if self.is_suspended:
-            wanted = self.rewinds or self.stopping or self.gives_up or self.waits.ready
+            wanted = self.rewinds or self.stopping or self.reason_to_give_up or self.waits.ready
             return bool(wanted or self.open.opened_by_another_run)
         return bool(self.inbox or self.rewinds) and (not self.inbox.held or self.rewinds.due)
 
     @property
     def has_work(self) -> bool:
         """Something is to be done, be it only to end."""
-        closes = self.close and not self.stays_suspended
+        closes = self.close and not self.must_stay_open
         ends = closes or (self.idle and not self.is_suspended)
         return self.has_messages or (ends and not self.inbox.held)
 
@@ -370,7 +370,7 @@ class Live:
     @property
     def unopened(self) -> str | None:
         """Why the session could not even be opened: it would fail again for those who come again."""
-        return self.error if self.talk is None and self.exit is ExitReason.FAILED else None
+        return self.error if self.thread is None and self.exit is ExitReason.FAILED else None
 
     async def watch_idle(self) -> None:
         """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
@@ -398,7 +398,7 @@ class Live:
         return self.is_suspended and self.askers > 0
 
     @property
-    def leaves(self) -> bool:
+    def exits_while_waiting(self) -> bool:
         """The execution does not wait for people."""
         return self.options.suspend == "exit" or self.close
 
@@ -408,38 +408,38 @@ class Live:
         return self.options.while_suspended == "supersede"
 
     @property
-    def stays_suspended(self) -> bool:
+    def must_stay_open(self) -> bool:
         """The execution waits: it may not end, or would lose messages that were accepted."""
-        return self.is_suspended and (not self.leaves or bool(self.inbox))
+        return self.is_suspended and (not self.exits_while_waiting or bool(self.inbox))
 
     @property
     def may_end(self) -> bool:
         """Nothing that came meanwhile holds an execution that has nothing to do."""
-        return not (self.has_messages or self.stays_suspended or self.inbox.held)
+        return not (self.has_messages or self.must_stay_open or self.inbox.held)
 
-    def stays(self, *, persistent: bool) -> bool:
+    def waits_when_idle(self, *, persistent: bool) -> bool:
         """Without anything to do the execution waits; otherwise it ends."""
-        return self.stays_suspended if self.is_suspended else persistent or self.inbox.held
+        return self.must_stay_open if self.is_suspended else persistent or self.inbox.held
 
     @property
-    def gives_up(self) -> ExitReason | None:
+    def reason_to_give_up(self) -> ExitReason | None:
         """Why the suspended turn is to end without its answers."""
         if self.stopping == "interrupt":
             return ExitReason.INTERRUPTED
         return ExitReason.SUPERSEDED if self.supersedes and self.inbox else None
 
-    def suspends(self) -> None:
+    def tell_suspended(self) -> None:
         """The turn waits: whoever asked is told what for."""
         self.status = Status.SUSPENDED
         self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self._pending_below())))
         self.inbox.suspend(self.suspended(in_thread=True))
-        if self.leaves and not self.supersedes:
+        if self.exits_while_waiting and not self.supersedes:
             self.inbox.turn_away(self.suspended(in_thread=False))
 
-    def goes(self) -> None:
+    def tell_askers_if_exiting(self) -> None:
         """The execution need not wait with the turn: nor do those who have asked since it began to wait."""
-        if self.is_suspended and self.leaves:
-            self.suspends()
+        if self.is_suspended and self.exits_while_waiting:
+            self.tell_suspended()
 
     def suspended(self, *, in_thread: bool) -> AskResult:
         """What those are told who ask meanwhile."""
@@ -461,30 +461,30 @@ class Live:
         return result.model_copy(update={"receipts": lost}) if lost else result
 
     def _with_archived(self, result: AskResult) -> AskResult:
-        if self.talk is None or not (result.in_thread and self.talk.archives):
+        if self.thread is None or not (result.in_thread and self.thread.archives):
             return result
-        return result.model_copy(update={"archived": self.talk.handle.archived})
+        return result.model_copy(update={"archived": self.thread.handle.archived})
 
     def wait_for_archive(self, told: AskResult) -> None:
         """The archive is too far behind for a turn: what was sent waits until it is not."""
         self.inbox.hold(told)
         self.open.handle = self.open.handle.model_copy(update={"archived": False})
 
-    def refused(self, entries: Sequence[Entry], why: str) -> None:
+    def note_refused(self, entries: Sequence[Entry], why: str) -> None:
         """Messages that enter no thread: of those that were sent nobody else is told."""
-        sent = self.promised(entries)
+        sent = self.list_sent_ids(entries)
         if sent:
             what = f"refused ({why}), no turn for"
             receipt = without_turn(self.open.request.session_id, what, sent)
             self.notes = (*self.notes, receipt)[-NOTES:]
 
-    def promised(self, entries: Sequence[Entry]) -> list[str]:
+    def list_sent_ids(self, entries: Sequence[Entry]) -> list[str]:
         """Ids of those that nobody waits for; of a session that serves one task, its result tells."""
         return [each.message.id for each in entries if not each.asked] if self.options.persistent else []
 
     def keep_unarchived(self, *, committed: bool) -> None:
         """The turn failed because its newest step, which is in the thread, was not archived in time."""
-        self.kept = committed
+        self.failed_turn_stands = committed
         self.open.handle = self.open.handle.model_copy(update={"archived": False})
 
     def note_losses(self) -> None:
@@ -508,7 +508,7 @@ class Live:
         """Sub-agents of the turn under way wait for answers."""
         return self.turn is not None and bool(self._pending_below())
 
-    def suspends_below(self) -> None:
+    def tell_suspended_below(self) -> None:
         """A sub-agent waits: whoever asked is told what for."""
         if self.turn is not None:
             self.inbox.waits_for(each.id for each in self._pending_below())
@@ -531,9 +531,9 @@ class Live:
 
     def thread_of(self, input: SessionInput) -> str:
         """The session's thread, as far as this execution knows."""
-        return input.thread if self.talk is None else self.talk.request.thread_id
+        return input.thread if self.thread is None else self.thread.request.thread_id
 
-    def placed(self, result: AskResult, input: SessionInput) -> AskResult:
+    def with_place(self, result: AskResult, input: SessionInput) -> AskResult:
         """The result with where its answer is read, if that is too long to travel."""
         thread_id = self.thread_of(input)
         if result.answer is None or result.text is not None or thread_id == input.session_id:
@@ -553,7 +553,7 @@ class Live:
             thread_id=self.thread_of(input),
             exit_reason=self.exit,
             status=self.status,
-            head=self.talk.head if self.talk else EMPTY,
+            head=self.thread.head if self.thread else EMPTY,
             turns=self.turns,
             usage=self.usage,
             receipts=self.receipts,
@@ -563,8 +563,8 @@ class Live:
 
     def status_of(self, input: SessionInput) -> SessionInfo:
         """What the query answers."""
-        talk = self.talk
-        further: dict[str, Any] = {"lag": talk.lag} if talk and talk.lag else {}
+        thread = self.thread
+        further: dict[str, Any] = {"lag": thread.lag} if thread and thread.lag else {}
         if input.parent is not None:
             further["root_session_id"] = input.parent.root_session_id
         return SessionInfo(
@@ -574,16 +574,16 @@ class Live:
             agent=input.agent,
             turns=self.turns,
             waiting=len(self.inbox),
-            head=talk.head if talk else EMPTY,
-            epoch=talk.handle.epoch if talk else 0,
-            archived=talk.handle.archived if talk else True,
+            head=thread.head if thread else EMPTY,
+            epoch=thread.handle.epoch if thread else 0,
+            archived=thread.handle.archived if thread else True,
             usage=self.usage,
-            exit_reason=self.exit if self.closing or self.rested else None,
-            receipts=self.receipts if self.closing or self.rested else self.notes,
+            exit_reason=self.exit if self.closing or self.finalised else None,
+            receipts=self.receipts if self.closing or self.finalised else self.notes,
             error=self.error,
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
-            repairs=talk.repairs if talk else 0,
+            repairs=thread.repairs if thread else 0,
             pending=self.waits.pending(),
             options=self.options,
             **further,
@@ -613,7 +613,7 @@ class Handlers:
     def __init__(
         self,
         input: SessionInput,
-        live: Live,
+        live: SessionRun,
         calls: TemporalCalls,
         supersede_below: Callable[[], Awaitable[None]],
     ) -> None:
@@ -641,7 +641,7 @@ class Handlers:
                 f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
                 f"{message.agent!r}; close it first, then ask again, or leave the agent out"
             )
-        if self._live.talk is not None:
+        if self._live.thread is not None:
             self._check_thread(message)
         check_text(message.text, "text")
         if message.ref is not None and is_message_ref(message.ref):
@@ -652,11 +652,11 @@ class Handlers:
             return AskResult(status=AskStatus.MOVED)
         before = self._live.inbox.answered(message.id)
         if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
-            return self._live.placed(again, self._input)
+            return self._live.with_place(again, self._input)
         known = self._live.inbox.find(message.id)
         if known is None and not await self._admit_message(message):
             return AskResult(status=AskStatus.MOVED)
-        if self._live.is_suspended and self._live.leaves and not self._live.supersedes:
+        if self._live.is_suspended and self._live.exits_while_waiting and not self._live.supersedes:
             return self._live.suspended(in_thread=known is not None and known.taken)
         entry = known or self._live.inbox.put(message.without_properties(), asked=True)
         self._live.inbox.release()
@@ -669,7 +669,7 @@ class Handlers:
             self._live.askers -= 1
         result = entry.result or entry.told
         assert result is not None
-        return self._live.placed(result, self._input)
+        return self._live.with_place(result, self._input)
 
     async def _load_earlier_answer(self, message_id: str, answer: AnswerRef) -> AskResult | None:
         """The answer that was given before; None if the stores have lost it."""
@@ -689,7 +689,7 @@ class Handlers:
                 return SendResult(accepted=False)
             self._live.inbox.put(message.without_properties())
             await self._supersede_below()
-            if self._live.talk is None:
+            if self._live.thread is None:
                 return SendResult(accepted=await self._is_open())
         return SendResult(accepted=True)
 
@@ -700,10 +700,10 @@ class Handlers:
             ApplicationError: It could not, as where it has expired.
         """
         live = self._live
-        await workflow.wait_condition(lambda: live.talk is not None or live.closing)
-        if live.talk is None:
+        await workflow.wait_condition(lambda: live.thread is not None or live.closing)
+        if live.thread is None:
             live.refuse_unopened()
-        return live.talk is not None
+        return live.thread is not None
 
     async def _admit_message(self, message: UserMessage) -> bool:
         """Whether a new message may come in, once the properties that it names are set; false: the run ends.
@@ -713,7 +713,7 @@ class Handlers:
         Raises:
             ApplicationError: The session has expired, has another thread, or no store for its properties.
         """
-        if message.thread_id not in {None, self._input.thread_id} and self._live.talk is None:
+        if message.thread_id not in {None, self._input.thread_id} and self._live.thread is None:
             # The session may have another thread than it is opened with, as the open finds.
             if not await self._is_open():
                 return False
@@ -732,7 +732,7 @@ class Handlers:
 
     async def _set_properties(self, properties: SessionProperties) -> bool:
         """Set properties of the session; false where the run ends, or could not be opened."""
-        live, opens = self._live, self._live.talk is None and self._input.carried is None
+        live, opens = self._live, self._live.thread is None and self._input.carried is None
         if not await self._is_open() or live.closing:
             return False
         if opens and properties == self._input.properties:
@@ -755,11 +755,11 @@ class Handlers:
 
     async def _on_set_properties(self, properties: SessionProperties) -> bool:
         # The store has them: the next open finds them there, and only a run that goes on as new has none.
-        return await self._set_properties(properties) or not self._live.rested
+        return await self._set_properties(properties) or not self._live.finalised
 
     async def _on_close(self) -> None:
         self._live.close = True
-        self._live.goes()
+        self._live.tell_askers_if_exiting()
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
         if not self._live.closing:
@@ -777,7 +777,7 @@ class Handlers:
 class Stops:
     """Stops turns of one session, and of those below it."""
 
-    def __init__(self, input: SessionInput, live: Live, calls: TemporalCalls) -> None:
+    def __init__(self, input: SessionInput, live: SessionRun, calls: TemporalCalls) -> None:
         self._input, self._live, self._calls = input, live, calls
 
     def register(self) -> None:
@@ -798,8 +798,8 @@ class Stops:
 
     async def _on_stop(self, request: StopRequest) -> StopResult:
         if request.suspended:
-            await workflow.wait_condition(lambda: self._live.talk is not None or self._live.closing)
-            if self._live.talk is None:
+            await workflow.wait_condition(lambda: self._live.thread is not None or self._live.closing)
+            if self._live.thread is None:
                 return self._unopened_result()
         if self._live.is_suspended:
             return self._stop_suspended(request)
@@ -854,7 +854,7 @@ class Submissions:
     The session of a sub-agent has its answers from its caller: with its start, or by a signal while it runs.
     """
 
-    def __init__(self, live: Live, input: SessionInput, now: datetime, children: Children) -> None:
+    def __init__(self, live: SessionRun, input: SessionInput, now: datetime, children: SubAgents) -> None:
         self._live, self._session_id, self._parent = live, input.session_id, input.parent
         self._began, self._opens, self._children = now, input.carried is None, children
 
@@ -949,12 +949,12 @@ class Submissions:
     async def _is_about_to_end(self, request: SubmitInput) -> bool:
         """Whether the execution ends while its turn waits, once that has nothing else to do."""
         live = self._live
-        if not live.leaves or live.closing:
+        if not live.exits_while_waiting or live.closing:
             return False
         if live.turn is not None:
             await self._take_answer(request)  # whatever else is at work beside them
         await workflow.wait_condition(lambda: live.closing or live.turn is None)
-        return live.is_suspended and not live.stays_suspended
+        return live.is_suspended and not live.must_stay_open
 
     def _turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn that waits for the call, or did; None where this execution did not have it."""
@@ -984,7 +984,7 @@ class Submissions:
     def _knows_call(self, call: str) -> bool:
         """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
         live = self._live
-        if live.talk is None:
+        if live.thread is None:
             return False
         if live.waits.knows(call) or live.waits.turn is not None:
             return True

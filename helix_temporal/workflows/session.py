@@ -48,7 +48,7 @@ from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describ
 from helix_temporal.workflows.handlers import (
     NOTES,
     Handlers,
-    Live,
+    SessionRun,
     Stops,
     Submissions,
     carry_out,
@@ -72,7 +72,7 @@ class Serving:
         waits_on: The turn that waits could not be ended, since a store does not answer.
     """
 
-    def __init__(self, live: Live, calls: TemporalCalls, events: Events, values: Values) -> None:
+    def __init__(self, live: SessionRun, calls: TemporalCalls, events: Events, values: Values) -> None:
         self._live, self._calls, self._events, self._values = live, calls, events, values
         self._unended: Turn | None = None
         self.waits_on = False
@@ -102,7 +102,7 @@ class Serving:
             await self._abandon_turn(suspended.run_id, suspended.start)
             live.status, live.quiet_since = Status.IDLE, workflow.now()
             return
-        reason = live.gives_up
+        reason = live.reason_to_give_up
         live.stopping, live.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
         suspended = suspended.model_copy(update={"known": live.waits.known()})
@@ -120,7 +120,7 @@ class Serving:
             The run of a turn that comes to no end of its own; None for one that waits, and may go on.
         """
         live = self._live
-        suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
+        suspended = None if live.thread is None else live.waits.wait_at(live.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
         asleep = live.waits.suspended_calls.calls()
@@ -128,7 +128,7 @@ class Serving:
         live.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
-        receipt = await finaliser.to_the_end("end_turn", ended)
+        receipt = await finaliser.run_within_budget("end_turn", ended)
         live.notes = (*live.notes, receipt)
         lost = not ended.cancelled() and ended.exception() is not None
         if not (receipt.ok or lost):
@@ -236,14 +236,14 @@ class Serving:
             self._values.known = StoredValues.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
             live.status = Status.SUSPENDED
-            live.goes()
+            live.tell_askers_if_exiting()
         else:
             await self._turn_over(turn, result, entries)
 
     def _refuse_behind(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
         refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
-        if self._live.promised(self._live.inbox.taken):
+        if self._live.list_sent_ids(self._live.inbox.taken):
             self._live.wait_for_archive(refused)
         self._live.inbox.finish(refused)
 
@@ -261,7 +261,7 @@ class Serving:
         lost = inbox.find(str(why.facts.get("message_id")))
         failed = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
         refused = [] if finished else inbox.taken if lost is None else [lost]
-        self._live.refused(refused, type(why).__name__)
+        self._live.note_refused(refused, type(why).__name__)
         if lost is None and not finished:
             inbox.finish(failed)
             return
@@ -284,12 +284,12 @@ class Serving:
         Returns:
             Whether the turn was finished before, so that it stays.
         """
-        heads, talk = ReopenHeads(known=start, turn_start=start), self._live.open
-        epoch = talk.handle.epoch
-        opened = await reopen_thread(self._calls, talk, heads, abandoned=run_id, cuts=True)
+        heads, thread = ReopenHeads(known=start, turn_start=start), self._live.open
+        epoch = thread.handle.epoch
+        opened = await reopen_thread(self._calls, thread, heads, abandoned=run_id, cuts=True)
         if opened.reset:
-            talk.went_on(start.position, epoch)
-        return talk.head.position > start.position
+            thread.went_on(start.position, epoch)
+        return thread.head.position > start.position
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         self._calls.children.dismiss(self._live.open.request)
@@ -319,7 +319,7 @@ The server lets ten updates of a run wait at once, and refuses the one that answ
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
-class _Move(Exception):  # noqa: N818 (control flow, not an error)
+class _ContinueAsNew(Exception):  # noqa: N818 (control flow, not an error)
     """This run is long enough: continue as new."""
 
 
@@ -339,7 +339,7 @@ class AgentSession:
         carried = input.carried
         self._input = input
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
-        self._live = Live.of(input, workflow.now())
+        self._live = SessionRun.of(input, workflow.now())
         self._events = Events(input, self._live, HookRunner(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
         self._serving = Serving(self._live, self._calls, self._events, self._values)
@@ -373,29 +373,29 @@ class AgentSession:
         self._cancels = count_cancels()
         try:
             if self._was_refused():
-                self._live.rested = True  # the first ask was rejected: there is nothing to do
+                self._live.finalised = True  # the first ask was rejected: there is nothing to do
             else:
                 await self._open_session()
                 await self._serve_turns()
         except asyncio.CancelledError:
             self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             self._live.cancelled = True
-        except _Move:
+        except _ContinueAsNew:
             await self._continue_as_new()
         except GeneratorExit:
             # The worker has ended with this run in its cache: whoever takes it over replays it.
-            self._live.rested = True
+            self._live.finalised = True
             raise
         except Exception as error:
             if not workflow.in_workflow():  # the same, met by a clean-up further in
-                self._live.rested = True
+                self._live.finalised = True
                 raise
             failure = error
             self._record_failure(error)
         finally:
             # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
             # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
-            if not self._live.rested:
+            if not self._live.finalised:
                 await self._end_execution()
         if failure is not None:
             self._raise_failure(failure)
@@ -428,7 +428,7 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.talk = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
+            self._live.thread = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
             self._live.lost = carried.lost
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
@@ -453,7 +453,7 @@ class AgentSession:
         settled = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
             {"again": False} if request.again else {}
         )
-        self._live.talk = CurrentThread(
+        self._live.thread = CurrentThread(
             request.model_copy(update=settled),
             opened.handle,
             opened.facts,
@@ -464,7 +464,7 @@ class AgentSession:
             seed_before=seed,
         )
         if request.again:
-            self._live.talk.went_on(0, 0)
+            self._live.thread.went_on(0, 0)
         self._live.inbox.put_first(opened.under_way)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         self._live.notes = opened.notes
@@ -487,7 +487,7 @@ class AgentSession:
                 elif self._live.is_suspended and self._live.has_messages:
                     await self._serving.go_on()
                     self._move_if_long()
-                elif self._live.stays_suspended:
+                elif self._live.must_stay_open:
                     continue
                 elif self._live.inbox and not (self._live.is_suspended or self._live.inbox.held):
                     await self._serving.serve()
@@ -506,7 +506,7 @@ class AgentSession:
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
-        while live.stays(persistent=self._live.options.persistent) and not live.has_work:
+        while live.waits_when_idle(persistent=self._live.options.persistent) and not live.has_work:
             behind = not live.open.handle.archived and (policy.flush_each_step or live.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             asked = live.holds_askers
@@ -551,11 +551,11 @@ class AgentSession:
     def _move_if_long(self) -> None:
         limit = self._live.options.max_turns_per_run
         if workflow.info().is_continue_as_new_suggested() or (limit and self._live.run_turns >= limit):
-            raise _Move
+            raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
-        self._live.rested = self._live.closing = True
+        self._live.finalised = self._live.closing = True
         (inbox, answered, asked), told = self._live.inbox.carried(), self._live.inbox.told
         self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
         self._live.rewinds.refuse()
@@ -579,7 +579,7 @@ class AgentSession:
         )
         if self._live.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
-            self._live.rested, self._live.exit, self._live.status = (
+            self._live.finalised, self._live.exit, self._live.status = (
                 False,
                 ExitReason.CANCELLED,
                 Status.INTERRUPTED,
@@ -630,7 +630,7 @@ class AgentSession:
             live.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
             await self._outlast_handlers()
             return False
-        live.rested = True
+        live.finalised = True
         live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
         return True
 
@@ -657,7 +657,7 @@ class AgentSession:
         self._live.closing = True
         self._live.rewinds.refuse()
         committed = 0
-        if self._live.talk is not None:
+        if self._live.thread is not None:
             finaliser = self._make_finaliser()
             run_id = await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
@@ -667,11 +667,11 @@ class AgentSession:
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
-        ended = committed > self._live.turn_start.position or self._live.kept
+        ended = committed > self._live.turn_start.position or self._live.failed_turn_stands
         waits = self._serving.waits_on and not ended
         self._name_messages_without_turn(cut=not (ended or waits))
         self._give_up(in_thread=ended, waits=waits)
-        if self._live.talk is not None:
+        if self._live.thread is not None:
             await self._events.ended(self._make_finaliser())
         await self._drain_handlers()
 
@@ -695,7 +695,7 @@ class AgentSession:
                 AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
             )
             # One that could not even be opened would fail again for those who only wait.
-            self._live.inbox.give_up(failed, failed if self._live.talk is None else None)
+            self._live.inbox.give_up(failed, failed if self._live.thread is None else None)
         else:
             ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
             self._live.inbox.give_up(self._live.finish_result(ended))

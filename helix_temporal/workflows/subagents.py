@@ -40,10 +40,10 @@ from helix_temporal.models.states import SessionProperties
 from helix_temporal.models.steps import ChildEnd, OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.waiting import (
     MAX_DEPTH,
+    HasStartedInput,
     MessageRef,
     ParentLink,
     SuspendedCall,
-    TakenUpInput,
     Wake,
     call_of,
     child_session_id,
@@ -52,7 +52,7 @@ from helix_temporal.models.waiting import (
 from helix_temporal.session.waiting import ResumedCall, SuspendedCalls
 from helix_temporal.workflows.clock import now_ms
 
-HasStarted = Callable[[TakenUpInput], Awaitable[bool]]
+HasStarted = Callable[[HasStartedInput], Awaitable[bool]]
 """Tells whether a worker has begun with an execution, and ends one that none has begun with."""
 
 
@@ -70,7 +70,7 @@ async def check_begun(
     with contextlib.suppress(TimeoutError):
         await workflow.wait_condition(handle.done, timeout=facts.schedule_to_start)
         return
-    if await has_started(TakenUpInput(workflow_id=handle.id, run_id=handle.first_execution_run_id or "")):
+    if await has_started(HasStartedInput(workflow_id=handle.id, run_id=handle.first_execution_run_id or "")):
         return
     with contextlib.suppress(FailureError):
         await handle
@@ -398,7 +398,7 @@ class _Child:
 
 
 @dataclass(slots=True)
-class Children:
+class SubAgents:
     """The sub-agents of one session.
 
     Attributes:

@@ -120,7 +120,7 @@ def _handlers(kind: str) -> list[str]:
         for name in saved:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
-        live, calls = handlers.Live.of(given, datetime.now(UTC)), TemporalCalls()
+        live, calls = handlers.SessionRun.of(given, datetime.now(UTC)), TemporalCalls()
         stops = Stops(given, live, calls)
         stops.register()
         handlers.Handlers(given, live, calls, stops.supersede_below).register()

@@ -296,12 +296,12 @@ def settled_open(shop: Shop) -> Iterator[None]:
     remembered = session_opening.remembered_if_unclear
 
     @contextmanager
-    def forgotten(talk: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
+    def forgotten(thread: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
         try:
-            with remembered(talk, heads):
+            with remembered(thread, heads):
                 yield
         finally:
-            talk.unsettled = None
+            thread.unsettled = None
 
     with patch.object(session_opening, "remembered_if_unclear", forgotten):
         yield

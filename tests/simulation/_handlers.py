@@ -53,7 +53,7 @@ from helix_temporal.models.threads import EvictThreadResult, FlushThreadInput, F
 from helix_temporal.models.waiting import SubmitInput, WaitingCall
 from helix_temporal.workflows import session as _session
 from helix_temporal.workflows.calls import RollOuts
-from helix_temporal.workflows.subagents import Children
+from helix_temporal.workflows.subagents import SubAgents
 from tests.simulation._loop import SimLoop, StuckError
 
 LAST = 300.0
@@ -175,7 +175,7 @@ class ShelfCalls:
 
     def __init__(self, shelf: Shelf, parent: None) -> None:
         self._shelf, self.policy, self.roll_outs = shelf, CallPolicy(), RollOuts()
-        self.children = Children(parent, MagicMock(), lambda each: each)
+        self.children = SubAgents(parent, MagicMock(), lambda each: each)
 
     def new_id(self) -> str:
         return f"{next(self._shelf.numbers):032x}"

@@ -136,7 +136,7 @@ class People:
         self.asked = None
         calls = SimCalls(self._world, self._story.temporal, session)
         heads = ReopenHeads(known=turn.start, turn_start=turn.start)
-        await reopen_thread(calls, session.talk, heads, abandoned=turn.run_id, cuts=True)
+        await reopen_thread(calls, session.thread, heads, abandoned=turn.run_id, cuts=True)
         self._world.note("suspended turn aborted")
         session.untold.update(session.told[turn.start.position :])
         session.told = session.told[: turn.start.position]

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from helix_temporal.session.inbox import Inbox
-from helix_temporal.workflows.handlers import Live, Submissions
+from helix_temporal.workflows.handlers import SessionRun, Submissions
 from tests.simulation._handlers import simulate_handlers
 
 SEEDS = 400
@@ -29,7 +29,7 @@ def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
     ("owner", "rule", "without", "found"),
     [
         (Submissions, "_turn_of", lambda self, _: self._live.inbox.turn, "who answered a call for"),
-        (Live, "wait_for_archive", lambda *_: None, "neither in the thread"),
+        (SessionRun, "wait_for_archive", lambda *_: None, "neither in the thread"),
     ],
 )
 def test_a_session_without_a_rule_is_seen_to_break_a_promise(

@@ -70,8 +70,8 @@ def waiting_turn(calls: Any) -> tuple[Turn, SuspendedTurn]:
     )
     waits.begin(suspended)
     waits.give_up(INTERRUPTED)
-    talk = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
-    return Turn(calls, talk, number=1, max_steps=3, waits=waits), suspended
+    thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    return Turn(calls, thread, number=1, max_steps=3, waits=waits), suspended
 
 
 async def test_a_turn_that_is_given_up_and_was_lost_is_run_again() -> None:
@@ -101,8 +101,8 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
     waits.begin(suspended)
     assert waits.submit(SubmitInput(call="q")).status == "submitted"
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
-    talk = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
-    await Turn(calls, talk, number=1, max_steps=3, waits=waits).resume(suspended)
+    thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    await Turn(calls, thread, number=1, max_steps=3, waits=waits).resume(suspended)
     assert "There is no tool" in calls.steps[0].inputs[0].text
     assert waits.turn is None
     assert (waits.suspended_calls.calls(), waits.suspended_calls.pending()) == ((), ())

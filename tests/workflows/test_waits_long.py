@@ -18,7 +18,7 @@ from helix_temporal.models.waiting import NO_ANSWER
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import AgentSession
-from helix_temporal.workflows.session import _Move
+from helix_temporal.workflows.session import _ContinueAsNew
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
 from tests.workflows.test_idle import served
@@ -103,7 +103,7 @@ async def test_a_suspended_turn_is_carried_into_the_next_run(
 
     def move_if_suspended(self: AgentSession) -> None:
         if self._live.is_suspended and self._input.carried is None:
-            raise _Move
+            raise _ContinueAsNew
 
     monkeypatch.setattr(AgentSession, "_move_if_long", move_if_suspended)
     desk.scripts[sid] = asks_once(LOCATE)
