@@ -23,7 +23,7 @@ from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput
 from helix_temporal.session.inbox import Entry
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.ending import Finaliser
-from helix_temporal.workflows.handlers import SessionRun
+from helix_temporal.workflows.session_run import SessionRun
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 

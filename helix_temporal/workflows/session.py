@@ -45,18 +45,14 @@ from helix_temporal.workflows.calls import (
 )
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe_failure, is_lost
-from helix_temporal.workflows.handlers import (
-    NOTES,
-    Handlers,
-    SessionRun,
-    Stops,
-    Submissions,
-    carry_out,
-    without_turn,
-)
+from helix_temporal.workflows.handlers import Handlers
 from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result
 from helix_temporal.workflows.opening import CurrentThread, open_conversation, reopen_thread, thread_of
+from helix_temporal.workflows.rewinds import carry_out
 from helix_temporal.workflows.runners import keep_tasks_apart
+from helix_temporal.workflows.session_run import NOTES, SessionRun, without_turn
+from helix_temporal.workflows.stops import Stops
+from helix_temporal.workflows.submissions import Submissions
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 TURN_MESSAGES: Final = 100

@@ -8,7 +8,8 @@ from unittest.mock import patch
 import pytest
 
 from helix_temporal.session.inbox import Inbox
-from helix_temporal.workflows.handlers import SessionRun, Submissions
+from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.submissions import Submissions
 from tests.simulation._handlers import simulate_handlers
 
 SEEDS = 400
