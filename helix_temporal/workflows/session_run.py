@@ -74,7 +74,7 @@ class SessionRun:
         stopping: Somebody stops the suspended turn.
         expires_at: When the session expires, as far as this execution knows.
         lost: Receipts of lost messages that nobody who asked was told yet.
-        kept: The turn that failed is in the thread, and was not archived in time.
+        failed_turn_stands: The turn that failed is in the thread, and was not archived in time.
     """
 
     inbox: Inbox
@@ -106,7 +106,7 @@ class SessionRun:
     used: Usage = field(default_factory=Usage)
     expires_at: int | None = None
     lost: tuple[Receipt, ...] = ()
-    kept: bool = False
+    failed_turn_stands: bool = False
 
     def __post_init__(self) -> None:
         self.rewinds = Rewinds(self.inbox)

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from helix_temporal.models.sessions import AskResult
 from helix_temporal.session.inbox import Inbox
 from helix_temporal.workflows.session_run import SessionRun
 from helix_temporal.workflows.submissions import Submissions
@@ -26,10 +27,23 @@ def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
     assert [each for each in expected if not seen[each]] == []
 
 
+class NewestTurn:
+    """Instead of the turn that was answered: whichever ended last."""
+
+    def __init__(self, live: SessionRun) -> None:
+        self._live = live
+
+    @property
+    def result(self) -> AskResult | None:
+        """Of that turn."""
+        live = self._live
+        return live.inbox.told if live.turn is None and live.waits.turn is None else None
+
+
 @pytest.mark.parametrize(
     ("owner", "rule", "without", "found"),
     [
-        (Submissions, "_turn_of", lambda self, _: self._live.inbox.turn, "who answered a call for"),
+        (Submissions, "_turn_of", lambda self, _: NewestTurn(self._live), "who answered a call for"),
         (SessionRun, "wait_for_archive", lambda *_: None, "neither in the thread"),
     ],
 )
