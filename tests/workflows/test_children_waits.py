@@ -202,7 +202,6 @@ async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, 
     """The person takes the question back; the session serves on."""
     call = await asked(crew, sid)
     assert await crew.sessions.session(sid).stop(abort=True)
-    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
     state = await crew.served.plugin.backends.sessions.load_state(sid)
     assert state is not None
     assert state.suspended_awaiting_children == ()
@@ -210,6 +209,7 @@ async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, 
     assert (await crew.sessions.ask(sid, "never mind")).text == "fine"
     assert await crew.texts(sid) == ["never mind", "fine"]
     assert (await crew.sessions.session(sid).status()).pending == ()
+    assert [each.role for each in await crew.messages(call.route[-1])] == ["user", "assistant", "tool"]
 
 
 async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
@@ -218,15 +218,50 @@ async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
     await crew.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
         await crew.sessions.session(sid).result()
-    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+    assert [each.role for each in await crew.messages(call.route[-1])] == ["user", "assistant", "tool"]
     await check_sound(crew, sid, call.route[-1])
 
 
-async def test_a_terminated_root_leaves_nobody_waiting(crew: Crew, sid: str) -> None:
-    """The question is nobody's any more."""
+@pytest.mark.parametrize("agent", ["asks", "asks-below"])
+async def test_a_sub_agent_that_waits_has_ended(crew: Crew, sid: str, agent: str) -> None:
+    """The root alone stays open while a person thinks; it is told by results, not by signals."""
+    call = await asked(crew, sid, agent=agent)
+    for each in call.route:
+        assert await ended(crew, each) is WorkflowExecutionStatus.COMPLETED
+    assert (await crew.handle(sid).describe()).status is WorkflowExecutionStatus.RUNNING
+    events = (await crew.handle(sid).fetch_history()).events
+    assert not any(each.HasField("workflow_execution_signaled_event_attributes") for each in events)
+
+
+async def test_a_terminated_root_finds_at_its_next_start_who_waits(crew: Crew, sid: str) -> None:
+    """The question is still the person's."""
     call = await asked(crew, sid)
     await crew.handle(sid).terminate()
-    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+    reply = await crew.sessions.session(sid).submit_tool_result(call, "blue", wait=True, timeout=30)
+    assert reply.result is not None
+    assert reply.result.text == "they said blue"
+
+
+async def test_an_answer_reaches_a_sub_agent_that_works_on_another(crew: Crew, sid: str) -> None:
+    """Both tools have been approved once both approvals were told "submitted"; neither waits for the other."""
+    crew.team.leads[sid] = lambda request: (
+        ask("first second") if request.messages[-1].role == "user" else request.messages[-1].text
+    )
+    call = await asked(crew, sid, agent="leads-careful")
+    first, second = await crew.sessions.session(sid).pending()
+    gate = crew.team.gates["first"]
+    leave = ToolApproval(approval_id=first.id, approved=True)
+    await crew.sessions.session(sid).submit_approval(leave, timeout=30)
+    await gate.reached.wait()
+    leave = ToolApproval(approval_id=second.id, approved=True)
+    reply = await crew.sessions.session(sid).submit_approval(leave, timeout=30)
+    assert reply.submission is not None
+    assert reply.submission.status == "submitted"
+    await crew.team.gates["second"].reached.wait()
+    for each in ("first", "second"):
+        crew.team.gates[each].opened.set()
+    assert (await once_more(crew, sid)).text == "hold first, hold second"
+    await check_sound(crew, sid, call.route[-1])
 
 
 async def test_a_time_out_while_a_person_thinks_is_an_error_for_the_model(crew: Crew, sid: str) -> None:
@@ -240,20 +275,6 @@ async def test_a_question_whose_deadline_passes_is_told_to_the_sub_agent(crew: C
     """It goes on without an answer, and the root waits no more."""
     await asked(crew, sid, agent="asks-hurried")
     assert (await once_more(crew, sid)).text == "they said No answer in time."
-
-
-async def test_what_an_earlier_call_left_unanswered_holds_up_nobody(crew: Crew, sid: str) -> None:
-    """The thread that continues was left waiting by a root that is gone."""
-    call = await asked(crew, sid, agent="asks-on")
-    await crew.handle(call.route[-1]).terminate()
-    assert (await once_more(crew, sid)).text == "The sub-agent was terminated."
-    result = await crew.sessions.ask(sid, "size?", message_id="n", timeout=30)
-    assert [each.arguments for each in result.pending] == [{"question": "size?"}]
-    reply = await crew.sessions.session(sid).submit_tool_result(
-        result.pending[0], "small", wait=True, timeout=30
-    )
-    assert reply.result is not None
-    assert reply.result.text == "they said small"
 
 
 @pytest.mark.parametrize("back", [1, 2, 3])
