@@ -243,7 +243,7 @@ async def test_a_terminated_root_finds_at_its_next_start_who_waits(crew: Crew, s
 
 
 async def test_an_answer_reaches_a_sub_agent_that_works_on_another(crew: Crew, sid: str) -> None:
-    """Both tools have been approved once both approvals were told "submitted"; neither waits for the other."""
+    """Two approvals, one after the other: the second tool does not wait for the first."""
     crew.team.leads[sid] = lambda request: (
         ask("first second") if request.messages[-1].role == "user" else request.messages[-1].text
     )
