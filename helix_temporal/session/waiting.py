@@ -61,7 +61,7 @@ class SuspendedCalls:
         clock: Milliseconds since 1970, the same on replay.
         ending: All are to end without answers.
         in_order: A call is not made before the one before it has its result.
-        news: Set when one of them may go on.
+        news: Set when one of them, or another call of the step, may go on.
         on_wait: Told when one waits for something new.
         on_expired: Told of a call below that nobody answered in time.
     """
@@ -433,6 +433,7 @@ class PendingCalls:
                 call.kind, request.outcome, request.text, parts=request.parts, ref=request.ref
             )
             self._record_known_call(CallOutcome(at=call.at, answered=receipt, **only_set(result=result)))
+            self.suspended_calls.news.set()
         return Submission(status="submitted", completed_at=now)
 
     def take_answer(self, answer: TakenAnswer) -> None:

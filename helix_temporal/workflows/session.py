@@ -271,6 +271,7 @@ class Serving:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
         # What was finished before anybody could stop it stays.
         finished: dict[str, Any] = {"in_thread": True} if await self._cut_turn(run_id, start) else {}
+        self._calls.children.dismiss(self._live.open.request)
         interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
         self._live.inbox.finish(interrupted)
 

@@ -81,13 +81,6 @@ class ToolCalls:
         self._calls, self._thread, self._number, self._step = calls, conversation, number, step
         self.usage = Usage()
 
-    async def answered(self, run_id: str, result: RunStepResult, waits: PendingCalls) -> None:
-        """Run those calls of a step that waits which may run by now, and those approved meanwhile."""
-        while wanted := waits.to_run():
-            for at, outcome in zip(wanted, await self.run(run_id, result, wanted), strict=True):
-                waits.suspended_calls.finish(at)
-                waits.found(at, outcome)
-
     def calls_agents(self, result: RunStepResult) -> bool:
         """Whether a sub-agent is among the calls."""
         facts = (self._thread.facts.tool(call.name) for call in result.calls)
@@ -467,26 +460,14 @@ class Turn:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
         if result.known:
             return self._known_before(result)
-        if self._waits is not None and self._tools.calls_agents(result):
-            return await self._while_some_wait(self._waits, result, dropped)
-        if not result.waiting and (self._waits is None or self._waits.turn is None):
-            return await self._tools.run(self.run_id, result), {}
         if self._waits is None:
             known = unanswerable_results(result)
             wanted = [at for at in range(len(result.calls)) if at not in known]
             known |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
             return [known[at] for at in sorted(known)], {}
-        waits = self._waits
-        waits.begin(self._make_suspended_turn(result, dropped), found=False)
-        await self._tools.answered(self.run_id, result, waits)
-        if self.interrupted:
-            waits.give_up(INTERRUPTED)
-        known, answers = waits.results(), waits.answers()
-        if len(known) == len(result.calls) or self._wants_rewind(known.values()):
-            waits.end()
-        else:
-            waits.begin(self._make_suspended_turn(result, dropped))
-        return [known[at] for at in sorted(known)], answers
+        if result.waiting or self._waits.turn is not None or self._tools.calls_agents(result):
+            return await self._while_some_wait(self._waits, result, dropped)
+        return await self._tools.run(self.run_id, result), {}
 
     def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
@@ -500,7 +481,7 @@ class Turn:
     async def _while_some_wait(
         self, waits: PendingCalls, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
-        """As `_collect_results`, with sub-agents: the turn is suspended once nothing is left but to wait."""
+        """As `_collect_results`: the turn is suspended once nothing is left but to wait for people."""
         waits.suspended_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
             waits.begin(self._make_suspended_turn(result, dropped), found=False)

@@ -12,6 +12,7 @@ from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
+from tests.workflows.test_children_exit import state_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -202,9 +203,9 @@ async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, 
     """The person takes the question back; the session serves on."""
     call = await asked(crew, sid)
     assert await crew.sessions.session(sid).stop(abort=True)
-    state = await crew.served.plugin.backends.sessions.load_state(sid)
-    assert state is not None
-    assert state.suspended_awaiting_children == ()
+    async with asyncio.timeout(20):
+        while (await state_of(crew, sid)).suspended_awaiting_children:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.05)
     crew.team.leads[sid] = lambda request: "fine"
     assert (await crew.sessions.ask(sid, "never mind")).text == "fine"
     assert await crew.texts(sid) == ["never mind", "fine"]
