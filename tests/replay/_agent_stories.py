@@ -1,12 +1,14 @@
-"""Sessions whose agents call each other, or wait for people; those of later versions than `_stories`."""
+"""Sessions whose agents call each other, or wait for people."""
 
 import asyncio
+from typing import Final
 
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse, agent_tool, ask_user
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.testing.serving import Served
+from tests.replay._stories import Story
 
 KINDS = ("new", "fork", "continue")
 
@@ -108,8 +110,7 @@ async def _below(served: Served, session_id: str) -> list[str]:
     return list(found)
 
 
-LATER = {story.__name__: story for story in (children, child_waits, child_abort, waits)}
+AGENTS: Final[dict[str, Story]] = {
+    story.__name__: story for story in (children, child_waits, child_abort, child_unserved, waits)
+}
 """By name, as `_stories.STORIES`."""
-
-APART = {story.__name__: story for story in (child_unserved,)}
-"""As `LATER`."""

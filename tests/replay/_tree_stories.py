@@ -11,7 +11,7 @@ from tests.replay._stories import Story
 Runs = list[tuple[str, str | None]]
 
 
-async def answered(served: Served, prefix: str) -> Runs:
+async def tree_answered(served: Served, prefix: str) -> Runs:
     """Two sub-agents ask; each answer starts the tree again."""
     sid, sessions = f"{prefix}-answered", _leaving(served)
     await sessions.ask(sid, "new ask_user+colour? ask_user+size?", agent="speaker", message_id="one")
@@ -23,7 +23,7 @@ async def answered(served: Served, prefix: str) -> Runs:
     return list(dict.fromkeys(runs))
 
 
-async def given_up(served: Served, prefix: str) -> Runs:
+async def tree_given_up(served: Served, prefix: str) -> Runs:
     """A message holds the root, whose turn is then interrupted; another one that is aborted."""
     found: Runs = []
     for how in ("interrupt", "abort"):
@@ -56,5 +56,5 @@ async def _left(served: Served, session_id: str) -> Runs:
     return [(name, (await served.client.get_workflow_handle(name).describe()).run_id) for name in names]
 
 
-TREES: Final[dict[str, Story]] = {story.__name__: story for story in (answered, given_up)}
+TREES: Final[dict[str, Story]] = {story.__name__: story for story in (tree_answered, tree_given_up)}
 """By name, as `_stories.STORIES`."""
