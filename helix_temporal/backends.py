@@ -20,7 +20,7 @@ from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.maintenance import CleanupActivities, MaintenanceActivities, WakingActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.rewinds import TakeBacks
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
 from helix_temporal.activities.subagents import ChildActivities
 from helix_temporal.activities.usage import UsageLog
@@ -131,12 +131,12 @@ class Backends:
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
         self.sessions: SessionStore | None = None
-        self._states: StateKeeper | None = None
+        self._states: SessionSync | None = None
         if settings.session_store != "none":
             self.sessions, self._states = self._session_store(shared=hot is None)
         self._used = UsageLog(None if self.sessions is None else self.usage)
 
-    def _session_store(self, *, shared: bool) -> tuple[SessionStore, StateKeeper]:
+    def _session_store(self, *, shared: bool) -> tuple[SessionStore, SessionSync]:
         chosen = self._places.chosen
         records = self._places[chosen.state_in].sessions
         beside = shared and chosen.threads_in == chosen.state_in
@@ -145,7 +145,7 @@ class Backends:
         # The session workflow opens and cuts its thread itself.
         # What survives its server's death never has a revision twice.
         apart = RecordSessions(records, recalls=records.durable)
-        return store, StateKeeper(apart, self.threads, together=store if together else None)
+        return store, SessionSync(apart, self.threads, together=store if together else None)
 
     async def check(self) -> None:
         """Refuse servers that would lose data: eviction policy, conditional writes, versions of tables.

@@ -27,9 +27,14 @@ from helix_temporal.activities.record_store import (
     save_synced_record,
     update_record,
 )
-from helix_temporal.activities.session_sync import OpenedState, StateKeeper
+from helix_temporal.activities.session_sync import OpenedState, SessionSync
 from helix_temporal.activities.steps import Stepper
-from helix_temporal.activities.subagents import as_own, open_calls, recover_suspended_calls, refuse_own
+from helix_temporal.activities.subagents import (
+    open_calls,
+    recover_suspended_calls,
+    refuse_sub_agent_id,
+    restrict_sub_agent_id,
+)
 from helix_temporal.activities.suspended_turns import (
     read_messages_under_way,
     read_suspended_turn,
@@ -160,7 +165,7 @@ class SessionActivities:
         beat_every: float = 1.0,
         inline_text: int = 8 * 1024,
         inline_arguments: int = 2 * 1024,
-        states: StateKeeper | None = None,
+        states: SessionSync | None = None,
         streams: Streaming | None = None,
     ) -> None:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
@@ -176,7 +181,7 @@ class SessionActivities:
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
         agent = self._agents.get(request.agent)
-        as_own(request)  # refused before anything is made
+        restrict_sub_agent_id(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with heartbeat_with_progress(self._beat_every) as progress:
             asked, request = request, await self._admit_request(request)
@@ -185,7 +190,7 @@ class SessionActivities:
             if request.mode == "fork" and request.reopen is None:
                 await self._fork_thread(request, epoch, state, progress)
             found_suspension = await self._recover_suspended_calls(agent, request)
-            opens = _as_open(as_own(request), epoch, agent, state, found_suspension)
+            opens = _as_open(restrict_sub_agent_id(request), epoch, agent, state, found_suspension)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
             found = parse_record(header.slice) if header.slice else state
@@ -264,8 +269,8 @@ class SessionActivities:
         try:
             return await self._threads.open(opens, progress)
         except ThreadNotFoundError:
-            if as_own(request) is not request:
-                refuse_own(request)
+            if restrict_sub_agent_id(request) is not request:
+                refuse_sub_agent_id(request)
             raise
 
     async def _left_behind(
@@ -314,13 +319,13 @@ class SessionActivities:
         if request.known is not None or request.suspended is not None or request.answered:
             version = await save_suspension(self._threads, request)
         if self._states is not None and request.suspended is not None and request.session_id is not None:
-            await self._states.suspended.suspend(request.session_id, request.epoch, request.suspended)
+            await self._states.suspended.save_suspension(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
             await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
             known = request.known or (request.suspended.known if request.suspended is not None else ())
             if known and request.session_id is not None:
-                await self._states.suspended.known(request.session_id, request.epoch, known)
+                await self._states.suspended.save_answers(request.session_id, request.epoch, known)
             await self._states.close(request)
         return SaveValuesResult(version=version)
 
@@ -367,7 +372,7 @@ class SessionActivities:
             found = await open_calls(self._threads, agent, session_id, header)
             return {each.session_id for each in found}
 
-        await self._states.children.settle(session_id, header.epoch, called)
+        await self._states.children.follow_thread(session_id, header.epoch, called)
 
     async def _new_state(self, request: OpenSessionInput) -> SessionRecord:
         agent = self._agents.get(request.agent)

@@ -16,7 +16,8 @@ from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
 from helix_temporal.activities.record_store import StoredRecord, swap_record
-from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, Place, StateKeeper
+from helix_temporal.activities.runs import Place
+from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, SessionSync
 from helix_temporal.activities.standing_step import (
     ModelStep,
     TurnAnswers,
@@ -68,13 +69,13 @@ from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, R
 class StepNews:
     """Tells what a step asks for and answers; nobody where there is no session store."""
 
-    def __init__(self, agents: AgentRegistry, states: StateKeeper | None) -> None:
+    def __init__(self, agents: AgentRegistry, states: SessionSync | None) -> None:
         self._agents, self._states = agents, states
 
     def beginning(
         self, request: RunStepInput, kept: SessionRecord, place: Place
     ) -> AbstractAsyncContextManager[None]:
-        """The turn's run is recorded while its model is called; see `StateKeeper.beginning`."""
+        """The turn's run is recorded while its model is called; see `SessionSync.beginning`."""
         if self._states is None or not _begins_turn(request):
             return contextlib.nullcontext()
         return self._states.beginning(request, kept, place)
@@ -89,10 +90,10 @@ class StepNews:
     async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
         if self._states is not None and find_suspension(parse_record(slice_data), request.head):
-            await self._states.suspended.answered(
+            await self._states.suspended.save_resumption(
                 request.session_id, request.epoch, request.run_id, request.inputs
             )
-            await self._states.children.waits(request.session_id, 0)
+            await self._states.children.tell_callers(request.session_id, 0)
 
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
@@ -101,19 +102,19 @@ class StepNews:
         if not waiting:
             return {}
         if self._states is not None and appended.header.head == head:
-            await self._states.suspended.record(
+            await self._states.suspended.save_waiting(
                 request.session_id, request.epoch, request.run_id, answer, head, waiting
             )
-            await self._states.children.waits(request.session_id, waiting[0].since)
+            await self._states.children.tell_callers(request.session_id, waiting[0].since)
         return {"waiting": waiting}
 
     async def children(self, request: RunStepInput | EndTurnInput, answer: Message | None = None) -> None:
         """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
         if self._states is None:
             return
-        await self._states.children.answered(request)
+        await self._states.children.mark_answered(request)
         if isinstance(request, RunStepInput) and answer is not None:
-            await self._states.children.called(self._agents.get(request.agent), request, answer)
+            await self._states.children.add_called(self._agents.get(request.agent), request, answer)
 
 
 def _begins_turn(request: RunStepInput) -> bool:
@@ -245,7 +246,7 @@ class Stepper:
         flush_each_step: bool = True,
         archive_required: bool = False,
         archives: bool = True,
-        states: StateKeeper | None = None,
+        states: SessionSync | None = None,
         streams: Streaming | None = None,
         used: UsageLog | None = None,
     ) -> None:

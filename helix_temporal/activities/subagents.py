@@ -497,7 +497,7 @@ def _build_suspended_call(call: AgentCall, pending: Sequence[PendingCall]) -> Su
     )
 
 
-def as_own(request: OpenSessionInput) -> OpenSessionInput:
+def restrict_sub_agent_id(request: OpenSessionInput) -> OpenSessionInput:
     """The request as it may be carried out: under an id that a sub-agent's session may have, only a
     sub-agent's begins; whatever is there goes on, whoever asks for it.
 
@@ -510,15 +510,15 @@ def as_own(request: OpenSessionInput) -> OpenSessionInput:
     if not (session or thread):
         return request
     if request.mode != "auto" or (session and request.thread_id != request.session_id):
-        refuse_own(request)
+        refuse_sub_agent_id(request)
     return request.model_copy(update={"mode": "continue"})
 
 
-def refuse_own(request: OpenSessionInput) -> None:
+def refuse_sub_agent_id(request: OpenSessionInput) -> None:
     """Raise what such a session is refused with.
 
     Raises:
-        InvalidIdError: Always, for a request that `as_own` does not give back as it is.
+        InvalidIdError: Always, for a request that `restrict_sub_agent_id` does not give back as it is.
     """
     check_own_id(request.session_id)
     check_own_id(request.thread_id, "thread_id")

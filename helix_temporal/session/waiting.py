@@ -358,11 +358,9 @@ class PendingCalls:
     @property
     def held(self) -> int:
         """Bytes of answers that are here, not put aside: all of them are in one input of the next step."""
-        below = (each.request for call in self.suspended_calls.calls() for each in call.answers)
-        return sum(
-            len(each.text.encode(errors="surrogatepass")) + _size_of_parts(each)
-            for each in (*self.results().values(), *below)
-        )
+        below = [each.request for call in self.suspended_calls.calls() for each in call.answers]
+        held: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
+        return sum(len(each.text.encode(errors="surrogatepass")) + _size_of_parts(each) for each in held)
 
     def to_run(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""

@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.payloads import Payloads
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.errors import FencedError, StoreUnavailableError
@@ -44,7 +44,7 @@ class Scene:
         backend = MemoryBackend()
         self.store = RecordSessions(backend.sessions)
         self.threads = HotThreads(backend.threads)
-        self.keeper = StateKeeper(self.store, self.threads)
+        self.keeper = SessionSync(self.store, self.threads)
         agents = AgentRegistry([Agent(name="main", model=self)])
         self.streams = Streams()
         streaming = Streaming(self.streams)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.agents import ModelRequest
 from helix_temporal.coldtier.store import TieredThreads
@@ -30,13 +30,13 @@ TAGGED = SessionProperties(tags=("b",))
 @pytest.fixture
 def slow_store(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """The session store takes properties once the gate is open."""
-    gate, set_properties = Gate(), StateKeeper.set_properties
+    gate, set_properties = Gate(), SessionSync.set_properties
 
-    async def slowly(self: StateKeeper, *given: Any) -> Any:
+    async def slowly(self: SessionSync, *given: Any) -> Any:
         await gate.passing()
         return await set_properties(self, *given)
 
-    monkeypatch.setattr(StateKeeper, "set_properties", slowly)
+    monkeypatch.setattr(SessionSync, "set_properties", slowly)
     return gate
 
 

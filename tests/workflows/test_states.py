@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ModelRequest, ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
@@ -271,7 +271,7 @@ async def test_a_turn_whose_commit_was_lost_is_committed_by_the_next_open(
             raise StoreUnavailableError("the database is away")
 
         with monkeypatch.context() as patched:
-            patched.setattr(StateKeeper, "finish", never)
+            patched.setattr(SessionSync, "finish", never)
             asked = asyncio.create_task(stand.sessions.ask(sid, "two"))
             await reached.wait()
             await stand.handle(sid).terminate()

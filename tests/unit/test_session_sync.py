@@ -5,7 +5,8 @@ import contextlib
 import pytest
 
 from helix_temporal.activities.payloads import Payloads
-from helix_temporal.activities.session_sync import StateKeeper, give_up_run
+from helix_temporal.activities.runs import give_up_run
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ToolOutcome, tool
 from helix_temporal.errors import FencedError, StoreUnavailableError
@@ -20,7 +21,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.waiting import WaitingCall
 from helix_temporal.stores.sessions.store import RecordSessions
-from tests.unit._keeper_scene import Scene
+from tests.unit._sync_scene import Scene
 
 
 async def test_a_staged_patch_that_cannot_be_applied_does_not_keep_its_turn_from_counting() -> None:
@@ -155,7 +156,7 @@ async def test_a_tool_that_has_run_waits_for_a_store_that_is_away() -> None:
     await scene.keeper.begin(scene.request("r1"), scene.kept)
     ran: list[str] = []
 
-    class Away(StateKeeper):
+    class Away(SessionSync):
         left = 2
 
         async def stage(self, request: ToolInput, changes: JsonObject) -> str:
@@ -210,7 +211,7 @@ async def test_a_commit_of_an_old_epoch_does_not_slip_in_while_the_state_is_open
                 await late.finish(request, appended, kept)
             return found
 
-    scene.keeper = StateKeeper(Slow(scene.backend.sessions), scene.threads)
+    scene.keeper = SessionSync(Slow(scene.backend.sessions), scene.threads)
     await scene.open(reopen=first.head, abandoned="r2")
     state = await scene.state()
     assert (state.head, state.custom_state) == (first.head, {"k": 1})
@@ -224,7 +225,7 @@ async def test_a_step_that_asks_too_late_leaves_no_question_behind() -> None:
     await scene.keeper.begin(request, scene.kept)
     asks = Message(id="asks", role="assistant", tool_calls=(ToolCall(id="c", name="ask_user", arguments={}),))
     head, waiting = Head(position=2, last_id="asks"), (WaitingCall(id="q", since=1),)
-    await scene.keeper.suspended.record("s", scene.epoch, "r1", asks, head, waiting)
+    await scene.keeper.suspended.save_waiting("s", scene.epoch, "r1", asks, head, waiting)
     ends = SaveValuesInput(
         thread_id="s", session_id="s", epoch=scene.epoch, values=None, status="interrupted", ends_run=True
     )
@@ -232,7 +233,7 @@ async def test_a_step_that_asks_too_late_leaves_no_question_behind() -> None:
     state = await scene.state()
     assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
     with pytest.raises(FencedError):
-        await scene.keeper.suspended.record("s", scene.epoch, "r1", asks, head, waiting)
+        await scene.keeper.suspended.save_waiting("s", scene.epoch, "r1", asks, head, waiting)
 
 
 async def test_a_run_is_live_until_it_has_ended() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Any
 
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.messages import Message, ToolCall, to_record
 from helix_temporal.models.records import EMPTY, Head
@@ -28,7 +28,7 @@ class Scene:
         self.backend = MemoryBackend()
         self.store = RecordSessions(self.backend.sessions)
         self.threads = HotThreads(self.backend.threads)
-        self.keeper = StateKeeper(self.store, self.threads)
+        self.keeper = SessionSync(self.store, self.threads)
         self.epoch = EPOCH
         self.head = EMPTY
         self.kept = SessionRecord(agent="main")

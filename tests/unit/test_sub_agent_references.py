@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities.session_sync import ChildRefs
+from helix_temporal.activities.sub_agent_references import SubAgentReferences
 from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus, SubSessionRef
 from helix_temporal.session.projection import list_cut_refs
@@ -38,7 +38,7 @@ async def settle(store: Any, *called: str) -> list[str]:
     async def found() -> Collection[str]:
         return called
 
-    await ChildRefs(store).settle("s", EPOCH, found)
+    await SubAgentReferences(store).follow_thread("s", EPOCH, found)
     return [each.status.value for each in await store.list_sub_session_refs("s")]
 
 
