@@ -36,7 +36,6 @@ from helix_temporal.activities.suspended_turns import (
     list_step_waits,
     list_waiting_calls,
     read_results_behind,
-    shorten_arguments,
 )
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, complete
@@ -50,7 +49,15 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject
-from helix_temporal.models.messages import Finish, Message, Usage, check_size, from_record, to_record
+from helix_temporal.models.messages import (
+    Finish,
+    Message,
+    Usage,
+    check_size,
+    from_record,
+    shorten_arguments,
+    to_record,
+)
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput

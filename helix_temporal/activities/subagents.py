@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
 from helix_temporal.activities.stores import checked_size
-from helix_temporal.activities.suspended_turns import read_turn_under_way, shorten_arguments, sum_usage
+from helix_temporal.activities.suspended_turns import read_turn_under_way, sum_usage
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import (
     ArchiveCorruptError,
@@ -33,17 +33,15 @@ from helix_temporal.models.store_calls import Page
 from helix_temporal.models.waiting import (
     HasStartedInput,
     HasStartedResult,
-    PendingCall,
     SuspendedCall,
     Suspension,
     check_own_id,
     child_session_id,
     is_child_id,
-    pending_below,
-    pending_call,
     tool_of,
 )
 from helix_temporal.session.record import find_suspension, parse_record
+from helix_temporal.session.sub_agents import add_suspended_calls, list_pending_calls, make_suspended_call
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -385,22 +383,7 @@ async def recover_suspended_calls(
         at: await _find_suspended_call(threads, call, before.get(at), deployment, inline_arguments)
         for at, call in calls.items()
     }
-    return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
-
-
-def with_children(
-    stored: Suspension, found: dict[int, SuspendedCall | None], *, new: bool
-) -> Suspension | None:
-    """Pure: the suspension with those calls that do wait; None where that changes nothing."""
-    answered = {each.at for each in stored.known}
-    held = {*_list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
-    children = {each.at: each for each in stored.children} | {
-        at: wait for at, wait in found.items() if at not in held
-    }
-    waits = tuple(each for _, each in sorted(children.items()) if each is not None)
-    if waits == stored.children or (new and not waits):
-        return None
-    return stored.model_copy(update={"children": waits})
+    return add_suspended_calls(stored or Suspension(head=thread.head), found, new=stored is None)
 
 
 async def _find_thread_under_way(
@@ -437,7 +420,7 @@ async def _find_suspended_call(
         return None
     _, records = await read_turn_under_way(threads, thread)
     messages = [from_record(record) for record in records]
-    pending = _list_pending_calls(suspended, messages[-1], inline_arguments)
+    pending = list_pending_calls(suspended, messages[-1], inline_arguments)
     if not pending or all(each.id != call.name for each in messages):
         return None
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
@@ -445,14 +428,9 @@ async def _find_suspended_call(
     if await _is_held(workflow_id(call.session_id, deployment)):
         return before
     used = sum_usage(messages, suspended.known)
-    return (before or _build_suspended_call(call, pending)).model_copy(
-        update={"calls": pending, "used": used}
-    )
-
-
-def _list_finished_calls(suspended: Suspension) -> set[int]:
-    """Pure: calls that have results; those that were approved may yet have to run."""
-    return {each.at for each in suspended.known if each.result is not None}
+    return (
+        before or make_suspended_call(call.name, call.at, call.session_id, call.facts, pending)
+    ).model_copy(update={"calls": pending, "used": used})
 
 
 async def _is_held(workflow: str) -> bool:
@@ -464,37 +442,6 @@ async def _is_held(workflow: str) -> bool:
             raise
         return False
     return found.close_time is None
-
-
-def _list_pending_calls(
-    suspended: Suspension, answer: Message, inline_arguments: int
-) -> tuple[PendingCall, ...]:
-    """Pure: what a session waits for, there and below."""
-    known, ended = {each.at for each in suspended.known}, _list_finished_calls(suspended)
-    position = suspended.head.position - 1
-    own = tuple(
-        pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)
-        for each in suspended.calls
-        if each.at not in known
-    )
-    return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
-
-
-def _build_suspended_call(call: AgentCall, pending: Sequence[PendingCall]) -> SuspendedCall:
-    """Pure: its time counts from the first question: when it was called, its caller alone knew."""
-    facts, since = call.facts, min(each.since for each in pending)
-    given: dict[str, Any] = {
-        "until": None if facts.schedule_to_close is None else since + int(facts.schedule_to_close * 1000),
-        "task_queue": facts.task_queue,
-    }
-    return SuspendedCall(
-        at=call.at,
-        session_id=call.session_id,
-        call=call.name,
-        agent=facts.agent or "",
-        since=since,
-        **only_set(**given),
-    )
 
 
 def restrict_sub_agent_id(request: OpenSessionInput) -> OpenSessionInput:

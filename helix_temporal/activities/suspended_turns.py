@@ -10,16 +10,15 @@ from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
 from helix_temporal.activities.standing_step import head_moved_error, went_elsewhere
 from helix_temporal.agents import Agent
-from helix_temporal.models.base import canonical_json, only_set, only_truthy
+from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.messages import (
     Message,
-    ToolCall,
     ToolResult,
     Usage,
     UserMessage,
     from_record,
+    shorten_arguments,
     why_not_run,
-    without_arguments,
 )
 from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import SuspendedTurn
@@ -243,13 +242,6 @@ async def _shorten_message(
         return UserMessage(id=message.id, text=message.content, **fields)
     ref = await payloads.put(thread_id, FAR, f"text/{message.id}", message.content)
     return UserMessage(id=message.id, ref=ref, **fields)
-
-
-def shorten_arguments(call: ToolCall, limit: int) -> ToolCall:
-    """A call as a workflow carries it: without arguments beyond so many bytes."""
-    if len(canonical_json(call.arguments)) <= limit:
-        return call
-    return without_arguments(call)
 
 
 def current_millis() -> int:

@@ -115,6 +115,13 @@ def without_arguments(call: ToolCall) -> ToolCall:
     return ToolCall(id=call.id, name=call.name, arguments={_LARGE: True})
 
 
+def shorten_arguments(call: ToolCall, limit: int) -> ToolCall:
+    """A call as a workflow carries it: without arguments beyond so many bytes."""
+    if len(canonical_json(call.arguments)) <= limit:
+        return call
+    return without_arguments(call)
+
+
 def are_left_out(arguments: Mapping[str, Any]) -> bool:
     """Whether these stand for arguments that are in the thread alone."""
     return arguments.get(_LARGE) is True
