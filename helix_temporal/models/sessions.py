@@ -387,7 +387,7 @@ class Carried(Model):
     """What an execution takes along when it continues as new; never messages of the thread.
 
     Attributes:
-        told: What became of the newest message, for the result of a session that ends by itself.
+        last_result: What became of the newest message, for the result of a session that ends by itself.
         used: What the execution used so far.
         tried: As in `OpenSessionInput`.
         unsettled: What the thread is to be opened at first: an open ended without a verdict.
@@ -412,7 +412,7 @@ class Carried(Model):
     saved_values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
-    told: AskResult | None = None
+    last_result: AskResult | None = None
     used: Usage | None = None
     suspended: SuspendedTurn | None = None
     answered_calls: tuple[AnswerReceipt, ...] = ()
@@ -477,7 +477,7 @@ class SessionResult(Model):
         usage: Of the session, with its earlier executions.
         receipts: What each clean-up step did.
         error: Type and message of the failure, if it failed.
-        told: In a session that is not persistent: what became of its message.  The text is there up to
+        last_result: In a session that is not persistent: what became of its message.  The text is there up to
             2 KiB; ``answer`` says where a longer one is.
         used: What this execution used; in a session that is not persistent.
         due: In a session that is not persistent, and has ended while sub-agents of its wait: when the
@@ -493,7 +493,7 @@ class SessionResult(Model):
     usage: Usage = Usage()
     receipts: tuple[Receipt, ...] = ()
     error: str | None = None
-    told: AskResult | None = None
+    last_result: AskResult | None = None
     used: Usage | None = None
     due: Millis | None = None
 

@@ -52,7 +52,7 @@ _ENDS: Final[Mapping[ExitReason | None, str]] = {
 
 def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None = None) -> ToolResult:
     """What a session that came to its end gives; ``before`` is what it used in executions for this call."""
-    told = result.told or AskResult(status=AskStatus.FAILED, error="it was given no message")
+    told = result.last_result or AskResult(status=AskStatus.FAILED, error="it was given no message")
     used = add_usage(result.used, before) if facts.thread == "continue" else _all_used(result, told, before)
     if told.status is not AskStatus.ANSWERED:
         status: Literal["interrupted", "failed"] = "failed"
@@ -73,7 +73,7 @@ def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None =
 
 def remaining_wait(result: SessionResult, wait: SuspendedCall) -> SuspendedCall | None:
     """What a session waits for that has ended; None if it has come to its end."""
-    told = result.told
+    told = result.last_result
     if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
         return None
     used = add_usage(result.used, wait.used)

@@ -99,13 +99,15 @@ class Handlers:
         entry = known or self._live.inbox.put(message.without_properties(), asked=True)
         self._live.inbox.release()
         await self._supersede_below()
-        told = entry.told
+        seen = entry.interim_result
         self._live.askers += 1
         try:
-            await workflow.wait_condition(lambda: entry.result is not None or entry.told is not told)
+            await workflow.wait_condition(
+                lambda: entry.result is not None or entry.interim_result is not seen
+            )
         finally:
             self._live.askers -= 1
-        result = entry.result or entry.told
+        result = entry.result or entry.interim_result
         assert result is not None
         return self._live.with_place(result, self._input)
 

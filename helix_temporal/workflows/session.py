@@ -553,7 +553,7 @@ class AgentSession:
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
         self._live.finalised = self._live.closing = True
-        (inbox, answered, asked), told = self._live.inbox.carried(), self._live.inbox.told
+        (inbox, answered, asked), last = self._live.inbox.carried(), self._live.inbox.last_result
         self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
         self._live.rewinds.refuse()
         await self._drain_handlers()
@@ -572,7 +572,7 @@ class AgentSession:
             **self._live.waits.carried(),
             **only_set(expires_at=self._live.expires_at),
             **only_truthy(stopping=self._live.stopping, lost=self._live.lost, asked=asked),
-            **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
+            **({} if self._live.options.persistent else {"last_result": last, "used": self._live.used}),
         )
         if self._live.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.

@@ -120,7 +120,11 @@ class SessionRun:
         waits = PendingCalls(now_ms, known, unsaved)
         live = SessionRun(inbox, now, waits, input.options)
         if carried is not None:
-            live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
+            live.close, inbox.last_result, live.used = (
+                carried.close,
+                carried.last_result,
+                carried.used or Usage(),
+            )
             live.stopping, live.expires_at = carried.stopping, carried.expires_at
         waits.on_wait, waits.on_wait_below = live.tell_suspended, live.tell_suspended_below
         waits.on_known = inbox.waits_for
@@ -345,10 +349,10 @@ class SessionRun:
 
     def result_of(self, input: SessionInput) -> SessionResult:
         """What the execution gives."""
-        told = self.suspended(in_thread=True) if self.is_suspended else self.inbox.told
-        if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
-            told = told.model_copy(update={"text": None})
-        alone: dict[str, Any] = {} if self.options.persistent else {"told": told, "used": self.used}
+        result = self.suspended(in_thread=True) if self.is_suspended else self.inbox.last_result
+        if result is not None and len((result.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
+            result = result.model_copy(update={"text": None})
+        alone: dict[str, Any] = {} if self.options.persistent else {"last_result": result, "used": self.used}
         due = self.waits.suspended_calls.due() if alone and self.is_suspended else None
         alone |= only_set(due=due)
         return SessionResult(

@@ -37,7 +37,7 @@ class NewestTurn:
     def result(self) -> AskResult | None:
         """Of that turn."""
         live = self._live
-        return live.inbox.told if live.turn is None and live.waits.turn is None else None
+        return live.inbox.last_result if live.turn is None and live.waits.turn is None else None
 
 
 @pytest.mark.parametrize(
