@@ -298,16 +298,16 @@ class SessionActivities:
             return None  # the workflow knows
         states = None if self._states is None else self._states.suspended
         waits = states is not None and find_suspension(stored, header.head) is not None
-        answers = await states.responses(request.session_id) if states is not None and waits else {}
+        answers = await states.list_answers(request.session_id) if states is not None and waits else {}
         suspended = await read_suspended_turn(
             self._threads, self._payloads, header, stored, answers, self._inline_arguments
         )
         if states is not None and suspended is not None:
-            await states.found(
+            await states.restore_waiting(
                 request.session_id, header.epoch, suspended, list_answered_calls(stored, header.head)
             )
         elif states is not None:
-            await states.dropped(request.session_id, header.epoch, stored.answered)
+            await states.drop_waiting(request.session_id, header.epoch, stored.answered)
         return suspended
 
     @activity.defn(name="helix.sessions.save")
