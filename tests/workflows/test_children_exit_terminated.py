@@ -208,8 +208,8 @@ async def test_who_waits_below_one_that_was_terminated_waits_for_nobody(
         while not (below := await lineage(crew, sid)):  # noqa: ASYNC110 (the store has no event)
             await asyncio.sleep(0.02)
     async with terminated_in_the_window(crew, below[0], monkeypatch):
-        await asked
-    assert (await once_more(crew, sid)).text == "The sub-agent was terminated."
+        pass
+    assert (await asked).text == "The sub-agent was terminated."
     middle, owner = await lineage(crew, sid)
     state = await state_of(crew, owner)
     assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
