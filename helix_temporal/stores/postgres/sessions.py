@@ -35,7 +35,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionView,
     WantedRecords,
 )
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads.operations import check_step
 
 logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -79,7 +79,7 @@ class PostgresSessions:
         step = change.append
         if step is None:
             return await self._commit(self._adapter, change)
-        fences.check_step(step)
+        check_step(step)
         # A session's first commit has no row to look at before the thread's is changed.
         if change.revision:
             query = self._queries["session_update_append" if change.row else "session_touch_append"]

@@ -4,7 +4,7 @@ from helix_temporal.models.ids import encode_id
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.scripts import PAYLOAD_PUT
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads.operations import other_id_error
 
 
 class RedisPayloads:
@@ -33,7 +33,7 @@ class RedisPayloads:
         value = verify_checksum(value, self._connection.place_of(self._payloads_key(thread_id)))
         owner = _owner_prefix(thread_id, key)
         if not value.startswith(owner):
-            raise fences.other_id(thread_id)
+            raise other_id_error(thread_id)
         return bytes(value[len(owner) :])
 
     async def delete_payload(self, thread_id: str, key: str) -> None:

@@ -61,7 +61,7 @@ from helix_temporal.stores.sessions.staging import (
     groups_to_clear,
 )
 from helix_temporal.stores.sessions.threads import HasHead
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads import operations as ops
 
 _NOT_CONTENT: Final = {"version", "created_at", "updated_at", "follows"}
 
@@ -482,9 +482,9 @@ class CommitPart(SessionStorePart):
             ids=1,
         )
         placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
-        if not placed or not fences.same_step(append, view.after):
-            raise fences.step_conflict_error(append, view.header, view.after)
-        if append.commits and not fences.ends_turn(append, view.after):
+        if not placed or not ops.same_step(append, view.after):
+            raise ops.step_conflict_error(append, view.header, view.after)
+        if append.commits and not ops.ends_turn(append, view.after):
             raise HeadMovedError(
                 f"session {append.thread_id!r}: an earlier answer to this step stands, and asks for tools; "
                 "the turn goes on from there",

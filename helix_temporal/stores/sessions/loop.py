@@ -36,7 +36,7 @@ from helix_temporal.stores.sessions.decisions import (
     decode_model,
     encode_model,
 )
-from helix_temporal.stores.threads.fences import fenced_error
+from helix_temporal.stores.threads.fences import replaced_error
 
 MAX_BYTES: Final = 64 * 1024
 """Of one session's state and records; larger ones are looked at."""
@@ -386,7 +386,7 @@ def check_fence(seen: Seen, call: Call) -> None:
     """
     current = seen.view.max_epoch
     if call.epoch is not None and call.epoch < current:
-        raise fenced_error(f"session {call.session_id!r}", current, call.epoch, session_id=call.session_id)
+        raise replaced_error(f"session {call.session_id!r}", current, call.epoch, session_id=call.session_id)
 
 
 async def _pause_before_retry(number: int) -> None:

@@ -27,7 +27,6 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
-from helix_temporal.stores.threads import fences
 from helix_temporal.stores.threads import operations as ops
 from helix_temporal.stores.threads.operations import HeldThread, OperationOutcome
 
@@ -77,7 +76,7 @@ class SqliteThreads:
         async with self._database.read() as on:
             if (thread := await self._find_thread(on, thread_id)) is None:
                 return None
-            first = fences.snapshot_start(thread.header, since)
+            first = ops.snapshot_start(thread.header, since)
             records = await _read_messages(on, thread_id, first, thread.header.head.position)
             return HotSnapshot(thread.header, first, records)
 
@@ -93,9 +92,7 @@ class SqliteThreads:
                 start = max(start, stop - max(wanted.limit, 1))
             else:
                 stop = min(stop, start + max(wanted.limit, 1))
-            first, records = fences.select_page(
-                await _read_messages(on, thread_id, start, stop), start, wanted
-            )
+            first, records = ops.select_page(await _read_messages(on, thread_id, start, stop), start, wanted)
             return HotSnapshot(thread.header, first, records)
 
     async def step_view(
