@@ -25,12 +25,12 @@ from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, head
 from helix_temporal.stores.postgres.threads import append_step, append_values
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     RecordPage,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     SessionView,
     WantedRecords,
@@ -244,7 +244,7 @@ def _commit_values(change: SessionCommit) -> list[Any]:
     return values
 
 
-def _put_values(session_id: str, records: Collection[SessionRecord]) -> tuple[list[Any], ...]:
+def _put_values(session_id: str, records: Collection[KeyedRecord]) -> tuple[list[Any], ...]:
     return (
         [record.kind.value for record in records],
         [record.group for record in records],
@@ -285,11 +285,11 @@ def _row_values(session_id: str, row: SessionRow) -> list[Any]:
     ]
 
 
-def _record(session_id: str, kind: RecordKind, row: Any) -> SessionRecord:
+def _record(session_id: str, kind: RecordKind, row: Any) -> KeyedRecord:
     name, order = RecordKey(kind, row["key"], row["grp"]), row["ord"]
     where = f"a record ({kind.value}) of session {session_id!r} in PostgreSQL"
     body = verify_checksum(row["body"], where, *_place_of(session_id, name, order))
-    return SessionRecord(kind, name.key, body, name.group, order)
+    return KeyedRecord(kind, name.key, body, name.group, order)
 
 
 def _view(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:

@@ -17,10 +17,10 @@ from helix_temporal.models.store_calls import ExpiredSession, SessionPage, Sessi
 from helix_temporal.stores.checksums import damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     SessionView,
     WantedRecords,
@@ -159,7 +159,7 @@ def page_args(
     return letter, lowest, highest, int(descending), limit
 
 
-def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[SessionRecord]:
+def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[KeyedRecord]:
     """Records out of fields and values.
 
     Raises:
@@ -172,7 +172,7 @@ def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterabl
         order = int.from_bytes(value[:8], "big") - _MIDDLE
         kind, body = _KINDS[field[0]], f"a record ({_KINDS[field[0]].value}) in {where}"
         data = verify_checksum(value[8:], body, session_id, order, field.decode())
-        yield SessionRecord(kind, key.decode(), data, group.decode(), order)
+        yield KeyedRecord(kind, key.decode(), data, group.decode(), order)
 
 
 def read_known(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate:
@@ -181,7 +181,7 @@ def read_known(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate
     return IndexUpdate(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
 
 
-def _encode_record(session_id: str, record: SessionRecord) -> tuple[bytes, bytes, bytes]:
+def _encode_record(session_id: str, record: KeyedRecord) -> tuple[bytes, bytes, bytes]:
     field, order = field_of(record.name), order_bytes(record.order)
     kept = int.from_bytes(order, "big") - _MIDDLE
     return field, order, with_checksum(record.body, session_id, kept, field.decode())

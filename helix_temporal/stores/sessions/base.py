@@ -8,8 +8,8 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.store_calls import Page
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
-    SessionRecord,
     SessionRecords,
     WantedRecords,
 )
@@ -55,7 +55,7 @@ class SessionStorePart:
         self,
         session_id: str,
         kind: RecordKind,
-        read: Callable[[SessionRecord], T],
+        read: Callable[[KeyedRecord], T],
         *,
         limit: int,
         cursor: str | None,

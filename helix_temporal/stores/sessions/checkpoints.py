@@ -15,9 +15,9 @@ from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page, SessionSnapshot
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
-    SessionRecord,
     WantedRecords,
 )
 from helix_temporal.stores.sessions import threads
@@ -45,7 +45,7 @@ def checkpoint_keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
     )
 
 
-def meta_of(record: SessionRecord) -> CheckpointMeta:
+def meta_of(record: KeyedRecord) -> CheckpointMeta:
     """A checkpoint without its state."""
     return decode_model(CheckpointMeta, record.body, "checkpoint")
 
@@ -77,7 +77,7 @@ def require_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint:
     return found
 
 
-def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[SessionRecord, SessionRecord]:
+def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[KeyedRecord, KeyedRecord]:
     """A checkpoint whose messages end elsewhere than it was told."""
     state = checkpoint.state.model_copy(update={"head": head})
     meta = checkpoint.meta().model_copy(update={"head": head})

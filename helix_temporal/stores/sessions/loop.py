@@ -19,10 +19,10 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionRecords,
     SessionRow,
     WantedRecords,
@@ -113,7 +113,7 @@ class Recall:
         return Recalled(replace(seen, view=view), covers, unknown)
 
 
-def _records_after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
+def _records_after(seen: Seen, decision: Decision[Any]) -> list[KeyedRecord]:
     removed, cleared = set(decision.removes), set(decision.clears)
     left = [
         each
@@ -123,7 +123,7 @@ def _records_after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
     return list({each.name: each for each in (*left, *decision.puts)}.values())
 
 
-def _covered_by(covers: WantedRecords, records: list[SessionRecord]) -> tuple[SessionRecord, ...]:
+def _covered_by(covers: WantedRecords, records: list[KeyedRecord]) -> tuple[KeyedRecord, ...]:
     keys, groups = set(covers.keys), set(covers.groups)
     found = [each for each in records if each.name in keys or (each.kind, each.group) in groups]
     for kind in covers.newest:
@@ -371,11 +371,11 @@ def _first_answer(seen: Seen, call: Call) -> bytes | None:
     return found.body[request + len(_ANSWER) : -1]
 
 
-def _operation_record(seen: Seen, call: Call, answer: object, kind: Any) -> SessionRecord:
+def _operation_record(seen: Seen, call: Call, answer: object, kind: Any) -> KeyedRecord:
     assert call.operation_id is not None
     kept = answer_adapter(kind).dump_json(answer, by_alias=True)
     body = b"".join((_REQUEST, call.digest().encode(), _ANSWER, kept, b"}"))
-    return SessionRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
+    return KeyedRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
 
 
 def check_fence(seen: Seen, call: Call) -> None:

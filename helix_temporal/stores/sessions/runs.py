@@ -20,9 +20,9 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
-    SessionRecord,
     WantedRecords,
 )
 from helix_temporal.stores.sessions.base import SessionStorePart
@@ -43,7 +43,7 @@ class _StoredRun(Run):
         return Run.model_validate(self.model_dump(exclude={"started_version"}))
 
 
-def run_of(record: SessionRecord) -> Run:
+def run_of(record: KeyedRecord) -> Run:
     """A run as callers see it."""
     return decode_model(Run, record.body, "run")
 
@@ -103,7 +103,7 @@ class ChangedRun:
     """A run after a change, and what to write for it."""
 
     stored: _StoredRun
-    puts: tuple[SessionRecord, ...] = ()
+    puts: tuple[KeyedRecord, ...] = ()
     removes: tuple[RecordKey, ...] = ()
     over: bool = False
 
@@ -178,7 +178,7 @@ def request_stop(
     if stored is not None and (stored.kind == "abort" or kind == "interrupt"):
         return Decision(StopOutcome(recorded=True, request=stored))
     request = StopRecord(run_id=run_id, kind=kind, reason=reason, requested_at=seen.now)
-    record = SessionRecord(RecordKind.STOP, run_id, encode_model(request, "stop request"))
+    record = KeyedRecord(RecordKind.STOP, run_id, encode_model(request, "stop request"))
     return Decision(StopOutcome(recorded=True, request=request), puts=(record,))
 
 
@@ -188,8 +188,8 @@ def stop_of(seen: Seen, run_id: str) -> StopRecord | None:
     return None if record is None else decode_model(StopRecord, record.body, "stop request")
 
 
-def _run_record(run: _StoredRun) -> SessionRecord:
-    return SessionRecord(RecordKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
+def _run_record(run: _StoredRun) -> KeyedRecord:
+    return KeyedRecord(RecordKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
 
 
 def wanted_children(names: Sequence[str]) -> WantedRecords:
@@ -202,7 +202,7 @@ def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[Non
     """See `RunStore.add_sub_session_refs`: new ones after all others, known ones in their old place."""
     _ = seen.present
     place = max((each.order for each in seen.view.all(RecordKind.REF)), default=0)
-    puts: dict[str, SessionRecord] = {}
+    puts: dict[str, KeyedRecord] = {}
     for ref in refs:
         before = seen.view.find(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
         if before is None:
@@ -255,13 +255,13 @@ def check_here(seen: Seen, name: str) -> None:
         )
 
 
-def ref_of(record: SessionRecord) -> SubSessionRef:
+def ref_of(record: KeyedRecord) -> SubSessionRef:
     """A child as it was added."""
     return decode_model(SubSessionRef, record.body, "child")
 
 
-def _child_record(ref: SubSessionRef, order: int) -> SessionRecord:
-    return SessionRecord(RecordKind.REF, ref.sub_session_id, encode_model(ref, "child"), order=order)
+def _child_record(ref: SubSessionRef, order: int) -> KeyedRecord:
+    return KeyedRecord(RecordKind.REF, ref.sub_session_id, encode_model(ref, "child"), order=order)
 
 
 _TRIES: Final = 20

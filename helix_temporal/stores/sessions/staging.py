@@ -24,7 +24,7 @@ from helix_temporal.models.checkpoints import (
     StagedRow,
 )
 from helix_temporal.models.states import StoredModel
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
+from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
 from helix_temporal.stores.sessions.decisions import Decision, Seen, decode_model, digest_parts, encode_model
 from helix_temporal.stores.sessions.life import check_version
 
@@ -188,7 +188,7 @@ def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[N
     if len(change.patches) > MAX_OPERATIONS:
         raise TooLargeError(f"patch: {len(change.patches)} > {MAX_OPERATIONS} operations")
     body = encode_model(change, "staged change")
-    record = SessionRecord(RecordKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
+    record = KeyedRecord(RecordKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
     return Decision(None, puts=(record,))
 
 
@@ -197,7 +197,7 @@ def staged_changes(seen: Seen, step_id: str) -> list[StagedChange]:
     return [row_of(record).change for record in seen.view.all(RecordKind.STAGED, step_id)]
 
 
-def row_of(record: SessionRecord) -> StagedRow:
+def row_of(record: KeyedRecord) -> StagedRow:
     """A staged change as it was given."""
     change = decode_model(StagedChange, record.body, "staged change")
     return StagedRow(step_id=record.group, change=change)
@@ -265,6 +265,6 @@ def digests_by_call(changes: Sequence[StagedChange]) -> dict[str, str]:
     return {change.tool_call_id: digest_parts(change) for change in changes}
 
 
-def closed_step_record(closed: ClosedStep, key: str, step_id: str) -> SessionRecord:
+def closed_step_record(closed: ClosedStep, key: str, step_id: str) -> KeyedRecord:
     """The record that closes a step."""
-    return SessionRecord(RecordKind.STEP, key, encode_model(closed, "closed step"), step_id)
+    return KeyedRecord(RecordKind.STEP, key, encode_model(closed, "closed step"), step_id)

@@ -19,10 +19,10 @@ from helix_temporal.models.states import Millis, StoredModel
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionRecords,
     WantedRecords,
 )
@@ -84,9 +84,9 @@ def pending_order(seen: Seen) -> ThreadOrder | None:
     return None if record is None else decode_model(ThreadOrder, record.body, "order for the thread")
 
 
-def record_of(order: ThreadOrder) -> SessionRecord:
+def record_of(order: ThreadOrder) -> KeyedRecord:
     """The order as it is stored with the state."""
-    return SessionRecord(KEY.kind, KEY.key, encode_model(order, "order for the thread"))
+    return KeyedRecord(KEY.kind, KEY.key, encode_model(order, "order for the thread"))
 
 
 def next_epoch(now: Millis, thread_epoch: int = 0) -> int:

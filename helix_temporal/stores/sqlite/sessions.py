@@ -20,12 +20,12 @@ from helix_temporal.models.store_calls import (
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     RecordPage,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     SessionView,
     WantedRecords,
@@ -312,7 +312,7 @@ def _parse_summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
 # ---- records ----------------------------------------------------------------------------------------
 
 
-async def _read_wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
+async def _read_wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[KeyedRecord, ...]:
     """The records that are wanted and there, each once."""
     rows: list[sqlite3.Row] = []
     for name in wanted.keys:
@@ -341,11 +341,11 @@ async def _write_records(on: Statements, change: SessionCommit) -> None:
     await on.execute_many("record_put", puts)
 
 
-def _record_of(session_id: str, row: sqlite3.Row) -> SessionRecord:
+def _record_of(session_id: str, row: sqlite3.Row) -> KeyedRecord:
     name = RecordKey(RecordKind(row["kind"]), row["key"], row["group_id"])
     where = f"{name.kind.value} {name.key!r} of session {session_id!r} in SQLite"
     body = verify_checksum(row["body"], where, *_checksum_place(session_id, name, row["place"]))
-    return SessionRecord(name.kind, name.key, body, name.group, row["place"])
+    return KeyedRecord(name.kind, name.key, body, name.group, row["place"])
 
 
 def _checksum_place(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:

@@ -19,10 +19,10 @@ from helix_temporal.stores.postgres import (
 from helix_temporal.stores.postgres.migrations import released
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
     WantedRecords,
 )
 from helix_temporal.testing.contracts._usage_base import some_tokens
@@ -66,10 +66,10 @@ _BEFORE: dict[str, dict[str, Any]] = {
 """A row of each table of records that version 7 has, but its session and its bytes."""
 
 _AFTER = (
-    SessionRecord(RecordKind.CHECKPOINT, "c", b"\x00\xff", order=3),
-    SessionRecord(RecordKind.STAGED, "é", b"\x00\xff", group="p", order=4),
-    SessionRecord(RecordKind.RUN, "r", b"\x00\xff", order=5),
-    SessionRecord(RecordKind.REF, "child", b"\x00\xff", order=6),
+    KeyedRecord(RecordKind.CHECKPOINT, "c", b"\x00\xff", order=3),
+    KeyedRecord(RecordKind.STAGED, "é", b"\x00\xff", group="p", order=4),
+    KeyedRecord(RecordKind.RUN, "r", b"\x00\xff", order=5),
+    KeyedRecord(RecordKind.REF, "child", b"\x00\xff", order=6),
 )
 
 

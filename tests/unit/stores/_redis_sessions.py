@@ -5,8 +5,8 @@ from typing import Any
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     SessionCommit,
-    SessionRecord,
     SessionRow,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions
@@ -20,7 +20,7 @@ def change(session_id: str, revision: int = 0, **fields: Any) -> SessionCommit:
     return SessionCommit(session_id, revision, EPOCH, SessionRow(state, state.model_dump_json().encode()))
 
 
-def only_records(session_id: str, revision: int, *records: SessionRecord) -> SessionCommit:
+def only_records(session_id: str, revision: int, *records: KeyedRecord) -> SessionCommit:
     """A commit without a state."""
     return SessionCommit(session_id, revision, EPOCH, puts=records)
 

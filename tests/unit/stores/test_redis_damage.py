@@ -11,8 +11,8 @@ from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
-    SessionRecord,
     SessionView,
     WantedRecords,
 )
@@ -25,7 +25,7 @@ from tests.unit.stores._redis import backend_on
 from tests.unit.stores._redis_sessions import change, only_records
 
 LOG = (*messages(3), Record(Kind.ANSWER, "large", b"x" * 5000), a_message("end", message_id="end"))
-RUN = SessionRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
 Look = Callable[[RedisBackend], Awaitable[Any]]
 
 

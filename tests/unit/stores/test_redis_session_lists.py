@@ -14,10 +14,10 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions, session_index
 from helix_temporal.testing.builders import EPOCH, opened
@@ -301,7 +301,7 @@ async def test_each_commit_renews_the_time_to_live(redis_url: str, redis_prefix:
     key = connection.key("s")
     await opened(backend.threads, "s")
     await backend.sessions.commit(change("s"))
-    record = SessionRecord(RecordKind.CHECKPOINT, "c", b"1")
+    record = KeyedRecord(RecordKind.CHECKPOINT, "c", b"1")
     await backend.sessions.commit(only_records("s", 1, record))
     await connection.command("PEXPIRE", f"{key}:session", 500_000)
     await backend.sessions.commit(only_records("s", 2, record))

@@ -16,9 +16,9 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionView,
     WantedRecords,
 )
@@ -50,8 +50,8 @@ async def found(request: pytest.FixtureRequest, redis_prefix: str) -> AsyncItera
 async def test_nothing_is_left_of_records_that_went(backend: RedisBackend) -> None:
     """A place that stays would cost memory for ever: staged changes come and go with every step."""
     sessions, connection = backend.sessions, backend.sessions._connection
-    staged = SessionRecord(RecordKind.STAGED, "t", b"1", "s1", order=1)
-    moved, run = replace(staged, order=2), SessionRecord(RecordKind.RUN, "r", b"1")
+    staged = KeyedRecord(RecordKind.STAGED, "t", b"1", "s1", order=1)
+    moved, run = replace(staged, order=2), KeyedRecord(RecordKind.RUN, "r", b"1")
     await sessions.commit(only_records("s", 0, staged, run))
     await sessions.commit(only_records("s", 1, moved))
     order = f"{connection.key('s')}:session-order"
@@ -64,7 +64,7 @@ async def test_nothing_is_left_of_records_that_went(backend: RedisBackend) -> No
 
 async def test_what_is_in_a_group_is_not_in_none(backend: RedisBackend) -> None:
     """Clearing the changes of no step must not clear those of every step."""
-    staged = SessionRecord(RecordKind.STAGED, "t", b"1", "s1")
+    staged = KeyedRecord(RecordKind.STAGED, "t", b"1", "s1")
     await backend.sessions.commit(only_records("s", 0, staged))
     view = await backend.sessions.view("s", WantedRecords(groups=((RecordKind.STAGED, ""),)))
     assert view.records == ()
@@ -125,7 +125,7 @@ async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None
 
 async def test_a_damaged_record_is_told(backend: RedisBackend) -> None:
     """Nothing of ours writes such a value."""
-    connection, record = backend.sessions._connection, SessionRecord(RecordKind.RUN, "r", b"1")
+    connection, record = backend.sessions._connection, KeyedRecord(RecordKind.RUN, "r", b"1")
     await backend.sessions.commit(only_records("s", 0, record))
     await connection.command("HSET", f"{connection.key('s')}:session", b"r\0r", "short")
     with pytest.raises(StoreCorruptError):
@@ -158,7 +158,7 @@ async def test_a_turn_costs_few_round_trips(found: RedisBackend, monkeypatch: py
     announced = ["index_mark"] if found.sessions._connection.cluster else []
     assert names == ["session_view", *announced, "session_commit", "index_update"]
     names.clear()
-    await found.sessions.commit(only_records("s", 1, SessionRecord(RecordKind.STAGED, "t", b"1", "g")))
+    await found.sessions.commit(only_records("s", 1, KeyedRecord(RecordKind.STAGED, "t", b"1", "g")))
     assert names == ["session_commit"]
 
 

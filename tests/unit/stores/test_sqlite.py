@@ -22,7 +22,7 @@ from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.models.usage import UsageQuery
 from helix_temporal.stores.protocols.hot import Archived, PageRange
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
+from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
 from helix_temporal.stores.sqlite import (
     Database,
     SqliteBackend,
@@ -40,7 +40,7 @@ from tests.unit.stores._damage import DAMAGES
 from tests.unit.stores._redis_sessions import change, only_records
 
 Look = Callable[[SqliteBackend], Awaitable[Any]]
-RUN = SessionRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
 FILLS = {"field": "created_at", "direction": "asc", "beyond": ">", "date": "updated_at"}
 
 
