@@ -1,4 +1,4 @@
-"""What the parts of the session store share."""
+"""What the operations of the session store work with: records, threads, streams, and how a change is made."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from helix_temporal.stores.protocols.session_records import (
     SessionRecords,
     WantedRecords,
 )
+from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.checks import checked_limit
@@ -25,8 +26,8 @@ T = TypeVar("T")
 STATE: Final = WantedRecords()
 
 
-class SessionStorePart:
-    """The loop, and the threads beside it."""
+class SessionStoreBase:
+    """The stores that a session lies in.  Operations are functions of it, in the modules beside this one."""
 
     def __init__(
         self,
@@ -36,22 +37,30 @@ class SessionStorePart:
         together: bool | None = None,
         require_epoch: bool = False,
         recalls: bool = False,
+        streams: StreamStore | None = None,
     ) -> None:
         if together and not records.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
-        self._loop = Loop(records, require_epoch=require_epoch, recalls=recalls)
-        self._threads = Threads(
+        self.loop = Loop(records, require_epoch=require_epoch, recalls=recalls)
+        self.threads = Threads(
             threads, records, together=records.keeps_threads if together is None else together
         )
-        self._whole = WantedRecords(keys=orders.KEYS, thread=self._threads.together)
+        self.streams = streams
+        self.with_thread = WantedRecords(keys=orders.KEYS, thread=self.threads.together)
 
-    async def _view_session(self, session_id: str, wanted: WantedRecords = STATE) -> Seen:
-        return await self._loop.see(validate_id(session_id, "session id"), wanted)
+    async def view_session(self, session_id: str, wanted: WantedRecords = STATE) -> Seen:
+        """A session in one instant.
 
-    async def _make_change(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
-        return (await self._loop.change(call, wanted, decide, answer)).answer
+        Raises:
+            InvalidIdError: The id is none.
+        """
+        return await self.loop.see(validate_id(session_id, "session id"), wanted)
 
-    async def _read_page(
+    async def make_change(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
+        """Make a change, and return its answer; see `Loop.change`."""
+        return (await self.loop.change(call, wanted, decide, answer)).answer
+
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
@@ -65,7 +74,7 @@ class SessionStorePart:
         scope = f"{kind}.{'desc' if descending else 'asc'}.{session_id}"
         after = None if cursor is None else decode_cursor(scope, cursor)
         limit = checked_limit(limit)
-        page = await self._loop.records.page(
+        page = await self.loop.records.page(
             validate_id(session_id, "session id"), kind, limit=limit + 1, after=after, descending=descending
         )
         shown = page.records[:limit]

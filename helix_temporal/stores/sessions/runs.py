@@ -25,7 +25,7 @@ from helix_temporal.stores.protocols.session_records import (
     RecordKind,
     WantedRecords,
 )
-from helix_temporal.stores.sessions.base import SessionStorePart
+from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_reason, checked_status, revalidate_model
 from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, decode_model, encode_model
 from helix_temporal.stores.sessions.loop import with_step_records
@@ -164,7 +164,7 @@ def wanted_for_stop(run_id: str) -> WantedRecords:
     return WantedRecords(keys=(RecordKey(RecordKind.RUN, run_id), RecordKey(RecordKind.STOP, run_id)))
 
 
-def request_stop(
+def decide_stop(
     seen: Seen, run_id: str, kind: StopKind, reason: str | None, *, only_current: bool
 ) -> Decision[StopOutcome | None]:
     """See `RunStore.request_stop`; None if the run was to be the current one and is no more."""
@@ -215,7 +215,7 @@ def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[Non
     return Decision(None, puts=tuple(puts.values()))
 
 
-def set_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
+def decide_child_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
     """See `RunStore.update_sub_session_ref`."""
     _ = seen.present
     before = seen.view.find(RecordKind.REF, name)
@@ -268,144 +268,161 @@ _TRIES: Final = 20
 _MANY: Final = 1_000
 
 
-class RunsPart(SessionStorePart):
-    """See `RunStore`."""
+async def start_run(
+    store: SessionStoreBase,
+    session_id: str,
+    run: NewRun,
+    *,
+    expect_current_run: str | None = None,
+    expect_status: Collection[SessionStatus] = STARTABLE,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> RunRecorded | RunStartRefused:
+    """See `RunStore.start_run`; a session that starts a run becomes active.
 
-    async def start_run(
-        self,
-        session_id: str,
-        run: NewRun,
-        *,
-        expect_current_run: str | None = None,
-        expect_status: Collection[SessionStatus] = STARTABLE,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> RunRecorded | RunStartRefused:
-        """See `RunStore.start_run`; a session that starts a run becomes active.
+    Unless told otherwise it starts in every status but ``failed``.
+    """
+    run, statuses = (
+        revalidate_model(run, NewRun),
+        sorted({checked_status(each) for each in expect_status}),
+    )
+    call = Call("start_run", session_id, (run, expect_current_run, statuses), epoch, operation_id)
+    wanted = wanted_for_start(run.run_id)
+    if store.loop.recall is not None:
+        # The session workflow commits a turn as a step of its run's name.
+        wanted = with_step_records(wanted, run.run_id)
+    done = await store.loop.change(
+        call,
+        wanted,
+        lambda seen: decide_start(seen, run, expect_current_run, statuses),
+        RunRecorded | RunStartRefused,
+        keeps=True,
+        new_at=run.start_head,
+    )
+    return done.answer
 
-        Unless told otherwise it starts in every status but ``failed``.
-        """
-        run, statuses = (
-            revalidate_model(run, NewRun),
-            sorted({checked_status(each) for each in expect_status}),
-        )
-        call = Call("start_run", session_id, (run, expect_current_run, statuses), epoch, operation_id)
-        wanted = wanted_for_start(run.run_id)
-        if self._loop.recall is not None:
-            # The session workflow commits a turn as a step of its run's name.
-            wanted = with_step_records(wanted, run.run_id)
-        done = await self._loop.change(
+
+async def update_run(
+    store: SessionStoreBase,
+    session_id: str,
+    run_id: str,
+    change: RunChange,
+    *,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> Run:
+    """See `RunStore.update_run`."""
+    run_id, change = validate_id(run_id, "run id"), revalidate_model(change, RunChange)
+    call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
+    wanted = WantedRecords(keys=wanted_for_change(run_id))
+    return await store.make_change(call, wanted, lambda seen: decide_update(seen, run_id, change), Run)
+
+
+async def get_run(store: SessionStoreBase, session_id: str, run_id: str) -> Run | None:
+    """See `RunStore.get_run`."""
+    wanted = WantedRecords(keys=wanted_for_change(validate_id(run_id, "run id")))
+    return find_run(await store.view_session(session_id, wanted), run_id)
+
+
+async def get_current_run(store: SessionStoreBase, session_id: str) -> Run | None:
+    """See `RunStore.get_current_run`."""
+    seen = await store.view_session(session_id, WantedRecords(newest=(RecordKind.RUN,)))
+    live = [run for run in map(run_of, seen.view.all(RecordKind.RUN)) if run.status.live]
+    return live[-1] if live else None
+
+
+async def list_runs(
+    store: SessionStoreBase, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+) -> Page[Run]:
+    """See `RunStore.list_runs`."""
+    return await store.read_page(
+        session_id, RecordKind.RUN, run_of, limit=limit, cursor=cursor, descending=True
+    )
+
+
+async def request_stop(
+    store: SessionStoreBase,
+    session_id: str,
+    *,
+    kind: StopKind,
+    run_id: str | None = None,
+    reason: str | None = None,
+) -> StopOutcome:
+    """See `RunStore.request_stop`."""
+    if kind not in {"interrupt", "abort"}:
+        raise InvalidRequestError("kind: interrupt or abort expected")
+    reason = checked_reason(reason)
+    call = Call("request_stop", session_id, fenced=False)
+    for _ in range(_TRIES):
+        name = run_id or (await store.view_session(session_id)).present.current_run_id
+        if name is None:
+            break
+        wanted = wanted_for_stop(validate_id(name, "run id"))
+        outcome = await store.make_change(
             call,
             wanted,
-            lambda seen: decide_start(seen, run, expect_current_run, statuses),
-            RunRecorded | RunStartRefused,
-            keeps=True,
-            new_at=run.start_head,
+            lambda seen, name=name: decide_stop(  # type: ignore[misc]
+                seen, name, kind, reason, only_current=run_id is None
+            ),
+            StopOutcome | None,
         )
-        return done.answer
+        if outcome is not None:
+            return outcome
+    return StopOutcome(recorded=False)
 
-    async def update_run(
-        self,
-        session_id: str,
-        run_id: str,
-        change: RunChange,
-        *,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> Run:
-        """See `RunStore.update_run`."""
-        run_id, change = validate_id(run_id, "run id"), revalidate_model(change, RunChange)
-        call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
-        wanted = WantedRecords(keys=wanted_for_change(run_id))
-        return await self._make_change(call, wanted, lambda seen: decide_update(seen, run_id, change), Run)
 
-    async def get_run(self, session_id: str, run_id: str) -> Run | None:
-        """See `RunStore.get_run`."""
-        wanted = WantedRecords(keys=wanted_for_change(validate_id(run_id, "run id")))
-        return find_run(await self._view_session(session_id, wanted), run_id)
+async def get_stop_request(store: SessionStoreBase, session_id: str, run_id: str) -> StopRecord | None:
+    """See `RunStore.get_stop_request`."""
+    wanted = wanted_for_stop(validate_id(run_id, "run id"))
+    return stop_of(await store.view_session(session_id, wanted), run_id)
 
-    async def get_current_run(self, session_id: str) -> Run | None:
-        """See `RunStore.get_current_run`."""
-        seen = await self._view_session(session_id, WantedRecords(newest=(RecordKind.RUN,)))
-        live = [run for run in map(run_of, seen.view.all(RecordKind.RUN)) if run.status.live]
-        return live[-1] if live else None
 
-    async def list_runs(
-        self, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
-    ) -> Page[Run]:
-        """See `RunStore.list_runs`."""
-        return await self._read_page(
-            session_id, RecordKind.RUN, run_of, limit=limit, cursor=cursor, descending=True
-        )
+async def add_sub_session_refs(
+    store: SessionStoreBase, session_id: str, refs: Sequence[SubSessionRef], *, epoch: int | None = None
+) -> None:
+    """See `RunStore.add_sub_session_refs`."""
+    added = [revalidate_model(ref, SubSessionRef) for ref in refs]
+    call = Call("add_sub_session_refs", session_id, epoch=epoch)
+    wanted = wanted_children([ref.sub_session_id for ref in added])
+    await store.make_change(call, wanted, lambda seen: decide_child_refs(seen, added), type(None))
 
-    async def request_stop(
-        self, session_id: str, *, kind: StopKind, run_id: str | None = None, reason: str | None = None
-    ) -> StopOutcome:
-        """See `RunStore.request_stop`."""
-        if kind not in {"interrupt", "abort"}:
-            raise InvalidRequestError("kind: interrupt or abort expected")
-        reason = checked_reason(reason)
-        call = Call("request_stop", session_id, fenced=False)
-        for _ in range(_TRIES):
-            name = run_id or (await self._view_session(session_id)).present.current_run_id
-            if name is None:
-                break
-            wanted = wanted_for_stop(validate_id(name, "run id"))
-            outcome = await self._make_change(
-                call,
-                wanted,
-                lambda seen, name=name: request_stop(  # type: ignore[misc]
-                    seen, name, kind, reason, only_current=run_id is None
-                ),
-                StopOutcome | None,
-            )
-            if outcome is not None:
-                return outcome
-        return StopOutcome(recorded=False)
 
-    async def get_stop_request(self, session_id: str, run_id: str) -> StopRecord | None:
-        """See `RunStore.get_stop_request`."""
-        wanted = wanted_for_stop(validate_id(run_id, "run id"))
-        return stop_of(await self._view_session(session_id, wanted), run_id)
+async def update_sub_session_ref(
+    store: SessionStoreBase,
+    session_id: str,
+    sub_session_id: str,
+    status: SessionStatus,
+    *,
+    epoch: int | None = None,
+) -> SubSessionRef:
+    """See `RunStore.update_sub_session_ref`."""
+    name, status = validate_id(sub_session_id, "sub-session id"), checked_status(status)
+    call = Call("update_sub_session_ref", session_id, epoch=epoch)
+    return await store.make_change(
+        call,
+        wanted_children([name]),
+        lambda seen: decide_child_status(seen, name, status),
+        SubSessionRef,
+    )
 
-    async def add_sub_session_refs(
-        self, session_id: str, refs: Sequence[SubSessionRef], *, epoch: int | None = None
-    ) -> None:
-        """See `RunStore.add_sub_session_refs`."""
-        added = [revalidate_model(ref, SubSessionRef) for ref in refs]
-        call = Call("add_sub_session_refs", session_id, epoch=epoch)
-        wanted = wanted_children([ref.sub_session_id for ref in added])
-        await self._make_change(call, wanted, lambda seen: decide_child_refs(seen, added), type(None))
 
-    async def update_sub_session_ref(
-        self, session_id: str, sub_session_id: str, status: SessionStatus, *, epoch: int | None = None
-    ) -> SubSessionRef:
-        """See `RunStore.update_sub_session_ref`."""
-        name, status = validate_id(sub_session_id, "sub-session id"), checked_status(status)
-        call = Call("update_sub_session_ref", session_id, epoch=epoch)
-        return await self._make_change(
-            call,
-            wanted_children([name]),
-            lambda seen: set_status(seen, name, status),
-            SubSessionRef,
-        )
+async def remove_sub_session_ref(
+    store: SessionStoreBase, session_id: str, sub_session_id: str, *, epoch: int | None = None
+) -> bool:
+    """See `RunStore.remove_sub_session_ref`."""
+    name = validate_id(sub_session_id, "sub-session id")
+    call = Call("remove_sub_session_ref", session_id, epoch=epoch)
+    return await store.make_change(
+        call, wanted_children([name]), lambda seen: decide_child_removal(seen, name), bool
+    )
 
-    async def remove_sub_session_ref(
-        self, session_id: str, sub_session_id: str, *, epoch: int | None = None
-    ) -> bool:
-        """See `RunStore.remove_sub_session_ref`."""
-        name = validate_id(sub_session_id, "sub-session id")
-        call = Call("remove_sub_session_ref", session_id, epoch=epoch)
-        return await self._make_change(
-            call, wanted_children([name]), lambda seen: decide_child_removal(seen, name), bool
-        )
 
-    async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
-        """See `RunStore.list_sub_session_refs`."""
-        session_id, found, after = validate_id(session_id, "session id"), [], None
-        while True:
-            page = await self._loop.records.page(session_id, RecordKind.REF, limit=_MANY, after=after)
-            found += [ref_of(each) for each in page.records]
-            if len(page.records) < _MANY:
-                return found
-            after = (page.records[-1].order, page.records[-1].key)
+async def list_sub_session_refs(store: SessionStoreBase, session_id: str) -> list[SubSessionRef]:
+    """See `RunStore.list_sub_session_refs`."""
+    session_id, found, after = validate_id(session_id, "session id"), [], None
+    while True:
+        page = await store.loop.records.page(session_id, RecordKind.REF, limit=_MANY, after=after)
+        found += [ref_of(each) for each in page.records]
+        if len(page.records) < _MANY:
+            return found
+        after = (page.records[-1].order, page.records[-1].key)

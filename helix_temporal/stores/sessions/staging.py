@@ -11,6 +11,7 @@ from pydantic import Field
 from helix_temporal.errors import (
     HelixError,
     InvalidMessageError,
+    InvalidRequestError,
     PatchConflictError,
     StepClosedError,
     TooLargeError,
@@ -23,9 +24,19 @@ from helix_temporal.models.checkpoints import (
     StagedChange,
     StagedRow,
 )
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import StoredModel
 from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
-from helix_temporal.stores.sessions.decisions import Decision, Seen, decode_model, digest_parts, encode_model
+from helix_temporal.stores.sessions.base import SessionStoreBase
+from helix_temporal.stores.sessions.checks import checked_version, revalidate_model
+from helix_temporal.stores.sessions.decisions import (
+    Call,
+    Decision,
+    Seen,
+    decode_model,
+    digest_parts,
+    encode_model,
+)
 from helix_temporal.stores.sessions.life import check_version
 
 MAX_OPERATIONS: Final = 10_000
@@ -268,3 +279,80 @@ def digests_by_call(changes: Sequence[StagedChange]) -> dict[str, str]:
 def closed_step_record(closed: ClosedStep, key: str, step_id: str) -> KeyedRecord:
     """The record that closes a step."""
     return KeyedRecord(RecordKind.STEP, key, encode_model(closed, "closed step"), step_id)
+
+
+_MANY: Final = 1_000
+
+
+async def stage_changes(
+    store: SessionStoreBase, session_id: str, step_id: str, change: StagedChange, *, epoch: int | None = None
+) -> None:
+    """See `CheckpointStore.stage_changes`."""
+    step_id, change = validate_id(step_id, "step id"), revalidate_model(change, StagedChange)
+    call = Call("stage_changes", session_id, epoch=epoch)
+    wanted = wanted_staging(step_id)
+    await store.make_change(call, wanted, lambda seen: decide_staging(seen, step_id, change), type(None))
+
+
+async def list_staged(
+    store: SessionStoreBase, session_id: str, step_id: str | None = None
+) -> list[StagedRow]:
+    """See `CheckpointStore.list_staged`."""
+    if step_id is not None:
+        seen = await store.view_session(session_id, wanted_staging(validate_id(step_id, "step id")))
+        return [row_of(each) for each in seen.view.all(RecordKind.STAGED, step_id)]
+    session_id = validate_id(session_id, "session id")
+    rows: dict[tuple[str, str], StagedRow] = {}
+    limit, after = _MANY, None
+    while True:
+        page = await store.loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
+        rows |= {(each.group, each.key): row_of(each) for each in page.records}
+        if len(page.records) < limit:
+            return sorted(rows.values(), key=_order_of_row)
+        # Calls of two steps may have one name and one time: a page begins with all of a time.
+        last = page.records[-1].order
+        if page.records[0].order < last:
+            after = (last, "")
+        else:
+            limit *= 2
+
+
+async def discard_staging(
+    store: SessionStoreBase, session_id: str, step_id: str, *, epoch: int | None = None
+) -> int:
+    """See `CheckpointStore.discard_staging`."""
+    step_id = validate_id(step_id, "step id")
+    call = Call("discard_staging", session_id, epoch=epoch)
+    return await store.make_change(
+        call, wanted_staging(step_id), lambda seen: decide_discard(seen, step_id), int
+    )
+
+
+async def promote_staging(
+    store: SessionStoreBase,
+    session_id: str,
+    step_id: str,
+    *,
+    results: Sequence[str] | None = None,
+    expected_version: int | None = None,
+    on_conflict: Literal["error", "warn"] = "error",
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> PromoteResult:
+    """See `CheckpointStore.promote_staging`."""
+    step_id, expected = validate_id(step_id, "step id"), checked_version(expected_version)
+    if on_conflict not in {"error", "warn"}:
+        raise InvalidRequestError("on_conflict: error or warn expected")
+    content = (step_id, expected, on_conflict, results)
+    call = Call("promote_staging", session_id, content, epoch, operation_id)
+    return await store.make_change(
+        call,
+        wanted_staging(step_id),
+        lambda seen: decide_promotion(seen, step_id, expected, on_conflict, results),
+        PromoteResult,
+    )
+
+
+def _order_of_row(row: StagedRow) -> tuple[int, str, str]:
+    """As changes are applied; those of two steps that nothing else tells apart by their steps."""
+    return row.change.timestamp, row.change.tool_call_id, row.step_id

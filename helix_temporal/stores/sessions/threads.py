@@ -1,5 +1,7 @@
 """A session's thread beside its state: where it stands, what is in it, and what it must be told."""
 
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,7 +15,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.ids import Id
-from helix_temporal.models.records import EMPTY, Epoch, Head, Record
+from helix_temporal.models.records import EMPTY, Epoch, Head, Record, head_after
 from helix_temporal.models.rows import check_split
 from helix_temporal.models.states import Millis, StoredModel
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
@@ -120,6 +122,46 @@ class Standing:
         return self.head.position if self.owner == owner_of(session_id) else self.committed
 
 
+DEDUP: Final = 200
+"""Among so many of the newest messages an append looks for its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentMessages:
+    """Where a thread stood after an append of this process, and the ids of its newest messages."""
+
+    epoch: int
+    head: Head
+    newest: tuple[str, ...]
+
+    def after(self, new: Sequence[Record]) -> "RecentMessages":
+        """The same once these are appended."""
+        newest = (*self.newest, *(record.id for record in new))
+        return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
+
+
+class KnownThreads:
+    """What this process knows of threads that it appended to; a thread may have moved since.
+
+    An append at a head that is known so is as good as one after a look: it happens there or not at all.
+    """
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._limit = limit
+        self._known: OrderedDict[str, RecentMessages] = OrderedDict()
+
+    def keep(self, session_id: str, known: RecentMessages) -> None:
+        """Remember it, and forget what was not used for longest."""
+        self._known[session_id] = known
+        self._known.move_to_end(session_id)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+    def take(self, session_id: str) -> RecentMessages | None:
+        """What is known, once."""
+        return self._known.pop(session_id, None)
+
+
 class Threads:
     """Threads of sessions, where the session store has any.
 
@@ -130,6 +172,7 @@ class Threads:
 
     def __init__(self, store: ThreadStore | None, records: SessionRecords, *, together: bool) -> None:
         self._store, self._records, self.together = store, records, together
+        self.known = KnownThreads()
 
     @property
     def here(self) -> bool:
@@ -262,6 +305,14 @@ class Threads:
         order = pending_order(Seen(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
+
+    async def settle_seen(self, seen: Seen) -> bool:
+        """Whether an order had to be carried out, so that what was seen is no more."""
+        order = pending_order(seen)
+        if order is None:
+            return False
+        await self.carry_out(seen.session_id, order)
+        return True
 
     async def carry_out(self, session_id: str, order: ThreadOrder) -> None:
         """Carry out an order and take it away.
