@@ -9,14 +9,20 @@ from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.records import Head, Record, head_after, size_of
-from helix_temporal.stores.postgres.adapter import TRIES, Database, PostgresExecutor, as_adapter, transact
+from helix_temporal.stores.postgres.adapter import (
+    TRIES,
+    Database,
+    PostgresExecutor,
+    as_adapter,
+    run_in_transaction,
+)
 from helix_temporal.stores.postgres.migrations import check_database
 from helix_temporal.stores.postgres.queries import (
     DEFAULT_PREFIX,
     Queries,
-    columns,
     header_of,
     header_values,
+    record_columns,
     records_of,
     slice_value,
 )
@@ -54,7 +60,7 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         stored = records_of(row, step.thread_id, step.head.position)
         if ops.check_step_place(header, row["id_before"], stored, step):
             stands = Appended(stored, head_after(step.head, stored), True, header)
-            settled = await _settle(on, queries, step, stands)
+            settled = await _settle_step(on, queries, step, stands)
             if settled is not None:
                 return settled
         # Neither refused nor there: it changed between the two looks.
@@ -74,7 +80,7 @@ async def try_append(on: PostgresExecutor, queries: Queries, step: StepAppend) -
 def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
     """The arguments of ``_thread_moved.sql``, for statements that include it."""
     records = step.records
-    archived, archived_size = _hint(step.archived, end.position)
+    archived, archived_size = _archive_hint(step.archived, end.position)
     return (
         step.thread_id,
         step.epoch,
@@ -82,7 +88,7 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
         step.head.last_id,
         end.position,
         end.last_id,
-        *columns(step.head.position, records),
+        *record_columns(step.head.position, records),
         size_of(records),
         ops.ends_turn(step, records),
         None if step.slice is None else slice_value(step.slice, step.slice_version + 1),
@@ -92,13 +98,13 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
     )
 
 
-async def _settle(
+async def _settle_step(
     on: PostgresExecutor, queries: Queries, step: StepAppend, stands: Appended
 ) -> Appended | None:
     """What still takes effect of a step that stands: None if it was cut meanwhile."""
     header = stands.header
     commits = ops.ends_turn(step, stands.records)
-    archived, archived_size = _hint(step.archived, header.head.position)
+    archived, archived_size = _archive_hint(step.archived, header.head.position)
     if archived <= header.archived and not (commits and stands.head.position > header.committed):
         return stands
     row = await on.fetchrow(
@@ -116,7 +122,7 @@ async def _settle(
     return Appended(stands.records, stands.head, True, header_of(step.thread_id, row))
 
 
-def _hint(archived: Archived | None, head: int) -> tuple[int, int]:
+def _archive_hint(archived: Archived | None, head: int) -> tuple[int, int]:
     """Position and size that the archive has, where they say something of a thread that ends at ``head``."""
     if archived is None or archived.head.position > head:
         return -1, 0
@@ -228,19 +234,19 @@ class PostgresThreads:
         header = change.header
 
         async def work(on: PostgresExecutor) -> HotHeader | None:
-            locked = await self._locked(on, header.thread_id)
+            locked = await self._lock_header(on, header.thread_id)
             if not ops.may_rebase(locked.header, change):
                 return None
-            return await self._store(on, locked, header, change.keep, change.records)
+            return await self._store_thread(on, locked, header, change.keep, change.records)
 
-        return await transact(self._adapter, work)
+        return await run_in_transaction(self._adapter, work)
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
         ops.check_install(header, records)
 
         async def work(on: PostgresExecutor) -> HotHeader | None:
-            locked = await self._locked(on, header.thread_id)
+            locked = await self._lock_header(on, header.thread_id)
             there = locked.header
             id_before = None
             if there is not None and replace:
@@ -248,10 +254,10 @@ class PostgresThreads:
             made = ops.header_to_install(there, id_before, header, replace=replace)
             if made is None:
                 return there
-            return await self._store(on, locked, made, header.base.position, records)
+            return await self._store_thread(on, locked, made, header.base.position, records)
 
         for _ in range(TRIES):
-            if (installed := await transact(self._adapter, work)) is not None:
+            if (installed := await run_in_transaction(self._adapter, work)) is not None:
                 return installed
         raise StoreUnavailableError(
             f"thread {header.thread_id!r}: others keep installing it; repeat the call"
@@ -346,7 +352,7 @@ class PostgresThreads:
 
     # -- inside
 
-    async def _locked(self, on: PostgresExecutor, thread_id: str) -> _Locked:
+    async def _lock_header(self, on: PostgresExecutor, thread_id: str) -> _Locked:
         row = await on.fetchrow(self._queries["thread_lock"], thread_id)
         if row is None:
             return _Locked(None, False, await on.fetchval(self._queries["thread_now"]))
@@ -358,12 +364,12 @@ class PostgresThreads:
         """Run ``work`` in a transaction that holds the header; None if there is no thread."""
 
         async def locked(on: PostgresExecutor) -> T | None:
-            header = (await self._locked(on, thread_id)).header
+            header = (await self._lock_header(on, thread_id)).header
             return None if header is None else await work(on, header)
 
-        return await transact(self._adapter, locked)
+        return await run_in_transaction(self._adapter, locked)
 
-    async def _store(
+    async def _store_thread(
         self, on: PostgresExecutor, locked: _Locked, header: HotHeader, keep: int, records: Sequence[Record]
     ) -> HotHeader | None:
         """Put the header there, keep its messages up to ``keep`` and let ``records`` follow."""
@@ -376,9 +382,12 @@ class PostgresThreads:
             return None
         thread_id = header.thread_id
         await on.execute(self._queries["thread_cut_messages"], thread_id, header.base.position, keep)
-        for first, part in _parts(records):
+        for first, part in _split_into_parts(records):
             await on.execute(
-                self._queries["thread_put_messages"], thread_id, keep + first, *columns(keep + first, part)
+                self._queries["thread_put_messages"],
+                thread_id,
+                keep + first,
+                *record_columns(keep + first, part),
             )
         return header
 
@@ -387,7 +396,7 @@ class PostgresThreads:
         return None if row is None else row["id_before"]
 
 
-def _parts(records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
+def _split_into_parts(records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
     """The records in parts for one statement each, with the number of those before."""
     parts: list[tuple[int, list[Record]]] = []
     room = 0

@@ -401,8 +401,8 @@ def _groups_of(query: SessionQuery) -> Iterable[tuple[bytes, ...]]:
         yield (encode_facet("meta", key, text),)
 
 
-_PAGE: Final = assemble_script("index_page", "_index")
-_SIFT: Final = assemble_script("index_sift", "_index")
+_PAGE: Final = assemble_script("session_list", "_index")
+_SIFT: Final = assemble_script("session_list_sift", "_index")
 
 _SIFTED: Final = 1_000
 """Entries looked at in one script, so that nobody else waits long."""
