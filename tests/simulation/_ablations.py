@@ -98,7 +98,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
         thread = self._find_thread(step.thread_id)
         at = step.head.position
         if thread is not None and thread.header.epoch == step.epoch and at < thread.header.head.position:
-            stored = thread.tail(at)
+            stored = thread.records_from(at)
             known = thread.id_before(at) == step.head.last_id
             if known and operations.same_step(step, stored[: len(step.records)]):
                 header = thread.header

@@ -478,12 +478,12 @@ class AsyncpgAdapter:
         """Close all connections; with `from_dsn`, the next use opens new ones."""
         self._claim_loop()
         connections, self._connections = self._connections, None
-        self._home.leave()
+        self._home.release_loop()
         if connections is not None:
             await connections.close()
 
     def _claim_loop(self) -> None:
-        if self._home.claim() and self._make is not None:
+        if self._home.claim_loop() and self._make is not None:
             # Left to the collector: only the loop that opened them, which has ended, could close them.
             self._connections, self._opening = None, asyncio.Lock()
 

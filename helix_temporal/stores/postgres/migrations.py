@@ -195,7 +195,8 @@ class PostgresMigrations:
         return f"helix_temporal:{self._prefix}"
 
     def _build_statements(self, migration: Migration) -> str:
-        return f"{self._fill_prefix(migration.text).rstrip()}\n\n{self._fill_prefix(_remember(migration))}"
+        remembered = self._fill_prefix(_insert_statement(migration))
+        return f"{self._fill_prefix(migration.text).rstrip()}\n\n{remembered}"
 
     def _check_target(self, target: int | None) -> None:
         if target is not None and not 1 <= target <= self.latest:

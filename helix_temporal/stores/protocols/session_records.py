@@ -102,11 +102,11 @@ class SessionView:
     records: tuple[KeyedRecord, ...] = ()
     thread: HotHeader | None = None
 
-    def find(self, kind: RecordKind, key: str, group: str = "") -> KeyedRecord | None:
+    def find_record(self, kind: RecordKind, key: str, group: str = "") -> KeyedRecord | None:
         """One record by its key."""
         return next((each for each in self.records if each.name == (kind, key, group)), None)
 
-    def all(self, kind: RecordKind, group: str = "") -> tuple[KeyedRecord, ...]:
+    def list_records(self, kind: RecordKind, group: str = "") -> tuple[KeyedRecord, ...]:
         """The records of a kind and group, by (order, key)."""
         found = [each for each in self.records if (each.kind, each.group) == (kind, group)]
         return tuple(sorted(found, key=lambda each: (each.order, each.key)))

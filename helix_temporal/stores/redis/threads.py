@@ -358,7 +358,7 @@ class RedisThreads:
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`."""
         async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}"):
-            stored = await self._connection.pipeline([("HGET", key, "i") for key in keys])
+            stored = await self._connection.send_pipeline([("HGET", key, "i") for key in keys])
             for key, found in zip(keys, stored, strict=True):
                 if found is not None and (thread_id := self._connection.id_in(key, found)) is not None:
                     yield thread_id
@@ -391,15 +391,17 @@ class RedisThreads:
         """See `HotTier.install`."""
         ops.check_install(header, records)
         thread_id = header.thread_id
-        key = self._connection.key(thread_id)
+        key = self._connection.key_of(thread_id)
         made = record_fields(header.base.position, records, INSTALL_FIELD_BYTES)
         arguments: tuple[Value, ...] = (int(replace), *header_args(header))
         if sum(map(len, made)) <= _DIRECT_BYTES:
-            answer = await self._connection.run(scripts.INSTALL, [key], thread_id, *arguments, "", *made)
+            answer = await self._connection.run_script(
+                scripts.INSTALL, [key], thread_id, *arguments, "", *made
+            )
         else:
             staging = await self._stage_fields(key, made)
             staged = len(made) // 2
-            answer = await self._connection.run(
+            answer = await self._connection.run_script(
                 scripts.INSTALL, [key, staging], thread_id, *arguments, staged
             )
         if answer == b"S":
@@ -414,9 +416,9 @@ class RedisThreads:
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
     ) -> Eviction:
         """See `HotTier.evict`."""
-        answer = await self._connection.run(
+        answer = await self._connection.run_script(
             scripts.EVICT,
-            [self._connection.key(thread_id)],
+            [self._connection.key_of(thread_id)],
             thread_id,
             epoch,
             archived.head.position,
@@ -445,9 +447,9 @@ class RedisThreads:
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
         version = expected_version + 1
-        answer = await self._connection.run(
+        answer = await self._connection.run_script(
             scripts.SAVE_SLICE,
-            [self._connection.key(thread_id)],
+            [self._connection.key_of(thread_id)],
             thread_id,
             epoch,
             expected_version,
@@ -469,9 +471,9 @@ class RedisThreads:
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
         """See `HotTier.drop_damaged`."""
-        answer = await self._connection.run(
+        answer = await self._connection.run_script(
             scripts.DROP_DAMAGED,
-            [self._connection.key(thread_id)],
+            [self._connection.key_of(thread_id)],
             thread_id,
             archived.head.position,
             slice_value(slice_, archived.slice_version),
@@ -489,21 +491,23 @@ class RedisThreads:
     # -- inside
 
     async def _run_script(self, script: Script, thread_id: str, *args: Value) -> Reply | None:
-        key = self._connection.key(thread_id)
-        return self._parse_answer(await self._connection.run(script, [key], thread_id, *args), thread_id)
+        key = self._connection.key_of(thread_id)
+        return self._parse_answer(
+            await self._connection.run_script(script, [key], thread_id, *args), thread_id
+        )
 
     def _parse_answer(self, answer: Answer, thread_id: str) -> Reply | None:
         if answer is None:
             return None
         if answer == b"I":
             raise ops.other_id_error(thread_id)
-        return read_reply(answer, thread_id, self._connection.place_of(self._connection.key(thread_id)))
+        return read_reply(answer, thread_id, self._connection.place_of(self._connection.key_of(thread_id)))
 
     async def _stage_fields(self, key: str, made: list[str | bytes]) -> str:
         staging = f"{key}:staging:{secrets.token_hex(8)}"
         batches = _split_into_batches(made)
         for at in range(0, len(batches), _STAGE_BATCHES):
-            await self._connection.pipeline(
+            await self._connection.send_pipeline(
                 [
                     ("EVAL", scripts.STAGE, 1, staging, _STAGED_MS),
                     *(("HSET", staging, *batch) for batch in batches[at : at + _STAGE_BATCHES]),

@@ -54,11 +54,11 @@ class SessionStoreBase:
         Raises:
             InvalidIdError: The id is none.
         """
-        return await self.loop.see(validate_id(session_id, "session id"), wanted)
+        return await self.loop.view_session(validate_id(session_id, "session id"), wanted)
 
     async def make_change(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
-        """Make a change, and return its answer; see `Loop.change`."""
-        return (await self.loop.change(call, wanted, decide, answer)).answer
+        """Make a change, and return its answer; see `Loop.make_change`."""
+        return (await self.loop.make_change(call, wanted, decide, answer)).answer
 
     async def read_page(
         self,

@@ -46,19 +46,20 @@ def checkpoint_keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
     )
 
 
-def meta_of(record: KeyedRecord) -> CheckpointMeta:
+def checkpoint_meta_of(record: KeyedRecord) -> CheckpointMeta:
     """A checkpoint without its state."""
     return decode_model(CheckpointMeta, record.body, "checkpoint")
 
 
 def find_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint | None:
     """A checkpoint that was wanted."""
-    meta = seen.view.find(RecordKind.CHECKPOINT, checkpoint_id)
-    state = seen.view.find(RecordKind.CHECKPOINT_STATE, checkpoint_id)
+    meta = seen.view.find_record(RecordKind.CHECKPOINT, checkpoint_id)
+    state = seen.view.find_record(RecordKind.CHECKPOINT_STATE, checkpoint_id)
     if meta is None or state is None:
         return None
     return Checkpoint(
-        **dict(meta_of(meta)), state=decode_model(SessionState, state.body, f"checkpoint {checkpoint_id!r}")
+        **dict(checkpoint_meta_of(meta)),
+        state=decode_model(SessionState, state.body, f"checkpoint {checkpoint_id!r}"),
     )
 
 
@@ -116,7 +117,9 @@ def decide_restore(
     return Decision(after, after, puts=tuple(puts))
 
 
-def to_prune(state: SessionState, metas: Sequence[CheckpointMeta], keep_last: int) -> list[CheckpointMeta]:
+def select_to_prune(
+    state: SessionState, metas: Sequence[CheckpointMeta], keep_last: int
+) -> list[CheckpointMeta]:
     """Which of all checkpoints, oldest first, are not among the newest and not needed for a resumption."""
     old = metas[: max(len(metas) - keep_last, 0)]
     return [meta for meta in old if not _is_needed(state, meta)]
@@ -170,7 +173,7 @@ async def list_checkpoints(
     return await store.read_page(
         session_id,
         RecordKind.CHECKPOINT,
-        meta_of,
+        checkpoint_meta_of,
         limit=limit,
         cursor=cursor,
         descending=order == "desc",
@@ -202,7 +205,7 @@ async def restore_checkpoint(
     async def decide(seen: Seen) -> Decision[SessionState] | None:
         state = seen.present
         checkpoint = require_checkpoint(seen, checkpoint_id)
-        if await store.threads.settle_seen(seen):
+        if await store.threads.settle_seen_order(seen):
             return None
         check_version(state, expected)
         try:
@@ -217,7 +220,7 @@ async def restore_checkpoint(
 
     restored = await store.make_change(call, wanted, decide, SessionState)
     if store.threads.here:
-        await store.threads.settle(session_id)
+        await store.threads.settle_order(session_id)
     return restored
 
 
@@ -231,7 +234,7 @@ async def prune_checkpoints(
 
     async def decide(seen: Seen) -> Decision[int]:
         state = seen.present
-        old = to_prune(state, await _list_metas(store, session_id), keep_last)
+        old = select_to_prune(state, await _list_metas(store, session_id), keep_last)
         return decide_prune(old[:_MANY])
 
     total = gone = await store.make_change(call, WantedRecords(), decide, int)
@@ -255,7 +258,7 @@ async def build_snapshot(store: SessionStoreBase, session_id: str) -> SessionSna
         meta = await _find_newest_meta(store, session_id, live=True)
         checkpoint = None if meta is None else await get_checkpoint(store, session_id, meta.id)
         if checkpoint is not None:
-            records = await _up_to(store, session_id, checkpoint.head)
+            records = await _read_up_to(store, session_id, checkpoint.head)
             if records is not None:
                 return _snapshot_of(checkpoint.state, checkpoint, records)
         records = await store.threads.read(session_id, 0, count)
@@ -270,14 +273,14 @@ async def _order_to_cut(
 ) -> ThreadOrder | None:
     if not store.threads.here:
         return None
-    there = await store.threads.standing(seen)
+    there = await store.threads.find_standing(seen)
     await store.threads.check_head(seen.session_id, there, head)
     if there is None or there.epoch == epoch:
         return None
     return threads.order_to_cut(there, head, seen.now)
 
 
-async def _up_to(store: SessionStoreBase, session_id: str, head: Head) -> list[Record] | None:
+async def _read_up_to(store: SessionStoreBase, session_id: str, head: Head) -> list[Record] | None:
     """All messages up to a head; None if the thread does not hold it."""
     records = await store.threads.read(session_id, 0, head.position)
     last = records[-1].id if records else ""
@@ -291,7 +294,7 @@ async def _list_metas(
     metas: list[CheckpointMeta] = []
     while True:
         page = await store.loop.records.page(session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after)
-        metas += [meta_of(each) for each in page.records]
+        metas += [checkpoint_meta_of(each) for each in page.records]
         if len(page.records) < _MANY:
             return metas
         after = (page.records[-1].order, page.records[-1].key)
@@ -302,10 +305,10 @@ async def _find_newest_meta(
 ) -> CheckpointMeta | None:
     """The checkpoint committed last: of a run, or not superseded, if that is asked."""
     seen = await store.view_session(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
-    records = seen.view.all(RecordKind.CHECKPOINT)
+    records = seen.view.list_records(RecordKind.CHECKPOINT)
     while records:
         for record in records:
-            meta = meta_of(record)
+            meta = checkpoint_meta_of(record)
             if run_id in {None, meta.run_id} and not (live and meta.superseded_by is not None):
                 return meta
         after = (records[-1].order, records[-1].key)

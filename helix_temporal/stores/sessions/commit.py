@@ -71,7 +71,7 @@ class StepRequest:
         at_end: They go to the end of the thread, wherever that is.
         appends: They are part of this very commit.
         head: Where the thread stands after them, if they were appended before.
-        known_digest: See `digested`.
+        known_digest: See `with_digest`.
     """
 
     next_state: SessionState | StateChange
@@ -89,11 +89,11 @@ class StepRequest:
         """Of the record that closes the step."""
         return f"run:{self.step.run_id or ''}"
 
-    def digested(self) -> "StepRequest":
+    def with_digest(self) -> "StepRequest":
         """The same with its digest at hand: it is asked for again and again."""
-        return replace(self, known_digest=self.digest())
+        return replace(self, known_digest=self.compute_digest())
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """What tells a repeat from another commit.
 
         Of a step with a model's answer only where it stands and what it answers: attempts may each have
@@ -149,11 +149,11 @@ def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
     Raises:
         IdempotencyConflictError: The step was committed with other content.
     """
-    record = seen.view.find(RecordKind.STEP, request.key, request.step.step_id)
+    record = seen.view.find_record(RecordKind.STEP, request.key, request.step.step_id)
     if record is None:
         return None
     closed = decode_model(ClosedStep, record.body, "closed step")
-    if closed.request != request.digest() or closed.result is None:
+    if closed.request != request.compute_digest() or closed.result is None:
         raise IdempotencyConflictError(
             f"session {seen.session_id!r}: step {request.step.step_id!r} was committed with other content; "
             "a step is committed once",
@@ -180,7 +180,7 @@ def decide_commit(seen: Seen, request: StepRequest, head: Head | None) -> Decisi
         update={
             "custom_state": custom,
             "head": head or request.head or state.head,
-            "current_run_id": run.current(state.current_run_id) if run else state.current_run_id,
+            "current_run_id": run.current_after(state.current_run_id) if run else state.current_run_id,
         }
     )
     meta = _build_checkpoint_meta(seen, step, state, changes)
@@ -192,7 +192,7 @@ def decide_commit(seen: Seen, request: StepRequest, head: Head | None) -> Decisi
         warnings=warnings,
     )
     body = encode_state(state)
-    closed = ClosedStep(request=request.digest(), result=result, changes=digests_by_call(changes))
+    closed = ClosedStep(request=request.compute_digest(), result=result, changes=digests_by_call(changes))
     return Decision(
         result,
         state,
@@ -255,7 +255,7 @@ def _change_run(seen: Seen, request: StepRequest) -> ChangedRun | None:
 def _build_checkpoint_meta(
     seen: Seen, step: StepCommit, state: SessionState, changes: list[StagedChange]
 ) -> CheckpointMeta:
-    last = max((each.order for each in seen.view.all(RecordKind.CHECKPOINT)), default=0)
+    last = max((each.order for each in seen.view.list_records(RecordKind.CHECKPOINT)), default=0)
     steps = step.step_count or state.step_count
     return CheckpointMeta(
         id=CheckpointId.make(seen.session_id, steps, seen.now),
@@ -322,14 +322,14 @@ async def _commit_step(
     epoch: int | None,
     operation_id: str | None,
 ) -> tuple[CommitResult, Appended | None]:
-    request = request.digested()
+    request = request.with_digest()
     check_request(session_id, request)
-    call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
+    call = Call("commit", session_id, (request.compute_digest(),), epoch, operation_id)
     if request.append is None:
         return (await _commit_request(store, call, request)).answer, None
     if store.threads.together:
-        return await _committed_together(store, call, request, request.append)
-    return await _committed_apart(store, call, request, request.append)
+        return await _commit_together(store, call, request, request.append)
+    return await _commit_apart(store, call, request, request.append)
 
 
 async def _commit_at_end(
@@ -357,11 +357,11 @@ async def _commit_at_end(
 
 async def _append_at_end(store: SessionStoreBase, session_id: str, records: tuple[Record, ...]) -> StepAppend:
     """The messages as a step at the end of the thread, or where they stand already."""
-    await store.threads.settle(session_id)
+    await store.threads.settle_order(session_id)
     seen = await store.view_session(session_id, WantedRecords(thread=store.threads.together))
     _ = seen.present
-    there = await store.threads.joined(seen)
-    newest = await store.threads.newest_ids(session_id, there, DEDUP + len(records))
+    there = await store.threads.join_thread(seen)
+    newest = await store.threads.list_newest_ids(session_id, there, DEDUP + len(records))
     place = known_positions(newest, there.head, records[:1]).get(records[0].id, there.head.position)
     head = there.head
     if place < head.position:
@@ -383,27 +383,27 @@ async def _commit_request(
     given = isinstance(request.next_state, SessionState)
     thread = store.threads.together and (given or request.append is not None)
     wanted = wanted_for_commit(request, thread=thread)
-    return await store.loop.change(call, wanted, decide, CommitResult, keeps=True)
+    return await store.loop.make_change(call, wanted, decide, CommitResult, keeps=True)
 
 
 async def _head_after_commit(store: SessionStoreBase, seen: Seen, request: StepRequest) -> Head | None:
     """Where the thread will stand with this commit; None if the state's own head counts."""
     if request.append is not None and request.appends:
-        return await _end_of(store, seen, request.append)
+        return await _find_end(store, seen, request.append)
     if request.head is None and isinstance(request.next_state, SessionState) and store.threads.here:
-        there = await store.threads.standing(seen)
+        there = await store.threads.find_standing(seen)
         return furthest_head(seen, request.next_state.head, there)
     return None
 
 
-async def _end_of(store: SessionStoreBase, seen: Seen, append: StepAppend) -> Head:
+async def _find_end(store: SessionStoreBase, seen: Seen, append: StepAppend) -> Head:
     there = seen.view.thread
     if there is None or there.head == append.head or not store.threads.here:
         return head_after(append.head, append.records)
-    return (await _standing_step(store, append)).head
+    return (await _find_standing_step(store, append)).head
 
 
-async def _standing_step(store: SessionStoreBase, append: StepAppend) -> Appended:
+async def _find_standing_step(store: SessionStoreBase, append: StepAppend) -> Appended:
     """The step as it stands in the thread; nothing is written.
 
     Raises:
@@ -431,7 +431,7 @@ async def _standing_step(store: SessionStoreBase, append: StepAppend) -> Appende
     return Appended(view.after, head_after(append.head, view.after), True, view.header)
 
 
-async def _committed_together(
+async def _commit_together(
     store: SessionStoreBase, call: Call, request: StepRequest, append: StepAppend
 ) -> tuple[CommitResult, Appended | None]:
     try:
@@ -448,7 +448,7 @@ async def _committed_together(
         return await _correct_head(store, call, done.answer, done.appended), done.appended
     if done.appended is not None or not store.threads.here:
         return done.answer, done.appended
-    appended = await _repeated_step(store, append)
+    appended = await _find_repeated_step(store, append)
     return with_own_head(done.answer, appended), appended
 
 
@@ -463,7 +463,7 @@ async def _correct_head(
         puts = () if checkpoint is None else checkpoints.records_with_head(checkpoint, appended.head)
         if state.head != result.head:
             return Decision(state.version, puts=puts)
-        after = seen.bumped(head=appended.head)
+        after = seen.next_state(head=appended.head)
         return Decision(after.version, after, puts=puts)
 
     wanted = WantedRecords(keys=checkpoints.checkpoint_keys(result.checkpoint_id))
@@ -471,15 +471,15 @@ async def _correct_head(
     return result.model_copy(update={"head": appended.head, "new_version": version})
 
 
-async def _repeated_step(store: SessionStoreBase, append: StepAppend) -> Appended | None:
+async def _find_repeated_step(store: SessionStoreBase, append: StepAppend) -> Appended | None:
     """The step of a commit that was made before; None if the thread has been cut since."""
     try:
-        return await _standing_step(store, append)
+        return await _find_standing_step(store, append)
     except (HeadMovedError, ThreadNotFoundError):
         return None
 
 
-async def _committed_apart(
+async def _commit_apart(
     store: SessionStoreBase, call: Call, request: StepRequest, append: StepAppend
 ) -> tuple[CommitResult, Appended | None]:
     seen = await store.view_session(call.session_id, wanted_for_commit(request, thread=False))
@@ -489,7 +489,7 @@ async def _committed_apart(
     _ = seen.present
     first = first_result(seen, request)
     if first is not None:
-        return first, await _repeated_step(store, append)
+        return first, await _find_repeated_step(store, append)
     # What would be refused is refused before the messages are there.
     check_fence(seen, call)
     decide_commit(seen, request, append.head)

@@ -107,7 +107,7 @@ class Call:
     operation_id: str | None = None
     fenced: bool = True
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """Of what is asked for; neither who asks nor when is in it."""
         return digest_parts(self.name, *self.content)
 
@@ -139,7 +139,7 @@ class Seen:
             )
         return self.state
 
-    def bumped(self, **changes: Any) -> SessionState:
+    def next_state(self, **changes: Any) -> SessionState:
         """The state with these changes as its next version."""
         return next_version(self.present, self.present, self.now, **changes)
 

@@ -91,7 +91,7 @@ def decide_save(seen: Seen, state: SessionState, expected: int | AnyVersion | No
 
 def decide_status(seen: Seen, status: SessionStatus, failure_reason: str | None) -> Decision[SaveResult]:
     """See `SessionStore.update_status`."""
-    after = seen.bumped(status=status, failure_reason=failure_reason)
+    after = seen.next_state(status=status, failure_reason=failure_reason)
     return Decision(SaveResult(new_version=after.version), after)
 
 
@@ -106,7 +106,7 @@ def decide_compare_and_set(
     stored = seen.present
     if stored.status not in expected or expected_version not in {None, stored.version}:
         return Decision(CasConflict(current_status=stored.status, current_version=stored.version))
-    after = seen.bumped(status=new, **changes)
+    after = seen.next_state(status=new, **changes)
     return Decision(CasOk(new_version=after.version, previous_status=stored.status), after)
 
 
@@ -125,7 +125,7 @@ def fields_to_set(
 def decide_merge(seen: Seen, changes: MergeChanges) -> Decision[MergeResult]:
     """See `SessionStore.merge_custom_state`."""
     custom, warnings = apply_merge(seen.present.custom_state, changes)
-    after = seen.bumped(custom_state=custom)
+    after = seen.next_state(custom_state=custom)
     return Decision(MergeResult(new_version=after.version, warnings=warnings), after)
 
 
@@ -149,7 +149,7 @@ def apply_merge(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, t
 def decide_increment(seen: Seen, field: str) -> Decision[CountResult]:
     """One more of ``step_count`` or ``resume_count``."""
     value = getattr(seen.present, field) + 1
-    after = seen.bumped(**{field: value})
+    after = seen.next_state(**{field: value})
     return Decision(CountResult(value=value, new_version=after.version), after)
 
 
@@ -158,7 +158,7 @@ def decide_cleanup(seen: Seen) -> Decision[SaveResult]:
     stored = seen.present
     if not stored.cleanup_pending:
         return Decision(SaveResult(new_version=stored.version))
-    after = seen.bumped(cleanup_pending=False)
+    after = seen.next_state(cleanup_pending=False)
     return Decision(SaveResult(new_version=after.version), after)
 
 

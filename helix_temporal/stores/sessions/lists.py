@@ -39,14 +39,14 @@ async def find_expired_pending(
     while len(found) < limit:
         due = await store.loop.records.list_due(before, limit=limit, after=after)
         for _, session_id in due:
-            found += await _expired_of(store, session_id, now)
+            found += await _list_expired_calls(store, session_id, now)
         if len(due) < limit:
             break
         after = due[-1]
     return found[:limit]
 
 
-async def _expired_of(store: SessionStoreBase, session_id: str, now: int) -> list[OwnedPendingCall]:
+async def _list_expired_calls(store: SessionStoreBase, session_id: str, now: int) -> list[OwnedPendingCall]:
     """Those of one session; a damaged one is named in the log, and keeps nobody from the others."""
     try:
         state = (await store.view_session(session_id)).state

@@ -69,7 +69,7 @@ class Recall:
         self._limit = limit
         self._known: dict[str, tuple[Recalled, float]] = {}
 
-    def keep(
+    def keep_session(
         self,
         seen: Seen,
         covers: WantedRecords,
@@ -94,7 +94,9 @@ class Recall:
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
 
-    def take(self, session_id: str, wanted: WantedRecords, new_at: Head | None = None) -> Recalled | None:
+    def take_session(
+        self, session_id: str, wanted: WantedRecords, new_at: Head | None = None
+    ) -> Recalled | None:
         """The session as it was written, if all that is wanted is known; it is forgotten then.
 
         With ``new_at`` what is not known may pass for new, where the session was left at that head of its
@@ -184,12 +186,12 @@ class Loop:
             WeakKeyDictionary()
         )
 
-    async def see(self, session_id: str, wanted: WantedRecords) -> Seen:
+    async def view_session(self, session_id: str, wanted: WantedRecords) -> Seen:
         """A session in one instant."""
         view = await self.records.view(session_id, wanted)
         return Seen(session_id, view, decode_state(view.state, session_id))
 
-    async def change(
+    async def make_change(
         self,
         call: Call,
         wanted: WantedRecords,
@@ -202,23 +204,25 @@ class Loop:
         """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
 
         With ``keeps`` the session is remembered as it is then, where this store does so; ``new_at``: see
-        `Recall.take`.
+        `Recall.take_session`.
 
         Raises:
             IdempotencyConflictError: The operation id was used for another request.
             FencedError: The epoch is lower than one that was seen, or missing where it is required.
             StoreUnavailableError: Others were faster again and again.
         """
-        self.check(call)
+        self.check_call(call)
         wanted = _with_operation(wanted, call)
-        async with self.turn(call.session_id):
-            recalled = None if self.recall is None else self.recall.take(call.session_id, wanted, new_at)
+        async with self.take_turn(call.session_id):
+            recalled = (
+                None if self.recall is None else self.recall.take_session(call.session_id, wanted, new_at)
+            )
             if recalled is not None:
                 first_try = await self._try_recalled(recalled, call, decide, answer, keeps)
                 if first_try is not None:
                     return first_try
             for number in range(TRIES):
-                seen = await self.see(call.session_id, wanted)
+                seen = await self.view_session(call.session_id, wanted)
                 first = _first_answer(seen, call)
                 if first is not None:
                     return ChangeDone(answer_adapter(answer).validate_json(first), repeated=True)
@@ -289,10 +293,10 @@ class Loop:
         if committed is None:
             return None
         if self.recall is not None and kept is not None and row is not None:
-            self.recall.keep(seen, kept, decision, row, committed.revision, fence)
+            self.recall.keep_session(seen, kept, decision, row, committed.revision, fence)
         return ChangeDone(decision.answer, appended=committed.appended)
 
-    def turn(self, session_id: str) -> asyncio.Lock:
+    def take_turn(self, session_id: str) -> asyncio.Lock:
         """Whose turn it is among this event loop's writers of a session."""
         loop = asyncio.get_running_loop()
         queues = self._queues.get(loop)
@@ -300,7 +304,7 @@ class Loop:
             queues = self._queues[loop] = WeakValueDictionary()
         return queues.setdefault(session_id, asyncio.Lock())
 
-    def check(self, call: Call) -> None:
+    def check_call(self, call: Call) -> None:
         """Refuse a call that names itself badly.
 
         Raises:
@@ -357,11 +361,11 @@ def _with_operation(wanted: WantedRecords, call: Call) -> WantedRecords:
 def _first_answer(seen: Seen, call: Call) -> bytes | None:
     if call.operation_id is None:
         return None
-    found = seen.view.find(RecordKind.OPERATION, call.operation_id)
+    found = seen.view.find_record(RecordKind.OPERATION, call.operation_id)
     if found is None:
         return None
     request = len(_REQUEST) + _DIGEST
-    if found.body[len(_REQUEST) : request] != call.digest().encode():
+    if found.body[len(_REQUEST) : request] != call.compute_digest().encode():
         raise IdempotencyConflictError(
             f"session {call.session_id!r}: operation {call.operation_id!r} was another request; "
             "an operation id stands for one request only",
@@ -374,7 +378,7 @@ def _first_answer(seen: Seen, call: Call) -> bytes | None:
 def _operation_record(seen: Seen, call: Call, answer: object, kind: Any) -> KeyedRecord:
     assert call.operation_id is not None
     kept = answer_adapter(kind).dump_json(answer, by_alias=True)
-    body = b"".join((_REQUEST, call.digest().encode(), _ANSWER, kept, b"}"))
+    body = b"".join((_REQUEST, call.compute_digest().encode(), _ANSWER, kept, b"}"))
     return KeyedRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
 
 

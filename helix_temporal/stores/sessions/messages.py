@@ -114,10 +114,10 @@ async def append_messages(
     content = [[record.kind, record.id, record.body] for record in records]
     call = Call("append_messages", session_id, (content,), epoch, operation_id)
 
-    store.loop.check(call)
+    store.loop.check_call(call)
     if records and epoch is None and operation_id is None:
-        async with store.loop.turn(session_id):
-            result = await _appended_there(store, session_id, records)
+        async with store.loop.take_turn(session_id):
+            result = await _append_where_left(store, session_id, records)
         if result is not None:
             return result
 
@@ -165,12 +165,12 @@ async def get_messages(
 async def get_message_count(store: SessionStoreBase, session_id: str) -> int:
     """See `SessionStore.get_message_count`."""
     seen = await store.view_session(session_id, store.with_thread)
-    while seen.state is not None and await store.threads.settle_seen(seen):
+    while seen.state is not None and await store.threads.settle_seen_order(seen):
         seen = await store.view_session(session_id, store.with_thread)
     if seen.state is None:
         return 0
-    there = await store.threads.standing(seen)
-    return there.end(session_id) if there else 0
+    there = await store.threads.find_standing(seen)
+    return there.visible_end(session_id) if there else 0
 
 
 async def truncate_messages(
@@ -193,18 +193,18 @@ async def truncate_messages(
     async def decide(seen: Seen) -> Decision[SaveResult] | None:
         state = seen.present
         kept = checked_count(count, "count")
-        if await store.threads.settle_seen(seen):
+        if await store.threads.settle_seen_order(seen):
             return None
         check_version(state, expected)
-        there = await store.threads.standing(seen)
-        head = await store.threads.head_at(session_id, kept, there.end(session_id) if there else 0)
+        there = await store.threads.find_standing(seen)
+        head = await store.threads.find_head(session_id, kept, there.visible_end(session_id) if there else 0)
         order = orders.order_to_cut(there, head, seen.now) if there else None
-        after = seen.bumped(head=head)
+        after = seen.next_state(head=head)
         puts = (orders.record_of(order),) if order else ()
         return Decision(SaveResult(new_version=after.version), after, puts=puts)
 
     result = await store.make_change(call, store.with_thread, decide, SaveResult)
-    await store.threads.settle(session_id)
+    await store.threads.settle_order(session_id)
     return result
 
 
@@ -212,19 +212,21 @@ async def _append_records(
     store: SessionStoreBase, seen: Seen, call: Call, records: tuple[Record, ...]
 ) -> Decision[AppendResult] | None:
     _ = seen.present
-    if await store.threads.settle_seen(seen):
+    if await store.threads.settle_seen_order(seen):
         return None
     session_id = seen.session_id
     if not records:
-        there = await store.threads.standing(seen)
+        there = await store.threads.find_standing(seen)
         return Decision(plan_append(session_id, (), there.head if there else EMPTY, {}, {}).result)
-    at = await store.threads.joined(seen)
-    newest = await store.threads.newest_ids(session_id, at, DEDUP + len(records))
+    at = await store.threads.join_thread(seen)
+    newest = await store.threads.list_newest_ids(session_id, at, DEDUP + len(records))
     plan = await _plan_append(store, session_id, records, at, newest)
     if not plan.new:
         return Decision(plan.result)
     step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
-    store.threads.known.keep(session_id, RecentMessages(at.epoch, at.head, tuple(newest)).after(plan.new))
+    store.threads.known.keep_thread(
+        session_id, RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
+    )
     named = call.epoch is not None or call.operation_id is not None
     if store.threads.together and named:
         return Decision(plan.result, append=step)
@@ -232,7 +234,7 @@ async def _append_records(
     return Decision(plan.result)
 
 
-async def _appended_there(
+async def _append_where_left(
     store: SessionStoreBase, session_id: str, records: tuple[Record, ...]
 ) -> AppendResult | None:
     """Append where this process left the thread, while the session is looked at; None if it is not so.
@@ -240,7 +242,7 @@ async def _appended_there(
     What was appended while the session turns out to have an order for its thread is cut with the
     rest, and appended again by the caller.
     """
-    known = store.threads.known.take(session_id)
+    known = store.threads.known.take_thread(session_id)
     if known is None or not {record.id for record in records}.isdisjoint(known.newest):
         return None
     step = StepAppend(session_id, known.epoch, known.head, records, commits=True)
@@ -256,8 +258,8 @@ async def _appended_there(
         return None
     if isinstance(appended, BaseException):
         raise appended
-    after = known.after(records)
-    store.threads.known.keep(session_id, after)
+    after = known.with_appended(records)
+    store.threads.known.keep_thread(session_id, after)
     return AppendResult(first_index=known.head.position, count=len(records), head=after.head)
 
 

@@ -39,7 +39,7 @@ class _StoredRun(Run):
 
     started_version: int = 0
 
-    def public(self) -> Run:
+    def as_run(self) -> Run:
         return Run.model_validate(self.model_dump(exclude={"started_version"}))
 
 
@@ -50,7 +50,7 @@ def run_of(record: KeyedRecord) -> Run:
 
 def find_run(seen: Seen, run_id: str) -> Run | None:
     """A run that was wanted."""
-    record = seen.view.find(RecordKind.RUN, run_id)
+    record = seen.view.find_record(RecordKind.RUN, run_id)
     return None if record is None else run_of(record)
 
 
@@ -64,18 +64,20 @@ def decide_start(
 ) -> Decision[RunRecorded | RunStartRefused]:
     """See `RunStore.start_run`."""
     state = seen.present
-    again = seen.view.find(RecordKind.RUN, new.run_id)
+    again = seen.view.find_record(RecordKind.RUN, new.run_id)
     if again is not None:
         stored = decode_model(_StoredRun, again.body, "run")
-        return Decision(RunRecorded(run=stored.public(), new_version=stored.started_version))
+        return Decision(RunRecorded(run=stored.as_run(), new_version=stored.started_version))
     last = max(
-        (run_of(each) for each in seen.view.all(RecordKind.RUN)), key=lambda run: run.turn, default=None
+        (run_of(each) for each in seen.view.list_records(RecordKind.RUN)),
+        key=lambda run: run.turn,
+        default=None,
     )
     reason = _refusal_reason(state, last, expect_current_run, expect_status)
     if reason is not None:
         current = last.run_id if last is not None and last.status.live else None
         return Decision(RunStartRefused(reason=reason, current_run_id=current, current_status=state.status))
-    after = seen.bumped(status=SessionStatus.ACTIVE, failure_reason=None, current_run_id=new.run_id)
+    after = seen.next_state(status=SessionStatus.ACTIVE, failure_reason=None, current_run_id=new.run_id)
     stored = _StoredRun(
         **new.model_dump(),
         session_id=seen.session_id,
@@ -84,7 +86,7 @@ def decide_start(
         started_version=after.version,
     )
     return Decision(
-        RunRecorded(run=stored.public(), new_version=after.version), after, puts=(_run_record(stored),)
+        RunRecorded(run=stored.as_run(), new_version=after.version), after, puts=(_run_record(stored),)
     )
 
 
@@ -107,14 +109,14 @@ class ChangedRun:
     removes: tuple[RecordKey, ...] = ()
     over: bool = False
 
-    def current(self, run_id: str | None) -> str | None:
+    def current_after(self, run_id: str | None) -> str | None:
         """The session's current run, ``run_id`` before the change."""
         return None if self.over and run_id == self.stored.run_id else run_id
 
     @property
     def run(self) -> Run:
         """The run as callers see it."""
-        return self.stored.public()
+        return self.stored.as_run()
 
 
 def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
@@ -128,7 +130,7 @@ def change_run(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
     Raises:
         InvalidRequestError: There is no such run, or it is over and the change says otherwise.
     """
-    record = seen.view.find(RecordKind.RUN, run_id)
+    record = seen.view.find_record(RecordKind.RUN, run_id)
     if record is None:
         raise InvalidRequestError(
             f"session {seen.session_id!r} has no run {run_id!r}; start it first", run_id=run_id
@@ -155,7 +157,7 @@ def decide_update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
     made = change_run(seen, run_id, change)
     if not made.puts:
         return Decision(made.run)
-    after = seen.bumped(current_run_id=made.current(state.current_run_id))
+    after = seen.next_state(current_run_id=made.current_after(state.current_run_id))
     return Decision(made.run, after, puts=made.puts, removes=made.removes)
 
 
@@ -184,7 +186,7 @@ def decide_stop(
 
 def stop_of(seen: Seen, run_id: str) -> StopRecord | None:
     """The request that stands for a run."""
-    record = seen.view.find(RecordKind.STOP, run_id)
+    record = seen.view.find_record(RecordKind.STOP, run_id)
     return None if record is None else decode_model(StopRecord, record.body, "stop request")
 
 
@@ -201,10 +203,10 @@ def wanted_children(names: Sequence[str]) -> WantedRecords:
 def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
     """See `RunStore.add_sub_session_refs`: new ones after all others, known ones in their old place."""
     _ = seen.present
-    place = max((each.order for each in seen.view.all(RecordKind.REF)), default=0)
+    place = max((each.order for each in seen.view.list_records(RecordKind.REF)), default=0)
     puts: dict[str, KeyedRecord] = {}
     for ref in refs:
-        before = seen.view.find(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
+        before = seen.view.find_record(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
         if before is None:
             place += 1
         since = decode_model(SubSessionRef, before.body, "child").created_at if before else seen.now
@@ -218,7 +220,7 @@ def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[Non
 def decide_child_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
     """See `RunStore.update_sub_session_ref`."""
     _ = seen.present
-    before = seen.view.find(RecordKind.REF, name)
+    before = seen.view.find_record(RecordKind.REF, name)
     if before is None:
         raise SessionNotFoundError(
             f"session {seen.session_id!r} has no sub-session {name!r}", session_id=seen.session_id, child=name
@@ -233,7 +235,7 @@ def decide_child_status(seen: Seen, name: str, status: SessionStatus) -> Decisio
 def decide_child_removal(seen: Seen, name: str) -> Decision[bool]:
     """See `RunStore.remove_sub_session_ref`."""
     _ = seen.present
-    if seen.view.find(RecordKind.REF, name) is None:
+    if seen.view.find_record(RecordKind.REF, name) is None:
         return Decision(False)
     return Decision(True, removes=(RecordKey(RecordKind.REF, name),))
 
@@ -244,7 +246,7 @@ def check_here(seen: Seen, name: str) -> None:
     Raises:
         RemoteClientToolUnsupportedError: The child is such a one.
     """
-    found = seen.view.find(RecordKind.REF, name)
+    found = seen.view.find_record(RecordKind.REF, name)
     remote = None if found is None else ref_of(found).remote
     if remote is not None:
         raise RemoteClientToolUnsupportedError(
@@ -291,7 +293,7 @@ async def start_run(
     if store.loop.recall is not None:
         # The session workflow commits a turn as a step of its run's name.
         wanted = with_step_records(wanted, run.run_id)
-    done = await store.loop.change(
+    done = await store.loop.make_change(
         call,
         wanted,
         lambda seen: decide_start(seen, run, expect_current_run, statuses),
@@ -327,7 +329,7 @@ async def get_run(store: SessionStoreBase, session_id: str, run_id: str) -> Run 
 async def get_current_run(store: SessionStoreBase, session_id: str) -> Run | None:
     """See `RunStore.get_current_run`."""
     seen = await store.view_session(session_id, WantedRecords(newest=(RecordKind.RUN,)))
-    live = [run for run in map(run_of, seen.view.all(RecordKind.RUN)) if run.status.live]
+    live = [run for run in map(run_of, seen.view.list_records(RecordKind.RUN)) if run.status.live]
     return live[-1] if live else None
 
 

@@ -186,7 +186,8 @@ def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[N
     _ = seen.present
     made = digest_parts(change)
     closed = [
-        decode_model(ClosedStep, each.body, "closed step") for each in seen.view.all(RecordKind.STEP, step_id)
+        decode_model(ClosedStep, each.body, "closed step")
+        for each in seen.view.list_records(RecordKind.STEP, step_id)
     ]
     if any(each.changes.get(change.tool_call_id) == made for each in closed):
         return Decision(None)
@@ -205,10 +206,10 @@ def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[N
 
 def staged_changes(seen: Seen, step_id: str) -> list[StagedChange]:
     """The changes of a step, in the order in which they are applied."""
-    return [row_of(record).change for record in seen.view.all(RecordKind.STAGED, step_id)]
+    return [staged_row_of(record).change for record in seen.view.list_records(RecordKind.STAGED, step_id)]
 
 
-def row_of(record: KeyedRecord) -> StagedRow:
+def staged_row_of(record: KeyedRecord) -> StagedRow:
     """A staged change as it was given."""
     change = decode_model(StagedChange, record.body, "staged change")
     return StagedRow(step_id=record.group, change=change)
@@ -217,12 +218,14 @@ def row_of(record: KeyedRecord) -> StagedRow:
 def decide_discard(seen: Seen, step_id: str) -> Decision[int]:
     """See `CheckpointStore.discard_staging`."""
     _ = seen.present
-    return Decision(len(seen.view.all(RecordKind.STAGED, step_id)), clears=groups_to_clear(seen, step_id))
+    return Decision(
+        len(seen.view.list_records(RecordKind.STAGED, step_id)), clears=groups_to_clear(seen, step_id)
+    )
 
 
 def groups_to_clear(seen: Seen, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
     """What goes when nothing more of a step is kept aside."""
-    return ((RecordKind.STAGED, step_id),) if seen.view.all(RecordKind.STAGED, step_id) else ()
+    return ((RecordKind.STAGED, step_id),) if seen.view.list_records(RecordKind.STAGED, step_id) else ()
 
 
 def decide_promotion(
@@ -241,11 +244,11 @@ def decide_promotion(
             PromoteResult(promoted=0, new_version=stored.version), clears=groups_to_clear(seen, step_id)
         )
     custom, warnings = apply_all(stored.custom_state, changes, warn=on_conflict == "warn")
-    after = seen.bumped(custom_state=custom)
+    after = seen.next_state(custom_state=custom)
     result = PromoteResult(
         promoted=len(changes) - len(warnings), new_version=after.version, warnings=warnings
     )
-    before = seen.view.find(RecordKind.STEP, PROMOTED, step_id)
+    before = seen.view.find_record(RecordKind.STEP, PROMOTED, step_id)
     known = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
     closed = ClosedStep(changes={**known, **digests_by_call(changes)})
     return Decision(
@@ -300,13 +303,13 @@ async def list_staged(
     """See `CheckpointStore.list_staged`."""
     if step_id is not None:
         seen = await store.view_session(session_id, wanted_staging(validate_id(step_id, "step id")))
-        return [row_of(each) for each in seen.view.all(RecordKind.STAGED, step_id)]
+        return [staged_row_of(each) for each in seen.view.list_records(RecordKind.STAGED, step_id)]
     session_id = validate_id(session_id, "session id")
     rows: dict[tuple[str, str], StagedRow] = {}
     limit, after = _MANY, None
     while True:
         page = await store.loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
-        rows |= {(each.group, each.key): row_of(each) for each in page.records}
+        rows |= {(each.group, each.key): staged_row_of(each) for each in page.records}
         if len(page.records) < limit:
             return sorted(rows.values(), key=_order_of_row)
         # Calls of two steps may have one name and one time: a page begins with all of a time.

@@ -70,7 +70,7 @@ def decide_submission(seen: Seen, submission: ToolResultSubmission) -> Decision[
         completed_at=seen.now,
         result_hash=digest_parts(submission.response),
     )
-    after = seen.bumped(
+    after = seen.next_state(
         pending_client_tool_calls={**state.pending_client_tool_calls, name: answered},
         completed_client_tool_calls=newest_completed({**state.completed_client_tool_calls, name: marker}),
     )

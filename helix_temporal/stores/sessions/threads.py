@@ -82,7 +82,7 @@ def owner_of(session_id: str) -> str:
 
 def pending_order(seen: Seen) -> ThreadOrder | None:
     """The order that is not carried out yet, if there is one."""
-    record = seen.view.find(*KEY)
+    record = seen.view.find_record(*KEY)
     return None if record is None else decode_model(ThreadOrder, record.body, "order for the thread")
 
 
@@ -117,7 +117,7 @@ class Standing:
     owner: str
     closed: bool
 
-    def end(self, session_id: str) -> int:
+    def visible_end(self, session_id: str) -> int:
         """Up to where messages are shown: a tail that is not committed may still be cut by its workflow."""
         return self.head.position if self.owner == owner_of(session_id) else self.committed
 
@@ -134,7 +134,7 @@ class RecentMessages:
     head: Head
     newest: tuple[str, ...]
 
-    def after(self, new: Sequence[Record]) -> "RecentMessages":
+    def with_appended(self, new: Sequence[Record]) -> "RecentMessages":
         """The same once these are appended."""
         newest = (*self.newest, *(record.id for record in new))
         return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
@@ -150,14 +150,14 @@ class KnownThreads:
         self._limit = limit
         self._known: OrderedDict[str, RecentMessages] = OrderedDict()
 
-    def keep(self, session_id: str, known: RecentMessages) -> None:
+    def keep_thread(self, session_id: str, known: RecentMessages) -> None:
         """Remember it, and forget what was not used for longest."""
         self._known[session_id] = known
         self._known.move_to_end(session_id)
         if len(self._known) > self._limit:
             self._known.popitem(last=False)
 
-    def take(self, session_id: str) -> RecentMessages | None:
+    def take_thread(self, session_id: str) -> RecentMessages | None:
         """What is known, once."""
         return self._known.pop(session_id, None)
 
@@ -190,7 +190,7 @@ class Threads:
             raise InvalidRequestError("this session store was made without a thread store: no messages here")
         return self._store
 
-    async def standing(self, seen: Seen) -> Standing | None:
+    async def find_standing(self, seen: Seen) -> Standing | None:
         """Where the thread of a session stands; None if there is none (any more)."""
         header = seen.view.thread
         if header is not None and not header.deleted:
@@ -245,7 +245,7 @@ class Threads:
             position=head.position,
         )
 
-    async def head_at(self, session_id: str, position: int, end: int) -> Head:
+    async def find_head(self, session_id: str, position: int, end: int) -> Head:
         """The head at a position where a turn may end.
 
         Raises:
@@ -266,13 +266,13 @@ class Threads:
             check_split(f"session {session_id!r}", position, before and before.kind, after[0].kind)
         return Head(position=position, last_id=before.id if before else "")
 
-    async def joined(self, seen: Seen) -> Standing:
+    async def join_thread(self, seen: Seen) -> Standing:
         """Where the thread stands, under the epoch that has it; opened for the session if nobody has it.
 
         Raises:
             FencedError: Somebody opened it meanwhile; look again.
         """
-        there = await self.standing(seen)
+        there = await self.find_standing(seen)
         if there is not None and not there.closed:
             if seen.view.thread is None and self.together:
                 await self.store.hydrate(seen.session_id, there.epoch)
@@ -288,7 +288,7 @@ class Threads:
         )
         return _standing_of(opened.header)
 
-    async def newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
+    async def list_newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
         """The ids of the newest messages, oldest first."""
         if at.head == EMPTY:
             return []
@@ -299,14 +299,14 @@ class Threads:
 
     # -- orders
 
-    async def settle(self, session_id: str) -> None:
+    async def settle_order(self, session_id: str) -> None:
         """Carry out what a session's thread must still be told."""
         view = await self._records.view(session_id, WantedRecords(keys=KEYS))
         order = pending_order(Seen(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
 
-    async def settle_seen(self, seen: Seen) -> bool:
+    async def settle_seen_order(self, seen: Seen) -> bool:
         """Whether an order had to be carried out, so that what was seen is no more."""
         order = pending_order(seen)
         if order is None:
@@ -380,7 +380,7 @@ class Threads:
         """
         if self._store is None:
             return
-        left = await self.standing(seen)
+        left = await self.find_standing(seen)
         if left is not None and left.owner == owner_of(seen.session_id):
             await self.delete(seen.session_id, left.epoch)
 

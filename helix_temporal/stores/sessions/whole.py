@@ -24,7 +24,7 @@ def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> WantedRecords
     return WantedRecords(keys=(*keys, *threads.KEYS), thread=thread)
 
 
-def found_again(
+def find_same_fork(
     target: Seen, source_id: str, at_checkpoint: str | None, at_message: int | None
 ) -> Decision[SessionState] | None:
     """The answer where the new id is taken: by this very fork, made before.
@@ -129,7 +129,7 @@ async def _delete_one(
     known: list[int | None] = []
 
     async def decide(seen: Seen) -> Decision[bool]:
-        there = await store.threads.standing(seen) if store.threads.here and seen.view.revision else None
+        there = await store.threads.find_standing(seen) if store.threads.here and seen.view.revision else None
         known[:] = [there.epoch if there else None]
         if seen.state is None:
             return Decision(False)
@@ -168,13 +168,13 @@ async def fork_session(
     call = Call("fork_session", new_session_id, content, None, operation_id, fenced=False)
 
     async def decide(target: Seen) -> Decision[SessionState] | None:
-        again = found_again(target, session_id, at_checkpoint, at_message)
+        again = find_same_fork(target, session_id, at_checkpoint, at_message)
         if again is not None:
             return again
         source = await store.view_session(
             session_id, wanted_for_fork(at_checkpoint, thread=store.threads.together)
         )
-        while source.state is not None and await store.threads.settle_seen(source):
+        while source.state is not None and await store.threads.settle_seen_order(source):
             source = await store.view_session(
                 session_id, wanted_for_fork(at_checkpoint, thread=store.threads.together)
             )
@@ -187,7 +187,7 @@ async def fork_session(
 
     forked = await store.make_change(call, store.with_thread, decide, SessionState)
     if store.threads.here:
-        await store.threads.settle(new_session_id)
+        await store.threads.settle_order(new_session_id)
     return forked
 
 
@@ -206,11 +206,11 @@ async def _fork_head(
     """
     if not store.threads.here:
         return state.head
-    there = await store.threads.standing(source)
+    there = await store.threads.find_standing(source)
     if at_message is not None:
-        return await store.threads.head_at(source.session_id, at_message, there.committed if there else 0)
+        return await store.threads.find_head(source.session_id, at_message, there.committed if there else 0)
     seen_whole = at_checkpoint is None and (store.threads.together or state.head.position == 0)
     if seen_whole and there is not None and there.committed > state.head.position:
-        return await store.threads.head_at(source.session_id, there.committed, there.committed)
+        return await store.threads.find_head(source.session_id, there.committed, there.committed)
     await store.threads.check_head(source.session_id, there, state.head)
     return state.head

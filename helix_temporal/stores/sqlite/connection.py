@@ -155,7 +155,7 @@ class Database:
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
         opened, self._opened = self._opened, None
-        self._home.leave()
+        self._home.release_loop()
         if opened is not None:
             async with opened.writing:
                 await _close_all(opened)
@@ -198,7 +198,7 @@ class Database:
 
     async def _open_if_closed(self) -> _Opened:
         left = self._opened
-        if self._home.claim() and left is not None:
+        if self._home.claim_loop() and left is not None:
             self._opened = opened = _Opened()
             await _close_all(left)
             return opened

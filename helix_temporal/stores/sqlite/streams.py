@@ -76,7 +76,7 @@ class SqliteStreams(Streams):
             if before is not None:
                 log.keys = await _find_known_keys(on, before.made, [key for key, _ in batch.entries if key])
             known = set(log.keys)
-            answer = log.append(batch, now, 0)
+            answer = log.append_batch(batch, now, 0)
             if isinstance(answer, Written):
                 assert log.head is not None
                 await self._write_batch(on, log, known, 1 if before is None else before.first)
@@ -111,7 +111,7 @@ class SqliteStreams(Streams):
         async with self._database.write() as on:
             now, log = self._now_millis(), StreamLog()
             log.head = await self._read_head(on, change.before.stream_id, now)
-            last = log.change(change, now)
+            last = log.change_status(change, now)
             if last is None or log.head is None:
                 return None
             if change.chunk is not None:

@@ -308,7 +308,7 @@ def _first_difference(before: HeldThread, after: HeldThread) -> int:
     start = after.header.base.position
     if start < before.header.base.position:
         return start
-    pairs = zip(before.tail(start), after.records, strict=False)
+    pairs = zip(before.records_from(start), after.records, strict=False)
     same = itertools.takewhile(lambda pair: pair[0] is pair[1], pairs)
     return start + sum(1 for _ in same)
 
@@ -323,7 +323,7 @@ async def _put_messages(on: Statements, thread: HeldThread, start: int) -> None:
             "id": record.id,
             "body": with_checksum(record.body, thread_id, position, record.kind, record.id),
         }
-        for position, record in enumerate(thread.tail(start), start)
+        for position, record in enumerate(thread.records_from(start), start)
     ]
     await on.execute_many("thread_put_message", rows)
 

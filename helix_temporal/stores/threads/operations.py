@@ -48,7 +48,7 @@ class HeldThread:
     records: tuple[Record, ...]
     expires_at: float | None = None
 
-    def tail(self, start: int) -> tuple[Record, ...]:
+    def records_from(self, start: int) -> tuple[Record, ...]:
         """The messages from position ``start`` on."""
         return self.records[start - self.header.base.position :]
 
@@ -348,7 +348,7 @@ def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:
 def take_snapshot(thread: HeldThread, since: int) -> HotSnapshot:
     """See `HotTier.snapshot`."""
     first = snapshot_start(thread.header, since)
-    return HotSnapshot(thread.header, first, thread.tail(first))
+    return HotSnapshot(thread.header, first, thread.records_from(first))
 
 
 def read_page(thread: HeldThread, wanted: PageRange) -> HotSnapshot:
@@ -368,7 +368,7 @@ def step_view(
     earlier = thread.records[max(first - base - max(ids - len(before), 0), 0) : first - base]
     return StepView(
         header=header,
-        after=thread.tail(at)[:after] if at == head.position else (),
+        after=thread.records_from(at)[:after] if at == head.position else (),
         before=before,
         earlier_ids=tuple(record.id for record in earlier),
         last_id_at_head=thread.id_before(head.position),
@@ -386,7 +386,7 @@ def append_to_thread(
     if thread is None:
         return OperationOutcome(None, None)
     header = thread.header
-    stored = thread.tail(step.head.position)[: len(step.records)]
+    stored = thread.records_from(step.head.position)[: len(step.records)]
     repeated = check_step_place(header, thread.id_before(step.head.position), stored, step)
     if not repeated:
         stored = step.records

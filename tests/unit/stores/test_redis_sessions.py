@@ -54,12 +54,12 @@ async def test_nothing_is_left_of_records_that_went(backend: RedisBackend) -> No
     moved, run = replace(staged, order=2), KeyedRecord(RecordKind.RUN, "r", b"1")
     await sessions.commit(only_records("s", 0, staged, run))
     await sessions.commit(only_records("s", 1, moved))
-    order = f"{connection.key('s')}:session-order"
-    assert await connection.command("ZCARD", order) == 3
+    order = f"{connection.key_of('s')}:session-order"
+    assert await connection.send_command("ZCARD", order) == 3
     await sessions.commit(SessionCommit("s", 2, EPOCH, clears=((RecordKind.STAGED, "s1"),)))
-    assert await connection.command("ZCARD", order) == 1
+    assert await connection.send_command("ZCARD", order) == 1
     await sessions.commit(SessionCommit("s", 3, EPOCH, removes=(run.name,)))
-    assert await connection.command("EXISTS", order) == 0
+    assert await connection.send_command("EXISTS", order) == 0
 
 
 async def test_what_is_in_a_group_is_not_in_none(backend: RedisBackend) -> None:
@@ -95,13 +95,13 @@ async def test_foreign_keys_are_refused_before_anything_is_written(backend: Redi
     sessions, connection = backend.sessions, backend.sessions._connection
     await opened(backend.threads, "s")
     await sessions.commit(change("s"))
-    for name in (f"{connection.key('s')}:session-order", sessions._index.marks):
-        await connection.command("UNLINK", name)
-        await connection.command("SET", name, "somebody else's")
+    for name in (f"{connection.key_of('s')}:session-order", sessions._index.marks):
+        await connection.send_command("UNLINK", name)
+        await connection.send_command("SET", name, "somebody else's")
         written = change("s", 1)
         with pytest.raises(InvalidConfigError):
             await sessions.commit(SessionCommit("s", 1, EPOCH, written.row, append=a_step("s")))
-        await connection.command("UNLINK", name)
+        await connection.send_command("UNLINK", name)
     assert (await sessions.view("s")).revision == 1
     header = await backend.threads.header("s")
     assert header is not None
@@ -112,8 +112,8 @@ async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None
     """Two long ids could have the same hashed form: neither may see the other's session."""
     sessions, connection = backend.sessions, backend.sessions._connection
     await sessions.commit(change("another"))
-    await connection.command(
-        "RENAME", f"{connection.key('another')}:session", f"{connection.key('s')}:session"
+    await connection.send_command(
+        "RENAME", f"{connection.key_of('another')}:session", f"{connection.key_of('s')}:session"
     )
     with pytest.raises(InvalidIdError):
         await sessions.view("s")
@@ -127,7 +127,7 @@ async def test_a_damaged_record_is_told(backend: RedisBackend) -> None:
     """Nothing of ours writes such a value."""
     connection, record = backend.sessions._connection, KeyedRecord(RecordKind.RUN, "r", b"1")
     await backend.sessions.commit(only_records("s", 0, record))
-    await connection.command("HSET", f"{connection.key('s')}:session", b"r\0r", "short")
+    await connection.send_command("HSET", f"{connection.key_of('s')}:session", b"r\0r", "short")
     with pytest.raises(StoreCorruptError):
         await backend.sessions.view("s", WantedRecords(keys=(record.name,)))
 
@@ -145,7 +145,7 @@ async def test_a_step_of_another_thread_is_refused(backend: RedisBackend) -> Non
 async def test_a_turn_costs_few_round_trips(found: RedisBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """One to read, one to write, one for the lists; on a cluster one more to announce it."""
     await opened(found.threads, "s")
-    run, names = found.sessions._connection.run, list[str]()
+    run, names = found.sessions._connection.run_script, list[str]()
 
     async def counted(script: Any, *args: Any) -> Any:
         names.append(script.name)
