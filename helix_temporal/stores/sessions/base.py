@@ -17,7 +17,7 @@ from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.checks import checked_limit
-from helix_temporal.stores.sessions.decisions import Call, Seen
+from helix_temporal.stores.sessions.decisions import Call, SeenSession
 from helix_temporal.stores.sessions.loop import Decide, Loop
 from helix_temporal.stores.sessions.threads import Threads
 
@@ -48,7 +48,7 @@ class SessionStoreBase:
         self.streams = streams
         self.with_thread = WantedRecords(keys=orders.KEYS, thread=self.threads.together)
 
-    async def view_session(self, session_id: str, wanted: WantedRecords = STATE) -> Seen:
+    async def view_session(self, session_id: str, wanted: WantedRecords = STATE) -> SeenSession:
         """A session in one instant.
 
         Raises:

@@ -26,7 +26,7 @@ from helix_temporal.stores.sessions.checks import checked_count, checked_text, c
 from helix_temporal.stores.sessions.decisions import (
     Call,
     Decision,
-    Seen,
+    SeenSession,
     checkpoint_record,
     checkpoint_state_record,
     decode_model,
@@ -51,7 +51,7 @@ def checkpoint_meta_of(record: KeyedRecord) -> CheckpointMeta:
     return decode_model(CheckpointMeta, record.body, "checkpoint")
 
 
-def find_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint | None:
+def find_checkpoint(seen: SeenSession, checkpoint_id: str) -> Checkpoint | None:
     """A checkpoint that was wanted."""
     meta = seen.view.find_record(RecordKind.CHECKPOINT, checkpoint_id)
     state = seen.view.find_record(RecordKind.CHECKPOINT_STATE, checkpoint_id)
@@ -63,7 +63,7 @@ def find_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint | None:
     )
 
 
-def require_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint:
+def require_checkpoint(seen: SeenSession, checkpoint_id: str) -> Checkpoint:
     """A checkpoint that must be there.
 
     Raises:
@@ -87,7 +87,7 @@ def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[KeyedRecord, 
 
 
 def decide_restore(
-    seen: Seen, checkpoint: Checkpoint, later: Iterable[CheckpointMeta], order: ThreadOrder | None
+    seen: SeenSession, checkpoint: Checkpoint, later: Iterable[CheckpointMeta], order: ThreadOrder | None
 ) -> Decision[SessionState]:
     """See `CheckpointStore.restore_checkpoint`.
 
@@ -202,7 +202,7 @@ async def restore_checkpoint(
         keys=(*checkpoint_keys(checkpoint_id), *threads.KEYS), thread=store.threads.together
     )
 
-    async def decide(seen: Seen) -> Decision[SessionState] | None:
+    async def decide(seen: SeenSession) -> Decision[SessionState] | None:
         state = seen.present
         checkpoint = require_checkpoint(seen, checkpoint_id)
         if await store.threads.settle_seen_order(seen):
@@ -232,7 +232,7 @@ async def prune_checkpoints(
         raise InvalidRequestError("keep_last: 1 or more expected; delete the session instead")
     call = Call("prune_checkpoints", session_id, epoch=epoch)
 
-    async def decide(seen: Seen) -> Decision[int]:
+    async def decide(seen: SeenSession) -> Decision[int]:
         state = seen.present
         old = select_to_prune(state, await _list_metas(store, session_id), keep_last)
         return decide_prune(old[:_MANY])
@@ -269,7 +269,7 @@ async def build_snapshot(store: SessionStoreBase, session_id: str) -> SessionSna
 
 
 async def _order_to_cut(
-    store: SessionStoreBase, seen: Seen, head: Head, epoch: int | None
+    store: SessionStoreBase, seen: SeenSession, head: Head, epoch: int | None
 ) -> ThreadOrder | None:
     if not store.threads.here:
         return None

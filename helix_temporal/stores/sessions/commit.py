@@ -38,7 +38,7 @@ from helix_temporal.stores.sessions.decisions import (
     Call,
     ChangeDone,
     Decision,
-    Seen,
+    SeenSession,
     checkpoint_record,
     checkpoint_state_record,
     decode_model,
@@ -143,7 +143,7 @@ def wanted_for_commit(request: StepRequest, *, thread: bool) -> WantedRecords:
     )
 
 
-def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
+def first_result(seen: SeenSession, request: StepRequest) -> CommitResult | None:
     """The answer of the commit that was first, if this one is a repeat.
 
     Raises:
@@ -164,7 +164,7 @@ def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
     return closed.result
 
 
-def decide_commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[CommitResult]:
+def decide_commit(seen: SeenSession, request: StepRequest, head: Head | None) -> Decision[CommitResult]:
     """See `CheckpointStore.save_state_and_promote_staging`, where the step is not committed yet.
 
     ``head`` is where the thread stands after the commit; None if the state's own head counts.
@@ -214,7 +214,7 @@ def with_own_head(result: CommitResult, appended: Appended | None) -> CommitResu
     return result if appended is None else result.model_copy(update={"head": appended.head})
 
 
-def _next_state(seen: Seen, request: StepRequest) -> tuple[SessionState, tuple[str, ...]]:
+def _next_state(seen: SeenSession, request: StepRequest) -> tuple[SessionState, tuple[str, ...]]:
     given = request.next_state
     if isinstance(given, SessionState):
         return replace_state(seen, given, request.expected), ()
@@ -239,21 +239,21 @@ def _check_place(stored: SessionState, change: StateChange) -> None:
         )
 
 
-def furthest_head(seen: Seen, given: Head, thread: HasHead | None) -> Head:
+def furthest_head(seen: SeenSession, given: Head, thread: HasHead | None) -> Head:
     """The thread's committed head, if it is further than what the caller has seen."""
     if thread is None or threads.pending_order(seen) is not None:
         return given
     return thread.head if thread.committed == thread.head.position > given.position else given
 
 
-def _change_run(seen: Seen, request: StepRequest) -> ChangedRun | None:
+def _change_run(seen: SeenSession, request: StepRequest) -> ChangedRun | None:
     if request.run is None or request.step.run_id is None:
         return None
     return change_run(seen, request.step.run_id, request.run)
 
 
 def _build_checkpoint_meta(
-    seen: Seen, step: StepCommit, state: SessionState, changes: list[StagedChange]
+    seen: SeenSession, step: StepCommit, state: SessionState, changes: list[StagedChange]
 ) -> CheckpointMeta:
     last = max((each.order for each in seen.view.list_records(RecordKind.CHECKPOINT)), default=0)
     steps = step.step_count or state.step_count
@@ -373,7 +373,7 @@ async def _append_at_end(store: SessionStoreBase, session_id: str, records: tupl
 async def _commit_request(
     store: SessionStoreBase, call: Call, request: StepRequest
 ) -> ChangeDone[CommitResult]:
-    async def decide(seen: Seen) -> Decision[CommitResult]:
+    async def decide(seen: SeenSession) -> Decision[CommitResult]:
         _ = seen.present
         first = first_result(seen, request)
         if first is not None:
@@ -386,7 +386,7 @@ async def _commit_request(
     return await store.loop.make_change(call, wanted, decide, CommitResult, keeps=True)
 
 
-async def _head_after_commit(store: SessionStoreBase, seen: Seen, request: StepRequest) -> Head | None:
+async def _head_after_commit(store: SessionStoreBase, seen: SeenSession, request: StepRequest) -> Head | None:
     """Where the thread will stand with this commit; None if the state's own head counts."""
     if request.append is not None and request.appends:
         return await _find_end(store, seen, request.append)
@@ -396,7 +396,7 @@ async def _head_after_commit(store: SessionStoreBase, seen: Seen, request: StepR
     return None
 
 
-async def _find_end(store: SessionStoreBase, seen: Seen, append: StepAppend) -> Head:
+async def _find_end(store: SessionStoreBase, seen: SeenSession, append: StepAppend) -> Head:
     there = seen.view.thread
     if there is None or there.head == append.head or not store.threads.here:
         return head_after(append.head, append.records)
@@ -457,7 +457,7 @@ async def _correct_head(
 ) -> CommitResult:
     """Another attempt's answer came between look and commit, and stands: its head is what counts."""
 
-    def decide(seen: Seen) -> Decision[int]:
+    def decide(seen: SeenSession) -> Decision[int]:
         state = seen.present
         checkpoint = checkpoints.find_checkpoint(seen, result.checkpoint_id)
         puts = () if checkpoint is None else checkpoints.records_with_head(checkpoint, appended.head)

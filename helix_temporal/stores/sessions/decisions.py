@@ -113,7 +113,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenSession:
     """A view with its state decoded."""
 
     session_id: str

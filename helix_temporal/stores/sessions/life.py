@@ -27,10 +27,12 @@ from helix_temporal.stores.sessions.checks import (
     checked_version,
     revalidate_model,
 )
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, next_version
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, next_version
 
 
-def decide_creation(seen: Seen, options: CreateSession, *, if_not_exists: bool) -> Decision[SessionState]:
+def decide_creation(
+    seen: SeenSession, options: CreateSession, *, if_not_exists: bool
+) -> Decision[SessionState]:
     """See `SessionStore.create_session`."""
     if seen.state is not None:
         if if_not_exists:
@@ -62,7 +64,7 @@ def check_version(state: SessionState, expected: int | AnyVersion | None) -> Non
 
 
 def replace_state(
-    seen: Seen, state: SessionState, expected: int | AnyVersion | None, **changes: Any
+    seen: SeenSession, state: SessionState, expected: int | AnyVersion | None, **changes: Any
 ) -> SessionState:
     """``state`` as the next version of what is stored.
 
@@ -83,20 +85,24 @@ def replace_state(
     return next_version(state, stored, seen.now, mode=state.mode or stored.mode, **changes)
 
 
-def decide_save(seen: Seen, state: SessionState, expected: int | AnyVersion | None) -> Decision[SaveResult]:
+def decide_save(
+    seen: SeenSession, state: SessionState, expected: int | AnyVersion | None
+) -> Decision[SaveResult]:
     """See `SessionStore.save_state`."""
     after = replace_state(seen, state, expected)
     return Decision(SaveResult(new_version=after.version), after)
 
 
-def decide_status(seen: Seen, status: SessionStatus, failure_reason: str | None) -> Decision[SaveResult]:
+def decide_status(
+    seen: SeenSession, status: SessionStatus, failure_reason: str | None
+) -> Decision[SaveResult]:
     """See `SessionStore.update_status`."""
     after = seen.next_state(status=status, failure_reason=failure_reason)
     return Decision(SaveResult(new_version=after.version), after)
 
 
 def decide_compare_and_set(
-    seen: Seen,
+    seen: SeenSession,
     expected: Collection[SessionStatus],
     new: SessionStatus,
     expected_version: int | None,
@@ -122,7 +128,7 @@ def fields_to_set(
     return changes
 
 
-def decide_merge(seen: Seen, changes: MergeChanges) -> Decision[MergeResult]:
+def decide_merge(seen: SeenSession, changes: MergeChanges) -> Decision[MergeResult]:
     """See `SessionStore.merge_custom_state`."""
     custom, warnings = apply_merge(seen.present.custom_state, changes)
     after = seen.next_state(custom_state=custom)
@@ -146,14 +152,14 @@ def apply_merge(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, t
     return custom, tuple(warnings)
 
 
-def decide_increment(seen: Seen, field: str) -> Decision[CountResult]:
+def decide_increment(seen: SeenSession, field: str) -> Decision[CountResult]:
     """One more of ``step_count`` or ``resume_count``."""
     value = getattr(seen.present, field) + 1
     after = seen.next_state(**{field: value})
     return Decision(CountResult(value=value, new_version=after.version), after)
 
 
-def decide_cleanup(seen: Seen) -> Decision[SaveResult]:
+def decide_cleanup(seen: SeenSession) -> Decision[SaveResult]:
     """See `SessionStore.finish_cleanup`."""
     stored = seen.present
     if not stored.cleanup_pending:
@@ -178,7 +184,7 @@ async def create_session(
     options = revalidate_model(options, CreateSession)
     call = Call("create_session", session_id, (options, if_not_exists), epoch, operation_id)
 
-    async def decide(seen: Seen) -> Decision[SessionState]:
+    async def decide(seen: SeenSession) -> Decision[SessionState]:
         if seen.state is None and seen.view.revision:
             await store.threads.delete_left(seen)
         return decide_creation(seen, options, if_not_exists=if_not_exists)

@@ -31,7 +31,7 @@ from helix_temporal.stores.sessions.decisions import (
     Call,
     ChangeDone,
     Decision,
-    Seen,
+    SeenSession,
     answer_adapter,
     decode_model,
     encode_model,
@@ -57,7 +57,7 @@ class Recalled:
             where one is.
     """
 
-    seen: Seen
+    seen: SeenSession
     covers: WantedRecords
     unless: WantedRecords
 
@@ -71,7 +71,7 @@ class Recall:
 
     def keep_session(
         self,
-        seen: Seen,
+        seen: SeenSession,
         covers: WantedRecords,
         decision: Decision[Any],
         row: SessionRow,
@@ -89,7 +89,7 @@ class Recall:
         view = replace(
             seen.view, revision=revision, max_epoch=fence, state=row.body, records=records, thread=None
         )
-        recalled = Recalled(Seen(seen.session_id, view, row.state), covers, _NOTHING)
+        recalled = Recalled(SeenSession(seen.session_id, view, row.state), covers, _NOTHING)
         self._known[seen.session_id] = recalled, time.monotonic()
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
@@ -115,7 +115,7 @@ class Recall:
         return Recalled(replace(seen, view=view), covers, unknown)
 
 
-def _records_after(seen: Seen, decision: Decision[Any]) -> list[KeyedRecord]:
+def _records_after(seen: SeenSession, decision: Decision[Any]) -> list[KeyedRecord]:
     removed, cleared = set(decision.removes), set(decision.clears)
     left = [
         each
@@ -163,7 +163,7 @@ _DIGEST: Final = 64
 _ANSWER: Final = b'","answer":'
 
 
-Decide = Callable[[Seen], Decision[T] | Awaitable[Decision[T] | None]]
+Decide = Callable[[SeenSession], Decision[T] | Awaitable[Decision[T] | None]]
 """What to do about a view; None: look again."""
 
 
@@ -186,10 +186,10 @@ class Loop:
             WeakKeyDictionary()
         )
 
-    async def view_session(self, session_id: str, wanted: WantedRecords) -> Seen:
+    async def view_session(self, session_id: str, wanted: WantedRecords) -> SeenSession:
         """A session in one instant."""
         view = await self.records.view(session_id, wanted)
-        return Seen(session_id, view, decode_state(view.state, session_id))
+        return SeenSession(session_id, view, decode_state(view.state, session_id))
 
     async def make_change(
         self,
@@ -261,7 +261,7 @@ class Loop:
 
     async def _commit_decision(
         self,
-        seen: Seen,
+        seen: SeenSession,
         call: Call,
         decision: Decision[T],
         answer: Any,
@@ -358,7 +358,7 @@ def _with_operation(wanted: WantedRecords, call: Call) -> WantedRecords:
     return replace(wanted, keys=(*wanted.keys, RecordKey(RecordKind.OPERATION, call.operation_id)))
 
 
-def _first_answer(seen: Seen, call: Call) -> bytes | None:
+def _first_answer(seen: SeenSession, call: Call) -> bytes | None:
     if call.operation_id is None:
         return None
     found = seen.view.find_record(RecordKind.OPERATION, call.operation_id)
@@ -375,14 +375,14 @@ def _first_answer(seen: Seen, call: Call) -> bytes | None:
     return found.body[request + len(_ANSWER) : -1]
 
 
-def _operation_record(seen: Seen, call: Call, answer: object, kind: Any) -> KeyedRecord:
+def _operation_record(seen: SeenSession, call: Call, answer: object, kind: Any) -> KeyedRecord:
     assert call.operation_id is not None
     kept = answer_adapter(kind).dump_json(answer, by_alias=True)
     body = b"".join((_REQUEST, call.compute_digest().encode(), _ANSWER, kept, b"}"))
     return KeyedRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
 
 
-def check_fence(seen: Seen, call: Call) -> None:
+def check_fence(seen: SeenSession, call: Call) -> None:
     """Refuse a writer that was replaced.
 
     Raises:

@@ -30,7 +30,7 @@ from helix_temporal.stores.sessions.checks import (
     checked_version,
     revalidate_model,
 )
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
 from helix_temporal.stores.sessions.life import check_version
 from helix_temporal.stores.sessions.threads import DEDUP, RecentMessages, Standing
 
@@ -121,7 +121,7 @@ async def append_messages(
         if result is not None:
             return result
 
-    async def decide(seen: Seen) -> Decision[AppendResult] | None:
+    async def decide(seen: SeenSession) -> Decision[AppendResult] | None:
         return await _append_records(store, seen, call, records)
 
     for number in range(_TRIES):
@@ -190,7 +190,7 @@ async def truncate_messages(
     expected = checked_version(expected_version)
     call = Call("truncate_messages", session_id, (count, expected), epoch, operation_id)
 
-    async def decide(seen: Seen) -> Decision[SaveResult] | None:
+    async def decide(seen: SeenSession) -> Decision[SaveResult] | None:
         state = seen.present
         kept = checked_count(count, "count")
         if await store.threads.settle_seen_order(seen):
@@ -209,7 +209,7 @@ async def truncate_messages(
 
 
 async def _append_records(
-    store: SessionStoreBase, seen: Seen, call: Call, records: tuple[Record, ...]
+    store: SessionStoreBase, seen: SeenSession, call: Call, records: tuple[Record, ...]
 ) -> Decision[AppendResult] | None:
     _ = seen.present
     if await store.threads.settle_seen_order(seen):

@@ -27,7 +27,7 @@ from helix_temporal.stores.protocols.session_records import (
 )
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_reason, checked_status, revalidate_model
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, decode_model, encode_model
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, decode_model, encode_model
 from helix_temporal.stores.sessions.loop import with_step_records
 
 STARTABLE: Final = frozenset(SessionStatus) - {SessionStatus.FAILED}
@@ -48,7 +48,7 @@ def run_of(record: KeyedRecord) -> Run:
     return decode_model(Run, record.body, "run")
 
 
-def find_run(seen: Seen, run_id: str) -> Run | None:
+def find_run(seen: SeenSession, run_id: str) -> Run | None:
     """A run that was wanted."""
     record = seen.view.find_record(RecordKind.RUN, run_id)
     return None if record is None else run_of(record)
@@ -60,7 +60,7 @@ def wanted_for_start(run_id: str) -> WantedRecords:
 
 
 def decide_start(
-    seen: Seen, new: NewRun, expect_current_run: str | None, expect_status: Collection[SessionStatus]
+    seen: SeenSession, new: NewRun, expect_current_run: str | None, expect_status: Collection[SessionStatus]
 ) -> Decision[RunRecorded | RunStartRefused]:
     """See `RunStore.start_run`."""
     state = seen.present
@@ -124,7 +124,7 @@ def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
     return (RecordKey(RecordKind.RUN, run_id),)
 
 
-def change_run(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
+def change_run(seen: SeenSession, run_id: str, change: RunChange) -> ChangedRun:
     """A run after a change.
 
     Raises:
@@ -151,7 +151,7 @@ def change_run(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
     return ChangedRun(after, (_run_record(after),), settled, over=not status.live)
 
 
-def decide_update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
+def decide_update(seen: SeenSession, run_id: str, change: RunChange) -> Decision[Run]:
     """See `RunStore.update_run`."""
     state = seen.present
     made = change_run(seen, run_id, change)
@@ -167,7 +167,7 @@ def wanted_for_stop(run_id: str) -> WantedRecords:
 
 
 def decide_stop(
-    seen: Seen, run_id: str, kind: StopKind, reason: str | None, *, only_current: bool
+    seen: SeenSession, run_id: str, kind: StopKind, reason: str | None, *, only_current: bool
 ) -> Decision[StopOutcome | None]:
     """See `RunStore.request_stop`; None if the run was to be the current one and is no more."""
     current = seen.present.current_run_id
@@ -184,7 +184,7 @@ def decide_stop(
     return Decision(StopOutcome(recorded=True, request=request), puts=(record,))
 
 
-def stop_of(seen: Seen, run_id: str) -> StopRecord | None:
+def stop_of(seen: SeenSession, run_id: str) -> StopRecord | None:
     """The request that stands for a run."""
     record = seen.view.find_record(RecordKind.STOP, run_id)
     return None if record is None else decode_model(StopRecord, record.body, "stop request")
@@ -200,7 +200,7 @@ def wanted_children(names: Sequence[str]) -> WantedRecords:
     return WantedRecords(keys=keys, newest=(RecordKind.REF,))
 
 
-def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
+def decide_child_refs(seen: SeenSession, refs: Sequence[SubSessionRef]) -> Decision[None]:
     """See `RunStore.add_sub_session_refs`: new ones after all others, known ones in their old place."""
     _ = seen.present
     place = max((each.order for each in seen.view.list_records(RecordKind.REF)), default=0)
@@ -217,7 +217,7 @@ def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[Non
     return Decision(None, puts=tuple(puts.values()))
 
 
-def decide_child_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
+def decide_child_status(seen: SeenSession, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
     """See `RunStore.update_sub_session_ref`."""
     _ = seen.present
     before = seen.view.find_record(RecordKind.REF, name)
@@ -232,7 +232,7 @@ def decide_child_status(seen: Seen, name: str, status: SessionStatus) -> Decisio
     return Decision(after, puts=(_child_record(after, before.order),))
 
 
-def decide_child_removal(seen: Seen, name: str) -> Decision[bool]:
+def decide_child_removal(seen: SeenSession, name: str) -> Decision[bool]:
     """See `RunStore.remove_sub_session_ref`."""
     _ = seen.present
     if seen.view.find_record(RecordKind.REF, name) is None:
@@ -240,7 +240,7 @@ def decide_child_removal(seen: Seen, name: str) -> Decision[bool]:
     return Decision(True, removes=(RecordKey(RecordKind.REF, name),))
 
 
-def check_here(seen: Seen, name: str) -> None:
+def check_here(seen: SeenSession, name: str) -> None:
     """Refuse what can't be handed to a child that runs elsewhere.
 
     Raises:

@@ -32,7 +32,7 @@ from helix_temporal.stores.sessions.checks import checked_version, revalidate_mo
 from helix_temporal.stores.sessions.decisions import (
     Call,
     Decision,
-    Seen,
+    SeenSession,
     decode_model,
     digest_parts,
     encode_model,
@@ -181,7 +181,7 @@ def wanted_staging(step_id: str) -> WantedRecords:
     return WantedRecords(groups=((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id)))
 
 
-def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[None]:
+def decide_staging(seen: SeenSession, step_id: str, change: StagedChange) -> Decision[None]:
     """See `CheckpointStore.stage_changes`."""
     _ = seen.present
     made = digest_parts(change)
@@ -204,7 +204,7 @@ def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[N
     return Decision(None, puts=(record,))
 
 
-def staged_changes(seen: Seen, step_id: str) -> list[StagedChange]:
+def staged_changes(seen: SeenSession, step_id: str) -> list[StagedChange]:
     """The changes of a step, in the order in which they are applied."""
     return [staged_row_of(record).change for record in seen.view.list_records(RecordKind.STAGED, step_id)]
 
@@ -215,7 +215,7 @@ def staged_row_of(record: KeyedRecord) -> StagedRow:
     return StagedRow(step_id=record.group, change=change)
 
 
-def decide_discard(seen: Seen, step_id: str) -> Decision[int]:
+def decide_discard(seen: SeenSession, step_id: str) -> Decision[int]:
     """See `CheckpointStore.discard_staging`."""
     _ = seen.present
     return Decision(
@@ -223,13 +223,13 @@ def decide_discard(seen: Seen, step_id: str) -> Decision[int]:
     )
 
 
-def groups_to_clear(seen: Seen, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
+def groups_to_clear(seen: SeenSession, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
     """What goes when nothing more of a step is kept aside."""
     return ((RecordKind.STAGED, step_id),) if seen.view.list_records(RecordKind.STAGED, step_id) else ()
 
 
 def decide_promotion(
-    seen: Seen,
+    seen: SeenSession,
     step_id: str,
     expected_version: int | None,
     on_conflict: Literal["error", "warn"],
@@ -265,7 +265,7 @@ def select_by_results(changes: Sequence[StagedChange], results: Sequence[str] | 
 
 
 def apply_staged_changes(
-    seen: Seen, step_id: str, custom_state: JsonObject, results: Sequence[str] | None
+    seen: SeenSession, step_id: str, custom_state: JsonObject, results: Sequence[str] | None
 ) -> tuple[JsonObject, list[StagedChange]]:
     """A custom state with a step's staged changes in it, and which these were."""
     changes = select_by_results(staged_changes(seen, step_id), results)

@@ -22,7 +22,7 @@ from helix_temporal.session.answers import FirstAnswer, refuse_answer
 from helix_temporal.stores.sessions import runs
 from helix_temporal.stores.sessions.base import STATE, SessionStoreBase
 from helix_temporal.stores.sessions.checks import revalidate_model
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, digest_parts
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, digest_parts
 
 
 def check_submission(submission: ToolResultSubmission) -> None:
@@ -44,7 +44,7 @@ def call_owner(state: SessionState, tool_call_id: str) -> str | None:
     return state.session_id if tool_call_id in known else state.client_tool_call_ownership.get(tool_call_id)
 
 
-def decide_submission(seen: Seen, submission: ToolResultSubmission) -> Decision[Submission]:
+def decide_submission(seen: SeenSession, submission: ToolResultSubmission) -> Decision[Submission]:
     """See `SessionStore.submit_tool_result`, in the session whose call it is.
 
     Raises:

@@ -36,7 +36,7 @@ from helix_temporal.stores.protocols.threads import (
     ThreadFacts,
     ThreadStore,
 )
-from helix_temporal.stores.sessions.decisions import Seen, decode_model, encode_model
+from helix_temporal.stores.sessions.decisions import SeenSession, decode_model, encode_model
 
 KEY: Final = RecordKey(RecordKind.THREAD, "order")
 KEYS: Final = (KEY,)
@@ -80,7 +80,7 @@ def owner_of(session_id: str) -> str:
     return f"session/{session_id}"
 
 
-def pending_order(seen: Seen) -> ThreadOrder | None:
+def pending_order(seen: SeenSession) -> ThreadOrder | None:
     """The order that is not carried out yet, if there is one."""
     record = seen.view.find_record(*KEY)
     return None if record is None else decode_model(ThreadOrder, record.body, "order for the thread")
@@ -190,7 +190,7 @@ class Threads:
             raise InvalidRequestError("this session store was made without a thread store: no messages here")
         return self._store
 
-    async def find_standing(self, seen: Seen) -> Standing | None:
+    async def find_standing(self, seen: SeenSession) -> Standing | None:
         """Where the thread of a session stands; None if there is none (any more)."""
         header = seen.view.thread
         if header is not None and not header.deleted:
@@ -266,7 +266,7 @@ class Threads:
             check_split(f"session {session_id!r}", position, before and before.kind, after[0].kind)
         return Head(position=position, last_id=before.id if before else "")
 
-    async def join_thread(self, seen: Seen) -> Standing:
+    async def join_thread(self, seen: SeenSession) -> Standing:
         """Where the thread stands, under the epoch that has it; opened for the session if nobody has it.
 
         Raises:
@@ -302,11 +302,11 @@ class Threads:
     async def settle_order(self, session_id: str) -> None:
         """Carry out what a session's thread must still be told."""
         view = await self._records.view(session_id, WantedRecords(keys=KEYS))
-        order = pending_order(Seen(session_id, view, None))
+        order = pending_order(SeenSession(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
 
-    async def settle_seen_order(self, seen: Seen) -> bool:
+    async def settle_seen_order(self, seen: SeenSession) -> bool:
         """Whether an order had to be carried out, so that what was seen is no more."""
         order = pending_order(seen)
         if order is None:
@@ -354,7 +354,7 @@ class Threads:
     async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):
             view = await self._records.view(session_id, WantedRecords(keys=KEYS))
-            if pending_order(Seen(session_id, view, None)) != order:
+            if pending_order(SeenSession(session_id, view, None)) != order:
                 return
             gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=KEYS)
             if await self._records.commit(gone) is not None:
@@ -373,7 +373,7 @@ class Threads:
             # It is gone, or it is the thread of a session that began since.
             return
 
-    async def delete_left(self, seen: Seen) -> None:
+    async def delete_left(self, seen: SeenSession) -> None:
         """Remove the thread that a deletion left behind when it died half way.
 
         Only one that the session store itself had: a workflow opens its thread before it makes a state.

@@ -12,7 +12,7 @@ from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.sessions import checkpoints, threads
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_count, checked_version
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
 from helix_temporal.stores.sessions.life import check_version
 from helix_temporal.stores.sessions.runs import list_sub_session_refs
 from helix_temporal.stores.sessions.threads import ThreadOrder
@@ -25,7 +25,7 @@ def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> WantedRecords
 
 
 def find_same_fork(
-    target: Seen, source_id: str, at_checkpoint: str | None, at_message: int | None
+    target: SeenSession, source_id: str, at_checkpoint: str | None, at_message: int | None
 ) -> Decision[SessionState] | None:
     """The answer where the new id is taken: by this very fork, made before.
 
@@ -50,7 +50,7 @@ def find_same_fork(
 
 
 def decide_fork(
-    target: Seen, source: SessionState, head: Head, at_checkpoint: str | None, thread_epoch: int
+    target: SeenSession, source: SessionState, head: Head, at_checkpoint: str | None, thread_epoch: int
 ) -> Decision[SessionState]:
     """See `SessionStore.fork_session`; ``source`` is the state of now or of the checkpoint."""
     state = SessionState(
@@ -128,7 +128,7 @@ async def _delete_one(
     call = Call("delete_session", session_id, epoch=epoch, fenced=fenced)
     known: list[int | None] = []
 
-    async def decide(seen: Seen) -> Decision[bool]:
+    async def decide(seen: SeenSession) -> Decision[bool]:
         there = await store.threads.find_standing(seen) if store.threads.here and seen.view.revision else None
         known[:] = [there.epoch if there else None]
         if seen.state is None:
@@ -167,7 +167,7 @@ async def fork_session(
     content = (session_id, at_checkpoint, at_message)
     call = Call("fork_session", new_session_id, content, None, operation_id, fenced=False)
 
-    async def decide(target: Seen) -> Decision[SessionState] | None:
+    async def decide(target: SeenSession) -> Decision[SessionState] | None:
         again = find_same_fork(target, session_id, at_checkpoint, at_message)
         if again is not None:
             return again
@@ -193,7 +193,7 @@ async def fork_session(
 
 async def _fork_head(
     store: SessionStoreBase,
-    source: Seen,
+    source: SeenSession,
     state: SessionState,
     at_checkpoint: str | None,
     at_message: int | None,
