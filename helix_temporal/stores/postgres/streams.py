@@ -113,7 +113,7 @@ class PostgresStreams(Streams):
 
     async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
-        await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
+        await self._polling.wait_for_news(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
 
     async def _try_append(self, work: PostgresExecutor, batch: Batch) -> Written | None:

@@ -128,7 +128,7 @@ class SqliteStreams(Streams):
 
     async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
-        await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
+        await self._polling.wait_for_news(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
 
     async def _read_places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
