@@ -407,9 +407,9 @@ GUARDS = {
     each.remove.__name__: each
     for each in (
         Guard(fence, 200, known=1),
-        Guard(fence_of_the_ended, 1000, _FINISHING, known=2),
+        Guard(fence_of_the_ended, 1000, _FINISHING, known=44),
         Guard(fence_for_opens, 3000, _TAKEN_OVER),
-        Guard(fence_for_copies, 3000, _TAKEN_OVER),
+        Guard(fence_for_copies, 3000, _TAKEN_OVER, known=807),
         Guard(compare_and_swap, 200, known=1),
         Guard(first_answer, 50, known=1),
         Guard(last_id, 3000, _FORGETTING, known=180),
