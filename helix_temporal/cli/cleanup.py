@@ -98,16 +98,16 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, 
         work = Cleanup(backends.sessions, backends.workspaces, executions)
         errors = 0
         if wanted.expired is not None:
-            ended = await work.expired(wanted.expired, _expired_told())
+            ended = await work.clean_up_expired(wanted.expired, _expired_told())
             errors += _print_rows(_rows_expired(ended, dry_run=dry_run), ended.errors, ended.error_count)
         if wanted.old is not None:
-            old = await work.old(wanted.old, _say_old)
+            old = await work.clean_up_old(wanted.old, _say_old)
             errors += _print_rows(_rows_old(old, dry_run=dry_run), old.errors, old.error_count)
         if wanted.operations is not None:
             if dry_run:
                 typer.echo("operations: not counted, a dry run changes nothing")
             else:
-                forgotten = await work.operations(wanted.operations.older_than_ms)
+                forgotten = await work.forget_operations(wanted.operations.older_than_ms)
                 _print_rows([("operations forgotten", forgotten)])
         return errors
     finally:

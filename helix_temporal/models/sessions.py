@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import Changes, CheckedObject, KnownFields, Model
+from helix_temporal.models.base import Changes, CheckedObject, KnownFields, WireModel
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
@@ -40,7 +40,7 @@ StopMode = Literal["interrupt", "abort"]
 """After the present step, or at once and without a trace of the turn."""
 
 
-class TakenBack(Model):
+class TakenBack(WireModel):
     """A request to take turns back that was carried out.
 
     Attributes:
@@ -60,7 +60,7 @@ class TakenBack(Model):
     cut: tuple[str, ...] = ()
 
 
-class SessionOptions(Model, Changes):
+class SessionOptions(WireModel, Changes):
     """How a session behaves; it remembers what was named, for executions that others start.
 
     Attributes:
@@ -120,7 +120,7 @@ class Status(StrEnum):
     SUSPENDED = "suspended"
 
 
-class AnswerRef(Model):
+class AnswerRef(WireModel):
     """Where an answer stands in the thread."""
 
     position: Position
@@ -140,7 +140,7 @@ class AskStatus(StrEnum):
     """The turn waits for answers to its calls; ask again with the same message id for its end."""
 
 
-class AskResult(Model):
+class AskResult(WireModel):
     """What became of an ask; it always comes.
 
     Attributes:
@@ -172,13 +172,13 @@ class AskResult(Model):
     thread_id: Id | None = None
 
 
-class SendResult(Model):
+class SendResult(WireModel):
     """``accepted`` is false when the run is ending: send again, with the same id."""
 
     accepted: bool
 
 
-class StopRequest(Model):
+class StopRequest(WireModel):
     """Stop the turn under way: after its present step, or at once and without a trace of it.
 
     Attributes:
@@ -191,7 +191,7 @@ class StopRequest(Model):
     suspended: bool = False
 
 
-class StopResult(Model):
+class StopResult(WireModel):
     """Whether a turn (that turn, if one was named) was under way.
 
     Attributes:
@@ -206,7 +206,7 @@ class StopResult(Model):
     error: str | None = None
 
 
-class RewindResult(Model):
+class RewindResult(WireModel):
     """Where the thread stands; ``done`` is false when the run was ending (ask again)."""
 
     done: bool
@@ -214,7 +214,7 @@ class RewindResult(Model):
     error: str | None = None
 
 
-class SubmitReply(Model):
+class SubmitReply(WireModel):
     """What became of an answer; without a ``submission`` the run was ending: send it again.
 
     Attributes:
@@ -231,14 +231,14 @@ class SubmitReply(Model):
         return "moved" if self.submission is None else self.submission.status
 
 
-class ForkFrom(Model, KnownFields):
+class ForkFrom(WireModel, KnownFields):
     """The thread that a new one begins as, up to a committed position (its end if None)."""
 
     thread_id: Id
     at: Position | None = None
 
 
-class Receipt(Model):
+class Receipt(WireModel):
     """What one clean-up step did; each is independent of the others."""
 
     name: str
@@ -246,7 +246,7 @@ class Receipt(Model):
     detail: str = ""
 
 
-class CallPolicy(Model, KnownFields):
+class CallPolicy(WireModel, KnownFields):
     """Time-outs and retries of the session's activities, in seconds, from the worker's settings."""
 
     store_start_to_close: float = 30.0
@@ -271,7 +271,7 @@ class CallPolicy(Model, KnownFields):
     """How long another worker is tried where one lacks an agent, tool or hook."""
 
 
-class SetPropertiesInput(Model):
+class SetPropertiesInput(WireModel):
     """Set properties of a session that exists.
 
     Attributes:
@@ -283,7 +283,7 @@ class SetPropertiesInput(Model):
     epoch: Epoch | None = None
 
 
-class SetPropertiesResult(Model):
+class SetPropertiesResult(WireModel):
     """They are set; here is what a running session has to know of what the session store has now.
 
     Attributes:
@@ -295,7 +295,7 @@ class SetPropertiesResult(Model):
     version: int = 0
 
 
-class OpenHandle(Model):
+class OpenHandle(WireModel):
     """An open thread, as the workflow carries it: also over continue-as-new."""
 
     epoch: Epoch
@@ -304,7 +304,7 @@ class OpenHandle(Model):
     archived: bool = True
 
 
-class ArchiveLag(Model):
+class ArchiveLag(WireModel):
     """How far the archive is behind a session.
 
     Attributes:
@@ -322,14 +322,14 @@ class ArchiveLag(Model):
     error: str = ""
 
 
-class Answered(Model):
+class Answered(WireModel):
     """A message that was answered, and where."""
 
     message_id: str
     answer: AnswerRef
 
 
-class SuspendedTurn(Model):
+class SuspendedTurn(WireModel):
     """A turn that waits for answers, whole enough to go on with in another execution.
 
     Attributes:
@@ -357,7 +357,7 @@ class SuspendedTurn(Model):
     children: tuple[SuspendedCall, ...] = ()
 
 
-class ResetPoint(Model):
+class ResetPoint(WireModel):
     """The oldest place from which a workflow that was reset has gone on; see `RunStepInput`.
 
     Attributes:
@@ -368,7 +368,7 @@ class ResetPoint(Model):
     epoch: Epoch
 
 
-class ReopenHeads(Model):
+class ReopenHeads(WireModel):
     """What a workflow knows when it opens again.
 
     Attributes:
@@ -383,7 +383,7 @@ class ReopenHeads(Model):
     reset: bool = False
 
 
-class Carried(Model):
+class Carried(WireModel):
     """What an execution takes along when it continues as new; never messages of the thread.
 
     Attributes:
@@ -428,7 +428,7 @@ class Carried(Model):
     asked: tuple[str, ...] = ()
 
 
-class SessionInput(Model):
+class SessionInput(WireModel):
     """Starts, or restarts, a session.
 
     Attributes:
@@ -470,7 +470,7 @@ class SessionInput(Model):
         return self.options if self.parent is None and self.options.model_fields_set else None
 
 
-class SessionResult(Model):
+class SessionResult(WireModel):
     """How an execution ended.
 
     Attributes:
@@ -498,7 +498,7 @@ class SessionResult(Model):
     due: Millis | None = None
 
 
-class FailingCall(Model):
+class FailingCall(WireModel):
     """A call of the session's workflow that has failed so far, and is tried again.
 
     Attributes:
@@ -518,7 +518,7 @@ class FailingCall(Model):
     workflow_id: str | None = None
 
 
-class SessionInfo(Model):
+class SessionInfo(WireModel):
     """The answer to the query ``status``.
 
     Attributes:

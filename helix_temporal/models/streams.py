@@ -9,7 +9,7 @@ import orjson
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, ValidationError
 
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
-from helix_temporal.models.base import CheckedObject, CheckedValue, Model, dump_json
+from helix_temporal.models.base import CheckedObject, CheckedValue, WireModel, dump_json
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import ErrorInfo
 
@@ -440,7 +440,7 @@ class StoredChunk:
         return from_bytes(self.body)
 
 
-class StreamInfo(Model):
+class StreamInfo(WireModel):
     """A stream as it stands.
 
     Attributes:

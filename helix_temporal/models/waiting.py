@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from helix_temporal.errors import InvalidIdError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical_json, only_set
+from helix_temporal.models.base import CheckedObject, KnownFields, WireModel, canonical_json, only_set
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left_out
 from helix_temporal.models.records import Head, Position
@@ -40,7 +40,7 @@ WENT_ON: Final = "The user went on without answering."
 INTERRUPTED: Final = "Interrupted before it was answered."
 
 
-class WaitingCall(Model):
+class WaitingCall(WireModel):
     """A call of the newest step that waits for an answer.
 
     Attributes:
@@ -56,7 +56,7 @@ class WaitingCall(Model):
     until: Millis | None = None
 
 
-class AnswerReceipt(Model):
+class AnswerReceipt(WireModel):
     """Remembers an answer, so that a late or repeated one is told so.
 
     Attributes:
@@ -69,7 +69,7 @@ class AnswerReceipt(Model):
     by: str = ""
 
 
-class CallOutcome(Model):
+class CallOutcome(WireModel):
     """What is known of a call of a suspended step, and is not in the thread yet.
 
     Attributes:
@@ -83,7 +83,7 @@ class CallOutcome(Model):
     answered: AnswerReceipt | None = None
 
 
-class PendingCall(Model):
+class PendingCall(WireModel):
     """A tool call that a client executes, a person answers, or somebody approves.
 
     Attributes:
@@ -107,7 +107,7 @@ class PendingCall(Model):
     route: tuple[str, ...] = ()
 
 
-class ToolApproval(Model, KnownFields):
+class ToolApproval(WireModel, KnownFields):
     """Leave to run a tool, or not; ``reason`` is told to the model where it is denied."""
 
     approval_id: Annotated[str, Field(min_length=1, max_length=512)]
@@ -115,7 +115,7 @@ class ToolApproval(Model, KnownFields):
     reason: Annotated[str, Field(max_length=MAX_ERROR_TEXT)] | None = None
 
 
-class SubmitInput(Model):
+class SubmitInput(WireModel):
     """An answer to a pending call, as it travels.
 
     Attributes:
@@ -137,7 +137,7 @@ class SubmitInput(Model):
     wait: bool = False
 
 
-class TakenAnswer(Model):
+class TakenAnswer(WireModel):
     """An answer that a root has taken, on its way to the session of the sub-agent whose call it is.
 
     Attributes:
@@ -148,7 +148,7 @@ class TakenAnswer(Model):
     when: Millis = 0
 
 
-class SuspendedCall(Model):
+class SuspendedCall(WireModel):
     """A call of a sub-agent whose session has ended, since it waits for people.
 
     Attributes:
@@ -191,7 +191,7 @@ class SuspendedCall(Model):
         return self.model_copy(update={"calls": calls, "answers": left, **changes})
 
 
-class Suspension(Model):
+class Suspension(WireModel):
     """In the slice of a thread: its newest step waits for answers.
 
     Attributes:
@@ -258,7 +258,7 @@ _CHILD: Final = re.compile(r".+>[A-Za-z0-9_.-]+", re.DOTALL)
 """A parent's id, and behind the last ``>`` a tool's name, a call, or a digest."""
 
 
-class ParentLink(Model):
+class ParentLink(WireModel):
     """Whose sub-agent a session is.
 
     Attributes:
@@ -273,7 +273,7 @@ class ParentLink(Model):
     depth: int = 1
 
 
-class MessageRef(Model):
+class MessageRef(WireModel):
     """Content that is in a thread already: a message's text, or the arguments of one of its calls.
 
     Attributes:
@@ -292,7 +292,7 @@ class MessageRef(Model):
         return _MARK + canonical_json(self.model_dump(mode="json", exclude_defaults=True)).decode()
 
 
-class PayloadRef(Model):
+class PayloadRef(WireModel):
     """A payload that was put aside for another thread."""
 
     thread_id: Id
@@ -303,7 +303,7 @@ class PayloadRef(Model):
         return _PUT_ASIDE + canonical_json(self.model_dump(mode="json")).decode()
 
 
-class Wake(Model):
+class Wake(WireModel):
     """Starts a sub-agent's session again, which ended while it waits for people.
 
     Attributes:
@@ -315,14 +315,14 @@ class Wake(Model):
     ends: bool = False
 
 
-class HasStartedInput(Model):
+class HasStartedInput(WireModel):
     """Names the execution of a sub-agent's session."""
 
     workflow_id: str
     run_id: str
 
 
-class HasStartedResult(Model):
+class HasStartedResult(WireModel):
     """Whether a worker has begun with it; if none has, it is ended."""
 
     has_started: bool
@@ -405,7 +405,7 @@ MAX_NAMED: Final = 20
 """Sessions that a summary names; the rest is only counted."""
 
 
-class WakeInput(Model):
+class WakeInput(WireModel):
     """Start sessions that ended while they waited, and whose deadline has passed since.
 
     Attributes:
@@ -421,7 +421,7 @@ class WakeInput(Model):
     again_after: Annotated[float, Field(ge=1)] = 3600.0
 
 
-class WakeResult(Model):
+class WakeResult(WireModel):
     """What one run did.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from pydantic import Field
 
-from helix_temporal.models.base import CheckedObject, Model, canonical_json
+from helix_temporal.models.base import CheckedObject, WireModel, canonical_json
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Epoch, Head, Position, Record, head_after
 from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
@@ -26,7 +26,7 @@ REMEMBERED_CUT_MESSAGES: Final = 128
 """Messages that were taken back and that a record remembers, each by 12 letters."""
 
 
-class Summary(Model):
+class Summary(WireModel):
     """What a thread says up to a place, in short; the messages themselves stay where they are.
 
     Attributes:
@@ -37,7 +37,7 @@ class Summary(Model):
     upto: Head
 
 
-class ChangedKeys(Model):
+class ChangedKeys(WireModel):
     """When keys of the values changed, so that a state that is turns behind can be brought forward.
 
     Attributes:
@@ -55,7 +55,7 @@ class ChangedKeys(Model):
     staged: tuple[str, ...] = ()
 
 
-class SessionRecord(Model):
+class SessionRecord(WireModel):
     """What must survive with a session's thread, saved with each step.
 
     Attributes:

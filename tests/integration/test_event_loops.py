@@ -83,7 +83,7 @@ async def test_writers_of_one_session_on_two_loops_do_not_meet_in_a_queue(make: 
     backend = make()
     sessions = RecordSessions(backend.sessions)
     await sessions.create_session("s")
-    turn = sessions._loop.turn("s")
+    turn = sessions.loop.take_turn("s")
 
     async def refused() -> None:
         with pytest.raises(InvalidConfigError, match="another event loop"):

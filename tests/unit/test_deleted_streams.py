@@ -88,7 +88,7 @@ async def test_the_facades_sessions_take_their_streams_along(store: RecordSessio
 
 async def test_clean_up_by_age_takes_streams_along(store: RecordSessions, streams: Streams) -> None:
     """Retention counts for copies, too."""
-    summary = await Cleanup(store).old(OLD)
+    summary = await Cleanup(store).clean_up_old(OLD)
     assert (summary.deleted, summary.error_count) == (1, 0)
     assert await streams.get_info("s") is None
 
@@ -96,6 +96,6 @@ async def test_clean_up_by_age_takes_streams_along(store: RecordSessions, stream
 async def test_a_stream_that_stays_is_named(store: RecordSessions, streams: Streams) -> None:
     """The session is gone, so that no later clean-up would find its stream: somebody must know."""
     streams.away = True
-    summary = await Cleanup(store).old(OLD)
+    summary = await Cleanup(store).clean_up_old(OLD)
     assert (summary.deleted, summary.error_count) == (1, 1)
     assert summary.errors[0].session_id == "s"

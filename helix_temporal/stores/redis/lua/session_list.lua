@@ -1,4 +1,4 @@
--- A page of entries, and how many there are in all, in one instant.
+-- Lists sessions where one kind of entries is in the order asked for: a page of them, and how many there are in all.
 -- ARGV: 1 '1' if from the highest on, 2 how many to skip and 3 to show of each range; then for each range: lowest and
 --   highest entry to count, lowest and highest to show
 local entries = KEYS[1]

@@ -1,4 +1,4 @@
--- Those of a range of facet entries whose sessions have other facets as well.
+-- Lists sessions by several filters: those of a range of facet entries whose sessions have other facets as well.
 -- ARGV: 1 lowest and 2 highest entry, 3 '1' if from the highest on, 4 how many to look at, 5 how many to show at most,
 --   6 'c' or 'u' if they are to be shown with their other time, else ''; then groups of facets, 16 bytes each, of
 --   which one must be there
