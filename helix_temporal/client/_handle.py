@@ -223,7 +223,7 @@ class SessionHandle:
 
         A session that nobody has talked to yet is waited for, with a warning in the log after ten seconds.
         Read on with ``after``, the sequence of the last chunk that was seen.  A stream shows; what counts is
-        in the thread: an answer that was seen in part only is read with `history`.
+        in the thread: an answer that was seen in part only is read with `list_messages`.
 
         Args:
             after: Only what comes after this sequence; ``"turn"``: from the beginning of the newest turn.
@@ -254,7 +254,7 @@ class SessionHandle:
         return follow.chunks()
 
     async def _find_start(self, run_id: str) -> int:
-        run = await self.run(run_id)
+        run = await self.get_run(run_id)
         return 0 if run is None else run.start_sequence
 
     @typed_call
@@ -342,7 +342,7 @@ class SessionHandle:
     # -- answer calls
 
     @typed_arguments
-    async def pending(self) -> tuple[PendingCall, ...]:
+    async def get_pending_calls(self) -> tuple[PendingCall, ...]:
         """What the session waits for now, all of it and with all arguments; also after it ended suspended.
 
         Raises:
@@ -443,7 +443,7 @@ class SessionHandle:
     # -- look
 
     @typed_arguments
-    async def status(self) -> SessionInfo:
+    async def get_status(self) -> SessionInfo:
         """What the session is doing, or did last.
 
         Raises:
@@ -465,7 +465,7 @@ class SessionHandle:
         Asks again and again, which leaves nothing in the session's history, and wakes no session.
 
         Args:
-            version: Of the `SessionInfo` that is known (`status`); 0 for whatever there is.
+            version: Of the `SessionInfo` that is known (`get_status`); 0 for whatever there is.
             timeout: Seconds.
 
         Raises:
@@ -494,7 +494,7 @@ class SessionHandle:
             raise
 
     @typed_arguments
-    async def state(self) -> SessionState | None:
+    async def get_state(self) -> SessionState | None:
         """The session's state, None if there is no such session.
 
         Without a session store it is what the thread's slice says: the application's values, the agent,
@@ -506,7 +506,7 @@ class SessionHandle:
         return await self._reader.load_state(self.session_id)
 
     @typed_arguments
-    async def run(self, run_id: str) -> Run | None:
+    async def get_run(self, run_id: str) -> Run | None:
         """One turn's run, as the session store has it: how far it is, and where its stream begins.
 
         None where there is no such run, or no session store.
@@ -518,7 +518,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
 
     @typed_arguments
-    async def usage(self) -> SessionUsage:
+    async def get_usage(self) -> SessionUsage:
         """What the session used: by its thread, and what was recorded of it and all its descendants.
 
         It reads every message of the thread, so it takes about as long as a whole read.
@@ -530,7 +530,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(usage=wanted))).usage)
 
     @typed_arguments
-    async def describe(self) -> DescribeThreadResult:
+    async def describe_thread(self) -> DescribeThreadResult:
         """Where the thread stands.
 
         Raises:
@@ -539,7 +539,7 @@ class SessionHandle:
         return await self._reader.describe_thread(self.session_id)
 
     @typed_arguments
-    async def history(
+    async def list_messages(
         self,
         *,
         start: int = 0,
@@ -562,7 +562,7 @@ class SessionHandle:
         Raises:
             ThreadNotFoundError: There is no such thread.
             InvalidRequestError: The range or limit is out of bounds.
-            InvalidCursorError: The cursor is none that `history` gave.
+            InvalidCursorError: The cursor is none that `list_messages` gave.
         """
         if cursor is not None and backward:
             stop = cursor_position(cursor)
@@ -582,7 +582,7 @@ class SessionHandle:
         )
 
     @typed_arguments
-    async def messages(self) -> list[Message]:
+    async def get_messages(self) -> list[Message]:
         """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
 
         Raises:
@@ -591,7 +591,7 @@ class SessionHandle:
         return await self._reader.read_messages(self.session_id)
 
     @typed_arguments
-    async def turns(
+    async def list_turns(
         self,
         *,
         start: int = 0,
@@ -610,7 +610,7 @@ class SessionHandle:
         Raises:
             ThreadNotFoundError: There is no such thread.
             InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
-            InvalidCursorError: The cursor is none that `turns` gave.
+            InvalidCursorError: The cursor is none that `list_turns` gave.
         """
         if newest is not None and not 1 <= newest <= MAX_NEWEST:
             raise InvalidRequestError(f"newest {newest}: 1 to {MAX_NEWEST} expected")
@@ -645,7 +645,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(find_turn=wanted))).find_turn)
 
     @typed_arguments
-    async def checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
+    async def list_checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
         """Checkpoints of the session, newest first; workers without a session store know of none.
 
         Raises:
@@ -655,7 +655,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
 
     @typed_arguments
-    async def checkpoint(self, checkpoint_id: str) -> CheckpointMeta:
+    async def get_checkpoint(self, checkpoint_id: str) -> CheckpointMeta:
         """One checkpoint of the session.
 
         Raises:
@@ -663,7 +663,7 @@ class SessionHandle:
         """
         cursor: str | None = None
         while True:
-            page = await self.checkpoints(limit=MAX_LIMIT, cursor=cursor)
+            page = await self.list_checkpoints(limit=MAX_LIMIT, cursor=cursor)
             for each in page.items:
                 if each.id == checkpoint_id:
                     return each
@@ -674,7 +674,9 @@ class SessionHandle:
                 )
 
     @typed_arguments
-    async def children(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[ChildInfo]:
+    async def list_children(
+        self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[ChildInfo]:
         """Sessions of the sub-agents that this session called, newest first; wakes none of them.
 
         With a session store they are its references, whose number is the page's ``total``.  Without one, or
@@ -706,7 +708,7 @@ class SessionHandle:
         Where a turn runs, it is waited for.
 
         Args:
-            to: As `turns` and `history` tell.
+            to: As `list_turns` and `list_messages` tell.
             timeout: Seconds.
             operation_id: The request counts once under it; a thread remembers its newest 8.
 
@@ -736,7 +738,7 @@ class SessionHandle:
         return (await self._take_back(request, timeout)).head
 
     @typed_arguments
-    async def restore(
+    async def restore_checkpoint(
         self, checkpoint_id: str, *, timeout: float = 60.0, operation_id: str | None = None
     ) -> Head:
         """Go back to a checkpoint: the thread to its head, and the state to what it holds.
@@ -787,45 +789,47 @@ class SessionHandle:
     # -- copy and delete
 
     @typed_arguments
-    async def edit(self, message_id: str, text: str, target_id: str, *, timeout: float = 600.0) -> AskResult:
+    async def edit(
+        self, message_id: str, text: str, new_session_id: str, *, timeout: float = 600.0
+    ) -> AskResult:
         """Ask something else where a past message of the user's stands, in a new session.
 
-        ``target_id`` becomes a fork that ends before the message's turn, with the state of that time
+        ``new_session_id`` becomes a fork that ends before the message's turn, with the state of that time
         where a checkpoint has it; the original stays as it is.  The same edit again gives the same answer.
 
         Raises:
             InvalidRequestError: No finished turn has such a message of the user's.
             SessionNotFoundError: No agent is named to start the new session with.
-            ThreadExistsError: ``target_id`` is there, and is not what this edit makes.
-            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
+            ThreadExistsError: ``new_session_id`` is there, and is not what this edit makes.
+            InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
         connection = self._connection
-        async with self._updates.within(target_id, "ask", timeout):
+        async with self._updates.within(new_session_id, "ask", timeout):
             turn = await self.find_turn(message_id)
             edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
-            there = await self._reader.has_thread(target_id)
-            await check_session_id(connection, target_id, begins=not there)
-            if there and not await self._is_edit(target_id, turn, edited):
+            there = await self._reader.has_thread(new_session_id)
+            await check_session_id(connection, new_session_id, begins=not there)
+            if there and not await self._is_edit(new_session_id, turn, edited):
                 raise ThreadExistsError(
-                    f"thread {target_id!r} exists and is not this edit; choose another id"
+                    f"thread {new_session_id!r} exists and is not this edit; choose another id"
                 )
             fork_from = ForkFrom(thread_id=self.session_id, at=turn.start.position)
             origin = {} if there else {"mode": "fork", "fork_from": fork_from}
-            start = create_start(connection, target_id, self.agent, **origin)
-            message = UserMessage(id=edited, **await create_text(connection, target_id, text, edited))
-            return await ask_message(connection, target_id, message, start, timeout)
+            start = create_start(connection, new_session_id, self.agent, **origin)
+            message = UserMessage(id=edited, **await create_text(connection, new_session_id, text, edited))
+            return await ask_message(connection, new_session_id, message, start, timeout)
 
-    async def _is_edit(self, target_id: str, turn: FindTurnResult, edited: str) -> bool:
+    async def _is_edit(self, new_session_id: str, turn: FindTurnResult, edited: str) -> bool:
         """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""
         at, last = turn.start.position, turn.start.last_id
-        page = await self._reader.read_page(target_id, start=max(at - 1, 0), limit=2)
+        page = await self._reader.read_page(new_session_id, start=max(at - 1, 0), limit=2)
         found = {page.first + number: message.id for number, message in enumerate(page.messages)}
         return (at == 0 or found.get(at - 1) == last) and found.get(at, edited) == edited
 
     @typed_arguments
     async def fork(
         self,
-        target_id: str,
+        new_session_id: str,
         *,
         at: int | None = None,
         at_checkpoint: str | None = None,
@@ -836,7 +840,7 @@ class SessionHandle:
         Its session begins with the state of that place, where a checkpoint has it.
 
         Args:
-            target_id: The new thread.
+            new_session_id: The new thread.
             at: Up to this position; None for all.
             at_checkpoint: Up to where the thread was at this checkpoint.
             transform: What is done to the messages, by the name under which the workers know it.
@@ -845,16 +849,16 @@ class SessionHandle:
             ThreadExistsError: The target is there.
             InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
             CheckpointNotFoundError: The session has none of that id.
-            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
+            InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
-        await check_session_id(self._connection, target_id, begins=True)
+        await check_session_id(self._connection, new_session_id, begins=True)
         if at_checkpoint is not None:
             if at is not None:
                 raise InvalidRequestError("at and at_checkpoint are both given; a fork ends in one place")
-            at = (await self.checkpoint(at_checkpoint)).head.position
+            at = (await self.get_checkpoint(at_checkpoint)).head.position
         fork = ForkThreadInput(
             source_id=self.session_id,
-            target_id=target_id,
+            target_id=new_session_id,
             at=at,
             transform=transform,
             owner=uuid.uuid4().hex,

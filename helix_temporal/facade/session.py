@@ -364,19 +364,19 @@ def generate_message_id() -> str:
 class Engine(Protocol):
     """What answers a message of a session."""
 
-    async def answer(self, message: UserMessage, emit: Any) -> None:
+    async def answer_message(self, message: UserMessage, emit: Any) -> None:
         """Run one turn and tell what happens; what it stores is stored when it returns."""
         ...
 
-    async def stored(self) -> StoredSession:
+    async def load_session(self) -> StoredSession:
         """The session as it is now."""
         ...
 
-    async def state(self) -> dict[str, Any]:
+    async def get_state(self) -> dict[str, Any]:
         """What tools have made of its state."""
         ...
 
-    async def used(self) -> Usage:
+    async def get_usage(self) -> Usage:
         """What its model calls used."""
         ...
 
@@ -392,8 +392,8 @@ class LocalEngine:
     ) -> None:
         self._agent, self._storage, self._session_id, self._locks = agent, storage, session_id, locks
 
-    async def answer(self, message: UserMessage, emit: Any) -> None:
-        """See `Engine.answer`; a message that is in the session already gets the answer that it got.
+    async def answer_message(self, message: UserMessage, emit: Any) -> None:
+        """See `Engine.answer_message`; a message that is in the session already gets the answer that it got.
 
         Raises:
             IdempotencyConflictError: The message has the id of an answer or of a tool's result.
@@ -408,7 +408,7 @@ class LocalEngine:
 
     async def _answer_under_lease(self, message: UserMessage, emit: Any) -> ResultEvent:
         # Somebody else may have had a turn since ours.
-        found = await self.stored()
+        found = await self.load_session()
         if any(each.id == message.id for each in found.messages):
             answer = answer_before(found, message.id)
             ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
@@ -427,8 +427,8 @@ class LocalEngine:
         text = None if result.answer is None else messages[result.answer.position].text
         return ResultEvent(text=text, usage=result.usage)
 
-    async def stored(self) -> StoredSession:
-        """See `Engine.stored`.
+    async def load_session(self) -> StoredSession:
+        """See `Engine.load_session`.
 
         Raises:
             SessionNotFoundError: It was deleted meanwhile.
@@ -438,13 +438,13 @@ class LocalEngine:
             raise SessionNotFoundError(f"Session not found: {self._session_id!r} was deleted")
         return found
 
-    async def state(self) -> dict[str, Any]:
-        """See `Engine.state`."""
-        return dict((await self.stored()).state)
+    async def get_state(self) -> dict[str, Any]:
+        """See `Engine.get_state`."""
+        return dict((await self.load_session()).state)
 
-    async def used(self) -> Usage:
-        """See `Engine.used`."""
-        return (await self.stored()).usage
+    async def get_usage(self) -> Usage:
+        """See `Engine.get_usage`."""
+        return (await self.load_session()).usage
 
 
 @asynccontextmanager
@@ -476,8 +476,8 @@ class WorkflowEngine:
         self._session = session
         self._properties, self._metadata = properties, metadata
 
-    async def answer(self, message: UserMessage, emit: Any) -> None:
-        """See `Engine.answer`."""
+    async def answer_message(self, message: UserMessage, emit: Any) -> None:
+        """See `Engine.answer_message`."""
         emit(MessageEvent(message=Message(id=message.id, role="user", content=message.text)))
         result = await self._session.ask(
             message.text,
@@ -495,19 +495,19 @@ class WorkflowEngine:
         emit(StopEvent(stop_reason=(result.exit_reason or result.status).value))
         emit(ResultEvent(text=result.text))
 
-    async def stored(self) -> StoredSession:
-        """See `Engine.stored`: read through the workflow's workers."""
-        messages = await self._session.messages()
+    async def load_session(self) -> StoredSession:
+        """See `Engine.load_session`: read through the workflow's workers."""
+        messages = await self._session.get_messages()
         return StoredSession(id=self._session.session_id, messages=tuple(messages))
 
-    async def state(self) -> dict[str, Any]:
-        """See `Engine.state`: what the session store says."""
-        found = await self._session.state()
+    async def get_state(self) -> dict[str, Any]:
+        """See `Engine.get_state`: what the session store says."""
+        found = await self._session.get_state()
         return {} if found is None else dict(found.custom_state)
 
-    async def used(self) -> Usage:
-        """See `Engine.used`: what the thread says of its model calls."""
-        return (await self._session.usage()).tokens
+    async def get_usage(self) -> Usage:
+        """See `Engine.get_usage`: what the thread says of its model calls."""
+        return (await self._session.get_usage()).tokens
 
 
 class Session:
@@ -565,13 +565,13 @@ class Session:
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)
 
-    async def get_messages(self) -> tuple[Message, ...]:
+    async def get_messages(self) -> list[Message]:
         """All messages of finished turns, whoever had them.
 
         Raises:
             SessionNotFoundError: The session was deleted.
         """
-        return (await self._engine.stored()).messages
+        return [*(await self._engine.load_session()).messages]
 
     async def get_state(self) -> dict[str, Any]:
         """What tools have made of the session's state (`ToolOutcome.state`), up to the newest finished turn.
@@ -579,7 +579,7 @@ class Session:
         Raises:
             SessionNotFoundError: The session was deleted.
         """
-        return await self._engine.state()
+        return await self._engine.get_state()
 
     async def get_usage(self) -> Usage:
         """What model calls used, over all turns.
@@ -587,7 +587,7 @@ class Session:
         Raises:
             SessionNotFoundError: The session was deleted.
         """
-        return await self._engine.used()
+        return await self._engine.get_usage()
 
     async def close(self) -> None:
         """Use it no more; every finished turn is stored already."""
@@ -611,7 +611,7 @@ class Session:
         self, message: UserMessage, events: "asyncio.Queue[SessionEvent | None]"
     ) -> None:
         try:
-            await self._engine.answer(message, events.put_nowait)
+            await self._engine.answer_message(message, events.put_nowait)
         except HelixError as error:
             events.put_nowait(_error_event(error))
         except (Exception, asyncio.CancelledError) as error:

@@ -55,7 +55,7 @@ class HelixEnv:
         Raises:
             ThreadNotFoundError: There is no such thread.
         """
-        return await self.sessions.session(thread_id).messages()
+        return await self.sessions.session(thread_id).get_messages()
 
 
 @contextlib.asynccontextmanager

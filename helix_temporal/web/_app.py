@@ -193,7 +193,7 @@ class _Endpoints:
 
     async def history(self, request: Request) -> Response:
         session, given = await self._authorise_session(request), request.query_params
-        page = await session.history(
+        page = await session.list_messages(
             start=_parse_number(given.get("start", "0"), "start"),
             limit=_parse_number(given.get("limit", "100"), "limit"),
             backward=given.get("backward") in {"1", "true"},
@@ -211,7 +211,7 @@ class _Endpoints:
 
     async def pending(self, request: Request) -> Response:
         session = await self._authorise_session(request)
-        waiting = await session.pending()
+        waiting = await session.get_pending_calls()
         return _json_response({"pending": [each.model_dump(mode="json") for each in waiting]})
 
     async def answer_call(self, request: Request) -> Response:

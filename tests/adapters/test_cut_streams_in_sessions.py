@@ -112,4 +112,4 @@ async def test_what_was_shown_of_a_stream_that_broke_off_is_void_and_the_next_at
     assert (view.text, view.status) == (WHOLE, "completed")
     entries = await backends.usage.get_entries(unique)
     assert len(entries) <= 1
-    assert [message.text for message in await served.sessions.session(unique).messages()] == ["go", WHOLE]
+    assert [message.text for message in await served.sessions.session(unique).get_messages()] == ["go", WHOLE]

@@ -25,7 +25,7 @@ WAITING: dict[str, Call] = {
     "regenerate": lambda s, i: s.session(i, agent="main").regenerate(timeout=3),
     "rewind": lambda s, i: s.session(i, agent="main").rewind(Head(position=1, last_id="m"), timeout=3),
     "rewind_to_turn": lambda s, i: s.session(i, agent="main").rewind_to_turn(1, timeout=3),
-    "restore": lambda s, i: s.session(i, agent="main").restore("c", timeout=3),
+    "restore": lambda s, i: s.session(i, agent="main").restore_checkpoint("c", timeout=3),
     "resume": lambda s, i: s.session(i, agent="main").resume(timeout=3),
     "submit": lambda s, i: s.session(i, agent="main").submit_tool_result("c", "r", wait=True, timeout=3),
 }

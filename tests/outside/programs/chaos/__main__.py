@@ -47,7 +47,7 @@ async def _about(key: str, client: SessionClient) -> str:
     name = re.sub("~([0-9a-f]{2})", lambda each: chr(int(each[1], 16)), found[1] if found else key)
     told = []
     session = client.session(name)
-    for look in (session.status, session.describe):
+    for look in (session.get_status, session.describe_thread):
         try:
             told.append(str(await look()))
         except (HelixError, TimeoutError, RPCError) as error:
@@ -167,8 +167,8 @@ class Run:
     ) -> None:
         names = [session.id for session in sessions]
         before = await self._read(names, direct)
-        states = {name: await people.client.session(name).state() for name in names}
-        usages = {name: await people.client.session(name).usage() for name in names}
+        states = {name: await people.client.session(name).get_state() for name in names}
+        usages = {name: await people.client.session(name).get_usage() for name in names}
         await self._check_empty(hot, people)
         await hot.wipe()
         after = await self._read(names, direct)
