@@ -9,7 +9,7 @@ from typing import Any, Final
 from helix_temporal.adapters._answers import (
     raw_of,
 )
-from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
+from helix_temporal.adapters.zeitlich import convert_zeitlich_rows
 from helix_temporal.models.messages import Message
 
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -10,7 +10,8 @@ from temporalio.client import Client
 
 from helix_temporal.activities.deletion import TemporalExecutions
 from helix_temporal.backends import Backends
-from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
+from helix_temporal.cli._running import exit_on_error
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.maintenance import (
     DAY_MS,
     AgeCleanupSummary,
@@ -65,16 +66,13 @@ def cleanup(
         expired=CleanUpExpiredInput(dry_run=dry_run) if expired else None,
         operations=PurgeOperationsInput() if operations else None,
     )
-    try:
+    with exit_on_error():
         if older_than is not None:
             wanted = wanted.model_copy(update={"old": _by_age(older_than, dry_run=dry_run)})
         asks = not (dry_run or without_temporal)
         errors = asyncio.run(
             _clean_up(Settings.from_env(os.environ), wanted, dry_run=dry_run, asks_temporal=asks)
         )
-    except HelixError as error:
-        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
     if errors:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from helix_temporal.backends import Backends
+from helix_temporal.cli._running import exit_on_error
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
 from helix_temporal.settings import Settings
@@ -150,11 +151,8 @@ def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: boo
         finally:
             await backends.close()
 
-    try:
+    with exit_on_error():
         return asyncio.run(run())
-    except HelixError as error:
-        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _print_thread(backends: Backends, thread_id: str) -> None:

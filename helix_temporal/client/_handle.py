@@ -10,9 +10,7 @@ from typing import Any, Final, TypedDict, Unpack
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._arguments import typed_arguments, typed_call
-from helix_temporal.client._answers import CallAnswers, error_fields, open_answers
 from helix_temporal.client._connection import SessionConnection
-from helix_temporal.client._deletion import SessionDeletion
 from helix_temporal.client._messages import (
     ask_message,
     check_session_id,
@@ -23,6 +21,8 @@ from helix_temporal.client._messages import (
 from helix_temporal.client._reads import cursor_position, required_part
 from helix_temporal.client._streams import After, Follow, LiveAsk, Until
 from helix_temporal.client._updates import PASSING
+from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
+from helix_temporal.client.deletion import SessionDeletion
 from helix_temporal.errors import (
     CheckpointNotFoundError,
     InvalidRequestError,

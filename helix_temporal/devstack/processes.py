@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from helix_temporal.devstack import _supervisor
+from helix_temporal.devstack import supervisor
 from helix_temporal.devstack.errors import ServerStartError
 
 _CLOSE_SECONDS: Final = 30.0
@@ -66,7 +66,7 @@ class ServerSupervisor:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        argv = [sys.executable, "-I", "-S", _supervisor.__file__, str(os.getpid())]
+        argv = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
         self._process = subprocess.Popen(
             [*argv, *([str(directory)] if directory else [])],
             stdin=subprocess.PIPE,

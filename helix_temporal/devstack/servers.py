@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from helix_temporal.devstack import _resp
 from helix_temporal.devstack.errors import ServerStartError
 from helix_temporal.devstack.processes import (
     Account,
@@ -54,15 +53,6 @@ def wait_until_ready(
                 f"{program.name} runs but did not answer within {seconds:g} s:\n{last_lines(program.log)}"
             )
         time.sleep(_PAUSE)
-
-
-def redis_answers(host: str, port: int) -> bool:
-    """Whether ``PING`` is answered; not yet while data are being loaded."""
-    try:
-        with _resp.RespConnection(host, port) as connection:
-            return connection.ask("PING") == "PONG"
-    except (OSError, _resp.ReplyError):
-        return False
 
 
 def http_answers(port: int, path: str) -> bool:

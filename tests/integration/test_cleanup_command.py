@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore

@@ -33,7 +33,7 @@ from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import RunEnded
 from helix_temporal.models.waiting import ToolApproval
-from helix_temporal.web._events import EventStream, error_fields, event_frames
+from helix_temporal.web.event_stream import EventStream, error_fields, event_frames
 
 T = TypeVar("T", bound=BaseModel)
 
