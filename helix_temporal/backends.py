@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from helix_temporal._policies import call_policy
 from helix_temporal.activities import (
     LockActivities,
     Payloads,
@@ -252,7 +251,7 @@ class Backends:
             self.threads,
             registry,
             self.stepper(registry),
-            call_policy(settings).model_copy(
+            settings.call_policy.model_copy(
                 update={
                     "keeps_state": self.sessions is not None,
                     "archives": self.tiered is not None,

@@ -1,4 +1,4 @@
-"""How commands run: an error of ours is one line and status 1; those that serve log, and say that they stop."""
+"""How commands run: errors of ours in one line, status 1, and log lines of those that serve."""
 
 import asyncio
 import logging

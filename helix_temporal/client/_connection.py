@@ -7,7 +7,6 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 
 from helix_temporal._deployments import asking_for, settings_of, speaking_for
-from helix_temporal._policies import call_policy
 from helix_temporal.client._diagnosis import Diagnosis
 from helix_temporal.client._reads import ReadableStores, SessionReader
 from helix_temporal.client._streams import store_of
@@ -72,4 +71,4 @@ class SessionConnection:
 
 def _policy_of(settings: Settings) -> CallPolicy | None:
     """What the settings of the client's plugin say, None where they say nothing of their own."""
-    return None if settings.timeouts == Timeouts() else call_policy(settings)
+    return None if settings.timeouts == Timeouts() else settings.call_policy
