@@ -19,7 +19,7 @@ from helix_temporal.client._messages import (
     create_text,
 )
 from helix_temporal.client._reads import cursor_position, required_part
-from helix_temporal.client._streams import After, Follow, LiveAsk, Until
+from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamFollower, StreamUntil
 from helix_temporal.client._updates import PASSING
 from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
 from helix_temporal.client.deletion import SessionDeletion
@@ -99,10 +99,10 @@ class AskOptions(SendOptions, total=False):
 class StreamOptions(TypedDict, total=False):
     """What `SessionHandle.stream` takes."""
 
-    after: After | None
+    after: StreamAfter | None
     run_id: str | None
     message_id: str | None
-    until: Until
+    until: StreamUntil
 
 
 class SessionHandle:
@@ -159,7 +159,7 @@ class SessionHandle:
             InvalidIdError: An id is refused; also that of a sub-agent's session which is not there.
         """
         connection, session_id, agent = self._connection, self.session_id, self.agent
-        async with self._updates.within(session_id, "ask", timeout):
+        async with self._updates.with_deadline(session_id, "ask", timeout):
             if agent is not None:
                 await check_session_id(connection, session_id, thread_id, begins=mode in {"new", "fork"})
             message = await create_message(
@@ -200,24 +200,24 @@ class SessionHandle:
         `SessionExpiredError`.  Otherwise raises as `ask`.
         """
         connection, session_id, agent = self._connection, self.session_id, self.agent
-        async with self._updates.within(session_id, "send_message", timeout):
+        async with self._updates.with_deadline(session_id, "send_message", timeout):
             if agent is not None:
                 await check_session_id(connection, session_id)
             message = await create_message(
                 connection, session_id, text, message_id=message_id, agent=agent, properties=properties
             )
             start = create_start(connection, session_id, agent, metadata=metadata, properties=properties)
-            await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
+            await self._updates.run_update(session_id, "send_message", message, SendResult, start, timeout)
             return message.id
 
     @typed_call
     def stream(
         self,
         *,
-        after: After | None = None,
+        after: StreamAfter | None = None,
         run_id: str | None = None,
         message_id: str | None = None,
-        until: Until = "turn",
+        until: StreamUntil = "turn",
     ) -> AsyncGenerator[StoredChunk]:
         """What the session's stream shows: what is kept, then what comes; over lost connections.
 
@@ -240,8 +240,8 @@ class SessionHandle:
             StoreUnavailableError: The store does not answer for half a minute.
             InvalidConfigError: No stream store is known.
         """
-        workflow_id = self._updates.handle(self.session_id).id
-        follow = Follow(
+        workflow_id = self._updates.get_workflow_handle(self.session_id).id
+        follow = StreamFollower(
             self._connection.streams,
             self.session_id,
             after=after,
@@ -249,9 +249,9 @@ class SessionHandle:
             message_id=message_id,
             until=until,
             begun=None if run_id is None else lambda: self._find_start(run_id),
-            missing=lambda: self._connection.diagnosis.told_once(workflow_id, "stream"),
+            missing=lambda: self._connection.diagnosis.warn_of_wait(workflow_id, "stream"),
         )
-        return follow.chunks()
+        return follow.follow_chunks()
 
     async def _find_start(self, run_id: str) -> int:
         run = await self.get_run(run_id)
@@ -290,7 +290,7 @@ class SessionHandle:
         """
         fields = only_set(run_id=run_id)
         request = StopRequest(mode="abort" if abort else "interrupt", **fields)
-        found = await self._updates.if_running(self.session_id, "stop", request, StopResult)
+        found = await self._updates.update_if_running(self.session_id, "stop", request, StopResult)
         if found is None:
             answers = CallAnswers(self._connection, self.session_id, self.agent)
             found = await answers.stop_suspended(request)
@@ -304,7 +304,7 @@ class SessionHandle:
             TimeoutError: No worker took it up within a minute; it is in the session's history all the
                 same, and takes effect once one does.
         """
-        await self._updates.if_running(self.session_id, "close", None, None)
+        await self._updates.update_if_running(self.session_id, "close", None, None)
 
     @typed_arguments
     async def result(self) -> SessionResult:
@@ -316,12 +316,12 @@ class SessionHandle:
             temporalio.client.WorkflowFailureError: It was terminated.
         """
         try:
-            await self._updates.describe(self.session_id)
+            await self._updates.describe_execution(self.session_id)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise SessionNotFoundError(f"session {self.session_id!r} has no run") from error
             raise
-        return await self._updates.handle(self.session_id).result()
+        return await self._updates.get_workflow_handle(self.session_id).result()
 
     @typed_arguments
     async def set_properties(self, properties: SessionProperties) -> None:
@@ -337,7 +337,7 @@ class SessionHandle:
         request = SetPropertiesInput(session_id=self.session_id, properties=properties)
         # The store first: an execution that begins meanwhile finds them there, one that runs is told.
         await self._reader.ask_thread(ThreadRequest(do="set_properties", properties=request))
-        await self._updates.if_running(self.session_id, "set_properties", properties, bool)
+        await self._updates.update_if_running(self.session_id, "set_properties", properties, bool)
 
     # -- answer calls
 
@@ -348,7 +348,7 @@ class SessionHandle:
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
         """
-        info = await self._updates.status(self.session_id)
+        info = await self._updates.get_status(self.session_id)
         threads = [each.route[-1] if each.route else info.thread_id for each in info.pending]
         calls = zip(threads, info.pending, strict=True)
         return tuple([await self._reader.complete_call(thread, call) for thread, call in calls])
@@ -390,7 +390,7 @@ class SessionHandle:
         """
         if sum(each is not None for each in (result, error, parts)) > 1:
             raise InvalidRequestError("one of result, error and parts expected")
-        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
             by = submission_id or uuid.uuid4().hex
             fields: dict[str, Any] = {}
@@ -400,7 +400,7 @@ class SessionHandle:
                 fields = await answers.part_fields(list(parts), by)
             elif result is not None:
                 fields = await answers.result_fields(result, by)
-            return await answers.submit({"by": by, **fields, **_call_fields(call, wait=wait)}, timeout)
+            return await answers.submit_answer({"by": by, **fields, **_call_fields(call, wait=wait)}, timeout)
 
     @typed_arguments
     async def submit_approval(
@@ -422,9 +422,9 @@ class SessionHandle:
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
         fields |= _call_fields(approval.approval_id, wait=wait)
-        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            return await answers.submit(fields, timeout)
+            return await answers.submit_answer(fields, timeout)
 
     @typed_arguments
     async def resume(self, *, timeout: float = 60.0) -> None:
@@ -436,9 +436,9 @@ class SessionHandle:
             TimeoutError: No worker took it up in time, or its execution did not end.
             SessionNotFoundError: The session never ran.
         """
-        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            await answers.submit({"call": RESUME}, timeout)
+            await answers.submit_answer({"call": RESUME}, timeout)
 
     # -- look
 
@@ -452,10 +452,12 @@ class SessionHandle:
             SessionTerminatedError: It was terminated with events that no worker has run.
             TimeoutError: The server lost each query, or can't be reached.
         """
-        info = await self._updates.status(self.session_id)
+        info = await self._updates.get_status(self.session_id)
         if info.exit_reason is not None:
             return info
-        failing = await self._connection.diagnosis.failing(self._updates.handle(self.session_id).id)
+        failing = await self._connection.diagnosis.find_failing_calls(
+            self._updates.get_workflow_handle(self.session_id).id
+        )
         return info.model_copy(update={"failing": (*info.failing, *failing)}) if failing else info
 
     @typed_arguments
@@ -485,7 +487,7 @@ class SessionHandle:
 
     async def _wait_for_status(self, left: float) -> SessionInfo | None:
         try:
-            return await self._updates.look(self.session_id, left)
+            return await self._updates.query_status(self.session_id, left)
         except (NoWorkerError, SessionTerminatedError):
             return None
         except RPCError as error:
@@ -763,7 +765,7 @@ class SessionHandle:
                 out under this id, and turns were taken back since.
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
-        async with self._updates.within(self.session_id, "regenerate", timeout):
+        async with self._updates.with_deadline(self.session_id, "regenerate", timeout):
             request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
             taken = await self._take_back(request, timeout)
             if not taken.messages:
@@ -779,7 +781,7 @@ class SessionHandle:
 
     async def _take_back(self, request: TakeBackRequest, timeout: float) -> TakeBackResult:
         start = create_start(self._connection, self.session_id, self.agent, mode="continue")
-        result: TakeBackResult = await self._updates.until(
+        result: TakeBackResult = await self._updates.run_update(
             self.session_id, "take_back", request, TakeBackResult, start, timeout
         )
         if result.error is not None:
@@ -804,7 +806,7 @@ class SessionHandle:
             InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
         connection = self._connection
-        async with self._updates.within(new_session_id, "ask", timeout):
+        async with self._updates.with_deadline(new_session_id, "ask", timeout):
             turn = await self.find_turn(message_id)
             edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
             there = await self._reader.has_thread(new_session_id)
@@ -898,7 +900,7 @@ class SessionHandle:
         deletion = SessionDeletion(self._connection, self.session_id, keep_usage=keep_usage)
         try:
             async with asyncio.timeout(timeout):
-                return await deletion.run(grace, settle)
+                return await deletion.delete_session(grace, settle)
         except TimeoutError:
             raise TimeoutError(
                 f"session {self.session_id!r}: not deleted within {timeout} s; is a worker running? Repeat it"

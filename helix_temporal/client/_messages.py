@@ -124,7 +124,9 @@ async def ask_message(
         HelixError: The message failed by what its sender gave.
         TimeoutError: No answer within ``timeout`` seconds.
     """
-    result: AskResult = await connection.updates.until(session_id, "ask", message, AskResult, start, timeout)
+    result: AskResult = await connection.updates.run_update(
+        session_id, "ask", message, AskResult, start, timeout
+    )
     too_large = f"{TooLargeError.__name__}: message {message.id!r}:"
     other_thread = f"{InvalidRequestError.__name__}: {has_thread(session_id)}"
     if result.status is AskStatus.FAILED and (result.error or "").startswith(

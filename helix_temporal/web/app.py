@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from helix_temporal.client import After, SessionClient, SessionHandle, Until
+from helix_temporal.client import SessionClient, SessionHandle, StreamAfter, StreamUntil
 from helix_temporal.errors import (
     ConflictError,
     ForeignDeploymentError,
@@ -92,11 +92,11 @@ def create_sse_app(
         keep_alive: Seconds of silence after which a comment is sent, so that proxies keep the connection.
         max_body: Bytes that a request may have; 413 for more.
         body_timeout: Seconds in which a request's body must be there; 408 after that.
-        max_streams: Streams of events that are open at once; 503 for more, with ``Retry-After``.
+        max_streams: Streams of events that are open at once; 503 for more, with ``Retry-StreamAfter``.
     """
     limits = _Limits(keep_alive, max_body, body_timeout, max_streams)
     return Starlette(
-        routes=_Endpoints(client, agent, authorise, limits).routes(),
+        routes=_Endpoints(client, agent, authorise, limits).build_routes(),
         exception_handlers={
             HelixError: _answer_error,
             TimeoutError: _answer_error,
@@ -152,29 +152,29 @@ class _Endpoints:
         self._authorise, self._limits = authorise, limits
         self._open_streams = 0
 
-    def routes(self) -> list[Route]:
+    def build_routes(self) -> list[Route]:
         """Where each endpoint is."""
         one = "/sessions/{session_id}"
         return [
-            Route(f"{one}/events", self.events, methods=["GET"]),
-            Route(f"{one}/messages", self.history, methods=["GET"]),
-            Route(f"{one}/messages", self.send, methods=["POST"]),
-            Route(f"{one}/pending", self.pending, methods=["GET"]),
+            Route(f"{one}/events", self.stream_events, methods=["GET"]),
+            Route(f"{one}/messages", self.list_messages, methods=["GET"]),
+            Route(f"{one}/messages", self.send_message, methods=["POST"]),
+            Route(f"{one}/pending", self.list_pending_calls, methods=["GET"]),
             Route(f"{one}/tool-results", self.answer_call, methods=["POST"]),
-            Route(f"{one}/approvals", self.approve, methods=["POST"]),
-            Route(f"{one}/stop", self.stop, methods=["POST"]),
+            Route(f"{one}/approvals", self.answer_approval, methods=["POST"]),
+            Route(f"{one}/stop", self.stop_turn, methods=["POST"]),
         ]
 
-    async def events(self, request: Request) -> Response:
+    async def stream_events(self, request: Request) -> Response:
         session, given = await self._authorise_session(request), request.query_params
-        until = _one_of(given.get("until", "closed"), "until", get_args(Until))
+        until = _check_choice(given.get("until", "closed"), "until", get_args(StreamUntil))
         seen = request.headers.get("last-event-id")
         after = _parse_after(given.get("after")) if seen is None else _parse_after(seen)
         if isinstance(after, int) and seen is not None and await self._is_over(session, after, until):
             return Response(status_code=204)
         chunks = session.stream(
             after=after,
-            until=cast("Until", until),
+            until=cast("StreamUntil", until),
             run_id=given.get("run_id"),
             message_id=given.get("message_id"),
         )
@@ -183,7 +183,7 @@ class _Endpoints:
             raise HTTPException(
                 503,
                 f"{self._open_streams} streams of events are open, which is max_streams; come again later",
-                headers={"Retry-After": "5"},
+                headers={"Retry-StreamAfter": "5"},
             )
         self._open_streams += 1
         return EventStream(source, on_end=self._stream_ended)
@@ -191,7 +191,7 @@ class _Endpoints:
     def _stream_ended(self) -> None:
         self._open_streams -= 1
 
-    async def history(self, request: Request) -> Response:
+    async def list_messages(self, request: Request) -> Response:
         session, given = await self._authorise_session(request), request.query_params
         page = await session.list_messages(
             start=_parse_number(given.get("start", "0"), "start"),
@@ -201,7 +201,7 @@ class _Endpoints:
         )
         return _json_response(page.model_dump(mode="json"))
 
-    async def send(self, request: Request) -> Response:
+    async def send_message(self, request: Request) -> Response:
         session = await self._authorise_session(request)
         message = await self._read_body(request, _Message)
         message_id = await self._client.send(
@@ -209,7 +209,7 @@ class _Endpoints:
         )
         return _json_response({"message_id": message_id}, 202)
 
-    async def pending(self, request: Request) -> Response:
+    async def list_pending_calls(self, request: Request) -> Response:
         session = await self._authorise_session(request)
         waiting = await session.get_pending_calls()
         return _json_response({"pending": [each.model_dump(mode="json") for each in waiting]})
@@ -222,14 +222,14 @@ class _Endpoints:
         )
         return _json_response({"status": reply.status})
 
-    async def approve(self, request: Request) -> Response:
+    async def answer_approval(self, request: Request) -> Response:
         session = await self._authorise_session(request)
         given = await self._read_body(request, _Approval)
         approval = ToolApproval(approval_id=given.approval_id, approved=given.approved, reason=given.reason)
         reply = await session.submit_approval(approval, submission_id=given.submission_id)
         return _json_response({"status": reply.status})
 
-    async def stop(self, request: Request) -> Response:
+    async def stop_turn(self, request: Request) -> Response:
         session = await self._authorise_session(request)
         asked = await self._read_body(request, _Stop)
         stopping = await session.stop(abort=asked.abort, run_id=asked.run_id)
@@ -276,9 +276,9 @@ async def _chunk_at(session: SessionHandle, sequence: int) -> Any:
         return (await anext(chunks)).chunk
 
 
-def _parse_after(text: str | None) -> After | None:
+def _parse_after(text: str | None) -> StreamAfter | None:
     if text is None or text == "turn":
-        return cast("After | None", text)
+        return cast("StreamAfter | None", text)
     return _parse_number(text, "after, the sequence of an event,")
 
 
@@ -288,7 +288,7 @@ def _parse_number(text: str, what: str) -> int:
     return int(text)
 
 
-def _one_of(text: str, what: str, known: tuple[str, ...]) -> str:
+def _check_choice(text: str, what: str, known: tuple[str, ...]) -> str:
     if text not in known:
         raise InvalidRequestError(f"{what} must be one of {', '.join(known)}")
     return text
