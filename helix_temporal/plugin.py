@@ -142,7 +142,7 @@ class HelixPlugin(SimplePlugin):
         return await super().connect_service_client(config, next)
 
     def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
-        mine = self.backends.activities(self._agents, self._transforms)
+        mine = self.backends.make_activities(self._agents, self._transforms)
         if not _activity_names(mine).isdisjoint(_activity_names(present or ())):
             raise InvalidConfigError(f"the worker has the activities of HelixPlugin already; {_ONE}")
         return [*(present or []), *mine]

@@ -94,7 +94,7 @@ def watched() -> Iterator[Watched]:
 
 def _start_sentinel(place: ServerPlace, number: int, primary: int) -> int:
     name, port = f"sentinel-{number}", free_port()
-    directory = place.make(name)
+    directory = place.make_directory(name)
     settings = directory / "sentinel.conf"
     settings.write_text(
         f"sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\n"

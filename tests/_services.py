@@ -66,7 +66,7 @@ class Broker:
             if self._stack is None:
                 environment = stack_environment(os.environ)
                 self._stack = self._exit.enter_context(start_stack((), environment=environment))
-        self._stack.ensure([service])
+        self._stack.start_services([service])
         return self._stack.env(service)
 
 

@@ -232,7 +232,7 @@ async def play(path: Path, conversation: RecordedConversation, stack: Stack, dir
     """Run the demo under names of its own, with a worker process."""
     own = f"demo-{uuid.uuid4().hex[:8]}"
     variables = {
-        **stack.env(),
+        **stack.get_environment(),
         "HELIX_REDIS_PREFIX": f"{own}:",
         "HELIX_S3_PREFIX": own,
         "HELIX_TABLE_PREFIX": f"{own.replace('-', '_')}_",

@@ -224,7 +224,7 @@ def call_of(request: ToolInput) -> tuple[str, str]:
 
 
 def _find_tool_facts(agent: Agent, tool: str) -> ToolFacts | None:
-    found = agent.tool(tool)
+    found = agent.find_tool(tool)
     return None if found is None else found.facts(agent.name)
 
 

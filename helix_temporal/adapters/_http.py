@@ -115,7 +115,7 @@ class ServerEvent:
     event: str
     data: str
 
-    def json(self, provider: str) -> Any:
+    def parse_json(self, provider: str) -> Any:
         """What the data says.
 
         Raises:

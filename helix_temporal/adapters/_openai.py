@@ -112,7 +112,7 @@ async def stream_events(
             async for event in server_events(PROVIDER, response.iter_bytes()):
                 if event.data.startswith("[DONE]"):
                     return
-                said = event.json(PROVIDER)
+                said = event.parse_json(PROVIDER)
                 if not isinstance(said, dict):
                     raise cut_off(PROVIDER, "an event is no object")
                 yield said
@@ -219,7 +219,7 @@ def token_count(usage: object, *path: str) -> int:
 class AnswerReading(Protocol):
     """An answer that comes as events."""
 
-    def add(self, event: JsonObject, /) -> Iterable[ModelEvent]:
+    def add_event(self, event: JsonObject, /) -> Iterable[ModelEvent]:
         """Take an event; what is new in it.
 
         Raises:
@@ -227,7 +227,7 @@ class AnswerReading(Protocol):
         """
         ...
 
-    def response(self) -> ModelResponse:
+    def build_response(self) -> ModelResponse:
         """The whole answer.
 
         Raises:
@@ -285,12 +285,12 @@ class OpenAIModel(ABC):
         try:
             async with aclosing(stream_events(create, self._build_request(request))) as said:
                 async for event in said:
-                    for new in answer.add(event):
+                    for new in answer.add_event(event):
                         yield new
         except WithheldError:
             yield withheld_response(self.adapter)
             return
-        yield answer.response()
+        yield answer.build_response()
 
     async def aclose(self) -> None:
         """Close the connections of the client that the adapter made; one that was given stays open."""

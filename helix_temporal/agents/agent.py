@@ -72,21 +72,20 @@ class Hooks:
             if hook is not None and not callable(hook):
                 raise InvalidConfigError(f"hook {each.name}: a function expected, got {type(hook).__name__}")
 
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the hooks that are there."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name) is not None)
 
-    async def call(self, name: str, event: HookEvent) -> UserMessageDecision | None:
+    async def run_hook(self, name: str, event: HookEvent) -> UserMessageDecision | None:
         """Run one hook; only ``before_user_message`` gives a decision.
 
         Raises:
             InvalidRequestError: There is no such hook.
             InvalidMessageError: ``before_user_message`` gave something that is no decision.
         """
-        if name not in self.names():
-            raise InvalidRequestError(
-                f"hook {name!r} is not there; known: {', '.join(self.names()) or 'none'}"
-            )
+        if name not in self.names:
+            raise InvalidRequestError(f"hook {name!r} is not there; known: {', '.join(self.names) or 'none'}")
         result = await call_function(getattr(self, name), event)
         return _read_decision(result) if name == "before_user_message" else None
 
@@ -157,7 +156,7 @@ class Agent:
         """Name of the model's adapter, such as ``anthropic``; empty for a model that has none."""
         return str(getattr(self.model, "adapter", ""))
 
-    def tool(self, name: str) -> Tool | None:
+    def find_tool(self, name: str) -> Tool | None:
         """The tool of this name, or None: models do ask for tools that aren't there."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
@@ -178,7 +177,7 @@ class Agent:
 
     def facts(self) -> AgentFacts:
         """What a workflow must know of the agent; activity names are derived from the names."""
-        hooks = {hook: f"helix.hooks.{self.name}.{hook}" for hook in self.hooks.names()}
+        hooks = {hook: f"helix.hooks.{self.name}.{hook}" for hook in self.hooks.names}
         return AgentFacts(
             name=self.name,
             max_steps=self.max_steps,
@@ -245,20 +244,12 @@ class AgentRegistry:
         """
         agent = self.get(name)
         for each in tools:
-            if agent.tool(each) is None:
+            if agent.find_tool(each) is None:
                 raise NotServedError(
                     f"tool {each!r} of agent {name!r} is not known to the worker that was asked",
                     retry_for_ms=self._retry_for_ms,
                 )
         return agent
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all agents, in the order given."""
-        return tuple(self._agents)
-
     def __iter__(self) -> Iterator[Agent]:
         return iter(self._agents.values())
-
-    def __len__(self) -> int:
-        return len(self._agents)

@@ -42,7 +42,7 @@ class StreamingModel(Protocol):
         ...
 
 
-async def complete(
+async def call_model(
     model: Model | StreamingModel, request: ModelRequest, on_event: OnEvent | None = None
 ) -> ModelResponse:
     """The model's response; a model that can do both streams.

@@ -358,14 +358,10 @@ class Updates:
         """That there was no result in time, and why, as far as the session or the server can tell."""
         said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
         seen = await self._read_status(session_id)
-        reasons = (
-            [] if seen is None else [_describe_pending_calls(seen.pending), describe_calls(seen.failing)]
-        )
-        reasons = [
-            *filter(
-                None, [*reasons, await self._diagnosis.explain_wait(self.get_workflow_handle(session_id).id)]
-            )
-        ]
+        waits = "" if seen is None else _describe_pending_calls(seen.pending)
+        failing = "" if seen is None else describe_calls(seen.failing)
+        why = await self._diagnosis.explain_wait(self.get_workflow_handle(session_id).id)
+        reasons = [each for each in (waits, failing, why) if each]
         if seen is None and not reasons:
             reasons = ["the session did not answer a query either"]
         return "; ".join([said, *reasons])

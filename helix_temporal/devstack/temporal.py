@@ -73,7 +73,7 @@ def start_local_server(
         ServerStartError: It did not become ready.
     """
     binary = programs.find_program(SOURCE, place.environment)
-    directory = place.make("temporal")
+    directory = place.make_directory("temporal")
     port, ui_port, http_port, metrics_port = (
         port or free_port(),
         ui_port or free_port(),

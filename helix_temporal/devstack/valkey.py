@@ -120,7 +120,7 @@ def start_local_server(
         ServerStartError: It did not become ready.
     """
     binary = programs.find_program(SOURCE, place.environment)
-    directory = place.make(name)
+    directory = place.make_directory(name)
     port = port or free_port()
     durability = ("--appendonly", "yes", "--appendfsync", "always") if persistent else ("--appendonly", "no")
     program = Program(

@@ -279,7 +279,7 @@ async def run_before_user_message(agent: Agent, stored: StoredSession, message: 
         text=message.text,
     )
     try:
-        decision = await agent.hooks.call("before_user_message", event)
+        decision = await agent.hooks.run_hook("before_user_message", event)
     except Exception as error:  # noqa: BLE001 (a user's code; its text may hold what must not be told)
         raise refused_message_error(f"hook before_user_message failed: {type(error).__name__}") from None
     if decision is not None and decision.refuse is not None:

@@ -466,7 +466,7 @@ async def test_the_log_names_the_missing_worker_before_the_call_that_failed_at_i
     """The worker of the newest failure is the one that is gone."""
     monkeypatch.setattr(_diagnosis, "_FIRST_LOOK", 0.5)
     call = FailingCall(activity="slow_lookup", attempt=2, error="TimeoutError: activity Heartbeat timeout")
-    monkeypatch.setattr(Diagnosis, "failing", AsyncMock(return_value=(call,)))
+    monkeypatch.setattr(Diagnosis, "find_failing_calls", AsyncMock(return_value=(call,)))
     with pytest.raises(TimeoutError):
         await SessionClient(served.client, task_queue=unique).ask(unique, "hello", agent="busy", timeout=2)
     assert f"is waited for: no worker polls task queue '{unique}'" in caplog.text

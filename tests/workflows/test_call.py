@@ -27,7 +27,7 @@ WORKFLOWS = [
     callers.CommitsMessages,
     callers.IsCancelledAtItsEnd,
 ]
-ACTIVITIES = Backends(Settings()).activities([])
+ACTIVITIES = Backends(Settings()).make_activities([])
 POLICY = CallPolicy(store_start_to_close=7, model_start_to_close=70, heartbeat=3)
 
 

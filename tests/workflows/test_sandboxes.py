@@ -67,7 +67,7 @@ async def test_a_cancel_without_any_workflow_cache(own: Settings) -> None:
 
 def activities(settings: Settings, agents: list[Agent]) -> tuple[Backends, list[Any]]:
     backends = Backends(settings)
-    return backends, backends.activities(agents)
+    return backends, backends.make_activities(agents)
 
 
 async def test_workflows_load_and_run_in_the_default_sandbox(own: Settings) -> None:

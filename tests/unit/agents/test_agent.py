@@ -103,7 +103,7 @@ def test_agents_are_found_by_name() -> None:
     agent = _an_agent()
     registry = AgentRegistry([agent, _an_agent(name="sales")])
     assert registry.get("support") is agent
-    assert registry.names == ("support", "sales")
+    assert [each.name for each in registry] == ["support", "sales"]
 
 
 def test_an_unknown_agent_is_refused_with_those_that_are_known() -> None:
@@ -152,7 +152,7 @@ async def test_instructions_that_are_no_text_are_refused() -> None:
 async def test_a_hook_decides_about_a_users_message(result: object, decision: UserMessageDecision) -> None:
     """Let it pass, change it, or refuse it."""
     hooks = Hooks(before_user_message=lambda _: result)
-    assert await hooks.call("before_user_message", _before()) == decision
+    assert await hooks.run_hook("before_user_message", _before()) == decision
 
 
 async def test_a_decision_that_is_none_of_these_is_refused() -> None:
@@ -166,7 +166,7 @@ async def test_other_hooks_decide_nothing() -> None:
     seen: list[str] = []
     started = SessionStarted(session_id="s", thread_id="s", agent="a", mode="new")
     hooks = Hooks(session_started=lambda event: seen.append(event.mode))
-    assert await hooks.call("session_started", started) is None
+    assert await hooks.run_hook("session_started", started) is None
     assert seen == ["new"]
 
 

@@ -99,7 +99,7 @@ def test_an_address_by_environment_is_used_as_it_is(service: str, scheme: str, l
     given = {ADDRESS_VARIABLES[service]: f"{scheme}{listener}", "HELIX_S3_BUCKET": "mine"}
     with start_stack([service], environment=given) as stack:
         assert not stack.servers
-        assert f"{scheme}{listener}" in stack.env().values()
+        assert f"{scheme}{listener}" in stack.get_environment().values()
 
 
 def test_an_address_where_nobody_listens_is_an_error() -> None:

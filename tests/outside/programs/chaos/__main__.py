@@ -61,7 +61,11 @@ class Run:
     def __init__(self, arguments: argparse.Namespace, stack: Stack, directory: Path) -> None:
         self._arguments, self._stack, self._directory = arguments, stack, directory
         self._seed: int = arguments.seed
-        self._environment = {**os.environ, **stack.env(), "HELIX_TASK_QUEUE": f"outside-{self._seed}"}
+        self._environment = {
+            **os.environ,
+            **stack.get_environment(),
+            "HELIX_TASK_QUEUE": f"outside-{self._seed}",
+        }
         self._environment[LEDGER_VARIABLE] = str(directory / "ledger.jsonl")
         self._findings = oracle.Findings()
 
@@ -246,7 +250,7 @@ def main() -> int:
         directory.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [str(Path(sys.executable).with_name("helix-temporal")), "migrate"],
-            env={**os.environ, **stack.env()}, check=True,
+            env={**os.environ, **stack.get_environment()}, check=True,
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         report = asyncio.run(Run(arguments, stack, directory).run())
