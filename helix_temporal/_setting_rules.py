@@ -189,7 +189,7 @@ def check_url(value: str, schemes: tuple[str, ...]) -> str:
         raise ValueError(f"{redact_url(value)!r} must begin with {' or '.join(f'{s}://' for s in schemes)}")
     socket = parts.scheme == "unix" or "host=/" in parts.query
     if not parts.hostname and not (socket and (parts.path or parts.query)):
-        raise ValueError(f"{redact_url(value)!r} names no host")
+        raise ValueError(f"{redact_url(value)!r} names no host; write one after ://")
     return value
 
 
@@ -281,7 +281,7 @@ def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None)
             return
     raise ValueError(
         f"{field}: {redact_url(value)!r} is another host without TLS; use an encrypted address, or set"
-        " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is yours alone"
+        " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is private"
     )
 
 

@@ -77,14 +77,17 @@ class JanitorPlan:
     def __post_init__(self) -> None:
         for name in ("sweep", "evict", "keep", "cleanup", "wake"):
             if getattr(self, name) < timedelta(seconds=1):
-                raise InvalidConfigError(f"janitor: {name} is shorter than a second")
+                raise InvalidConfigError(
+                    f"janitor: {name} is {getattr(self, name)}, at least a second expected"
+                )
         if self.delete_after is not None and self.delete_after < timedelta(hours=1):
             raise InvalidConfigError(
                 f"janitor: delete_after is {self.delete_after}, at least an hour expected"
             )
         if self.abandoned < timedelta(hours=1):
             raise InvalidConfigError(
-                f"janitor: abandoned is {self.abandoned}; under an hour it would take what is still under way"
+                f"janitor: abandoned is {self.abandoned}, at least an hour expected: younger ones may be "
+                "in use"
             )
 
 

@@ -31,7 +31,7 @@ from helix_temporal.workflows.runners import session_runner
 
 Transform = Callable[..., Any]
 
-_ONE: Final = "put one, with all agents, into the plugins of Client.connect: workers have it from there"
+_ONE: Final = "give one, with all agents, to Client.connect: its workers use it"
 _INTERVALS: Final = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
 
 

@@ -392,19 +392,23 @@ class Settings(_Group):
             if address is not None and getattr(self, address) is None:
                 raise ValueError(f"{name} is {place!r} but {address} is not set")
         if self.s3_bucket and self.cold_directory:
-            raise ValueError("s3_bucket and cold_directory are both set; the cold tier has one place")
+            raise ValueError("s3_bucket and cold_directory are both set; set one of them")
         if self.s3_endpoint and not self.s3_bucket:
-            raise ValueError("s3_endpoint is set but s3_bucket is not")
+            raise ValueError("s3_endpoint is set but s3_bucket is not; set both")
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
-            raise ValueError("s3_access_key and s3_secret_key belong together; one of them is missing")
+            raise ValueError("one of s3_access_key and s3_secret_key is missing; set both or neither")
         if self.expire_unarchived_after and self.has_cold_tier:
             raise ValueError(
-                "expire_unarchived_after would drop what isn't archived yet; not with a cold tier"
+                "expire_unarchived_after is set with a cold tier, and would drop what isn't archived yet; "
+                "leave it out"
             )
         if self.session_ttl and (self.session_store == "none" or self.state_in != "redis"):
-            raise ValueError("session_ttl is for state in Redis; elsewhere sessions are kept until deleted")
+            raise ValueError(
+                "session_ttl is set, and is for state in Redis alone; leave it out, as other stores keep "
+                "sessions until deleted"
+            )
         if self.archive_hmac_key and len(self.archive_hmac_key.get_secret_value()) < _MIN_HMAC_KEY:
-            raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters")
+            raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
         if not self.allow_plaintext:
             self._refuse_plain_connections()
         return self
@@ -412,7 +416,7 @@ class Settings(_Group):
     @model_validator(mode="after")
     def _archive_each_step(self) -> Self:
         if self.archive == "required" and self.flush == "exit":
-            raise ValueError("archive is 'required' and flush is 'exit'; it takes flush 'step'")
+            raise ValueError("archive is 'required' and flush is 'exit'; set flush to 'step'")
         return self
 
     def _refuse_plain_connections(self) -> None:

@@ -201,8 +201,8 @@ def startup_line(settings: Settings, *, given: bool = False) -> str:
 
 def _describe_loss(settings: Settings, in_memory: list[str]) -> str:
     if settings.threads_in == "memory" and not settings.has_cold_tier:
-        return ". Served from memory: EVERYTHING GOES WITH THIS PROCESS"
-    return f". In memory, gone with this process: {', '.join(in_memory)}" if in_memory else ""
+        return ". Served from memory: EVERYTHING IS LOST WHEN THIS PROCESS ENDS"
+    return f". In memory, lost when this process ends: {', '.join(in_memory)}" if in_memory else ""
 
 
 def _describe_archive(settings: Settings) -> str:

@@ -12,6 +12,7 @@ from helix_temporal.adapters._http import (
     cut_off,
     error_for_connection_failure,
     error_for_status,
+    refuse_own_options,
     server_events,
 )
 from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError
@@ -59,11 +60,7 @@ class OpenAIConnection:
     def __init__(
         self, name: str, client: openai.AsyncOpenAI | None, options: Mapping[str, Any], ours: frozenset[str]
     ) -> None:
-        taken = sorted(ours & options.keys())
-        if taken:
-            raise InvalidConfigError(
-                f"{name}: the adapter sets {', '.join(taken)} itself; take it away from the options"
-            )
+        refuse_own_options(name, ours, options)
         self._given = client is not None
         self._client = client.with_options(max_retries=0) if client is not None else None
 
@@ -143,7 +140,7 @@ def _convert_status_error(error: openai.APIStatusError) -> HelixError:
     if kind == "insufficient_quota":
         # Told as 429, but waiting does not help.
         return ModelRequestError(
-            "OpenAI refuses the request: the account's quota is used up; mend its plan",
+            "OpenAI refuses the request: the account's quota is used up; raise it, or use another key",
             provider=PROVIDER,
             status=error.status_code,
         )

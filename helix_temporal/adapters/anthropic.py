@@ -21,6 +21,7 @@ from helix_temporal.adapters._http import (
     cut_off,
     error_for_connection_failure,
     error_for_status,
+    refuse_own_options,
     server_events,
 )
 from helix_temporal.adapters._messages import Outgoing, decode_base64_text, prepare_outgoing
@@ -453,11 +454,7 @@ class AnthropicModel:
         cache_ttl: Literal["5m", "1h"] = "5m",
         **options: Any,
     ) -> None:
-        taken = sorted(_OURS & options.keys())
-        if taken:
-            raise InvalidConfigError(
-                f"AnthropicModel: the adapter sets {', '.join(taken)} itself; take it away from the options"
-            )
+        refuse_own_options("AnthropicModel", _OURS, options)
         self._fields = {"model": model, "max_tokens": max_tokens, **options}
         self._given, self._client = client, None if client is None else _without_retries(client)
         self._cache: dict[str, Any] | None = None

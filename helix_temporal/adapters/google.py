@@ -25,7 +25,12 @@ from helix_temporal.adapters._answers import (
     sent_name,
     tool_call,
 )
-from helix_temporal.adapters._http import cut_off, error_for_connection_failure, error_for_status
+from helix_temporal.adapters._http import (
+    cut_off,
+    error_for_connection_failure,
+    error_for_status,
+    refuse_own_options,
+)
 from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
 from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError, ModelUnavailableError
 from helix_temporal.models import messages
@@ -479,7 +484,7 @@ class GoogleAnswer:
         if reason == _MALFORMED:
             self._parts.append(self._malformed_call())
         elif reason in _FAILED and not self._parts:
-            raise ModelUnavailableError(f"Gemini gave no answer: {reason}; it is asked again", provider=NAME)
+            raise ModelUnavailableError(f"Gemini gave no answer: {reason}; it is called again", provider=NAME)
         calls = tuple(self._tool_calls())
         usage = None if self._usage is None else self._before + self._usage
         response = ModelResponse(
@@ -608,11 +613,7 @@ class GoogleModel:
     adapter: Final = NAME
 
     def __init__(self, model: str, client: Client | None = None, **options: Any) -> None:
-        taken = sorted(_OURS & options.keys())
-        if taken:
-            raise InvalidConfigError(
-                f"GoogleModel: the adapter sets {', '.join(taken)} itself; take it away from the options"
-            )
+        refuse_own_options("GoogleModel", _OURS, options)
         try:
             self._config = types.GenerateContentConfig(**options)
         except ValidationError as error:

@@ -85,7 +85,9 @@ class Hooks:
             InvalidMessageError: ``before_user_message`` gave something that is no decision.
         """
         if name not in self.names:
-            raise InvalidRequestError(f"hook {name!r} is not there; known: {', '.join(self.names) or 'none'}")
+            raise InvalidRequestError(
+                f"the agent has no hook {name!r}; it has: {', '.join(self.names) or 'none'}"
+            )
         result = await call_function(getattr(self, name), event)
         return _read_decision(result) if name == "before_user_message" else None
 
@@ -139,7 +141,10 @@ class Agent:
         _check_tools(self.name, self.tools)
         check_model(self.model, f"agent {self.name!r}")
         if not isinstance(self.instructions, str) and not callable(self.instructions):
-            raise InvalidConfigError(f"agent {self.name!r}: instructions must be text or a function")
+            raise InvalidConfigError(
+                f"agent {self.name!r}: instructions must be text or a function, got "
+                f"{type(self.instructions).__name__}"
+            )
         check_type(self.context, ContextPolicy, f"agent {self.name!r}: context")
         if self.compaction is not None:
             check_type(self.compaction, Compaction, f"agent {self.name!r}: compaction")
@@ -171,7 +176,7 @@ class Agent:
         text = await call_function(self.instructions, context)
         if not isinstance(text, str):
             raise InvalidMessageError(
-                f"agent {self.name!r}: instructions gave {type(text).__name__}, text expected"
+                f"agent {self.name!r}: instructions returned {type(text).__name__}, text expected"
             )
         return text
 
@@ -196,7 +201,7 @@ def _check_tools(agent: str, tools: Sequence[object]) -> None:
                 f"agent {agent!r}: {each!r} is no Tool; decorate the function with @tool"
             )
         if each.name in seen:
-            raise InvalidConfigError(f"agent {agent!r}: two tools are named {each.name!r}")
+            raise InvalidConfigError(f"agent {agent!r}: two tools are named {each.name!r}; rename one")
         seen.add(each.name)
 
 
@@ -216,7 +221,7 @@ class AgentRegistry:
         self._retry_for_ms = int(roll_out * 1000)
         for agent in agents:
             if agent.name in self._agents:
-                raise InvalidConfigError(f"two agents are named {agent.name!r}")
+                raise InvalidConfigError(f"two agents are named {agent.name!r}; rename one")
             self._agents[agent.name] = agent
 
     def get(self, name: str) -> Agent:
@@ -246,7 +251,9 @@ class AgentRegistry:
         for each in tools:
             if agent.find_tool(each) is None:
                 raise NotServedError(
-                    f"tool {each!r} of agent {name!r} is not known to the worker that was asked",
+                    f"tool {each!r} of agent {name!r} is not known to the worker that was asked; start "
+                    "workers "
+                    "whose agent has it",
                     retry_for_ms=self._retry_for_ms,
                 )
         return agent

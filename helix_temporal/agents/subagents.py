@@ -139,7 +139,7 @@ def check_served(agents: Sequence[Agent], task_queue: str | None = None) -> None
     """
     for each in agents:
         if not isinstance(each, Agent):
-            raise InvalidConfigError(f"agents: {each!r} is no Agent")
+            raise InvalidConfigError(f"agents: {each!r} is no Agent; give agents alone")
     served = {each.name for each in agents}
     for agent in agents:
         for tool in agent.tools:

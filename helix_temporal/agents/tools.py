@@ -95,7 +95,9 @@ def read_signature(function: Callable[..., Any], context_type: type) -> Signatur
 def _resolve_hint(function: Callable[..., Any], parameter: inspect.Parameter, where: str) -> Any:
     name = parameter.name
     if parameter.kind not in _NAMED:
-        raise InvalidConfigError(f"tool {where}: parameter {name!r} is {parameter.kind.description}; name it")
+        raise InvalidConfigError(
+            f"tool {where}: parameter {name!r} is {parameter.kind.description}; make it a named one"
+        )
     if parameter.annotation is parameter.empty:
         raise InvalidConfigError(f"tool {where}: parameter {name!r} has no annotation; its schema needs one")
     if isinstance(parameter.default, FieldInfo):
@@ -518,7 +520,7 @@ def client_tool(
     elif parameters is not None:
         given["parameters"] = dict(parameters)
     if given and given["parameters"].get("type") != "object":
-        raise InvalidConfigError(f"tool {what!r}: parameters must be the schema of an object")
+        raise InvalidConfigError(f"tool {what!r}: parameters must be the JSON schema of an object")
     return ClientTool(
         name=what, handler=_refuse_to_run, description=description, answer_within=within, **given
     )
@@ -541,4 +543,6 @@ def ask_user(
 
 
 def _refuse_to_run(arguments: Mapping[str, Any], context: ToolContext, /) -> Any:  # noqa: ARG001
-    raise InvalidRequestError(f"call {context.call_id!r}: this tool runs where the client is, not here")
+    raise InvalidRequestError(
+        f"call {context.call_id!r}: this tool runs at the client; give its result with submit_tool_result"
+    )

@@ -30,7 +30,7 @@ def migrate(
 
 async def _migrate_tables(settings: Settings, target: int | None, *, check: bool, sql: bool) -> None:
     if settings.postgres_dsn is None:
-        raise InvalidConfigError("postgres_dsn is not set; give HELIX_POSTGRES_DSN")
+        raise InvalidConfigError("postgres_dsn is not set; set HELIX_POSTGRES_DSN")
     backend = PostgresBackend(
         settings.postgres_dsn,
         table_prefix=settings.table_prefix,

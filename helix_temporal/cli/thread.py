@@ -110,8 +110,9 @@ def export_v1(
             facts = await tiered.facts(thread_id)
             if not (adapter or envelope_of(facts.adapter)):
                 raise InvalidRequestError(
-                    f"thread {thread_id!r}: none of zeitlich's adapters began it; which one shall read it? "
-                    f"Give --adapter ({', '.join(ADAPTERS)})"
+                    f"thread {thread_id!r}: it did not come from zeitlich, so it has no adapter of "
+                    "zeitlich's; "
+                    f"give --adapter ({', '.join(ADAPTERS)})"
                 )
             return await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
 
@@ -138,7 +139,7 @@ async def _process_threads(thread_ids: Sequence[str], work: Callable[[str], Awai
 
 def _require_archive(backends: Backends) -> TieredThreads:
     if backends.tiered is None:
-        raise InvalidConfigError("no archive is set: give HELIX_S3_BUCKET, or HELIX_COLD_DIRECTORY")
+        raise InvalidConfigError("no archive is set; set HELIX_S3_BUCKET or HELIX_COLD_DIRECTORY")
     return backends.tiered
 
 

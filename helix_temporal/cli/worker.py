@@ -38,11 +38,11 @@ def worker(
 async def _serve_agents(names: list[str]) -> None:
     settings = Settings.from_env(os.environ)
     if not names:
-        raise InvalidConfigError("no agents: give MODULE[:NAME], or HELIX_AGENTS")
+        raise InvalidConfigError("no agents are named; give MODULE[:NAME], or set HELIX_AGENTS")
     sys.path.insert(0, str(Path.cwd()))
     agents = load_agents(names)
-    told = ", ".join(agent.name for agent in agents)
-    print(f"Worker for {told}: {settings.temporal_address}, task queue {settings.task_queue!r}", flush=True)
+    served = ", ".join(agent.name for agent in agents)
+    print(f"Worker for {served}: {settings.temporal_address}, task queue {settings.task_queue!r}", flush=True)
     await serve(settings, agents)
 
 
@@ -75,7 +75,7 @@ def _import_agents(name: str) -> list[Agent]:
     if agents:
         return agents
     if not attribute:
-        raise InvalidConfigError(f"agents: {name!r} has none")
+        raise InvalidConfigError(f"agents: {name!r} has no Agent; name a module that has one")
     kind = type(values[0]).__name__
     raise InvalidConfigError(f"agents: {name!r} is {kind}; an Agent or a list of agents expected")
 

@@ -106,7 +106,7 @@ class Diagnosis:
         """Warn in the log of what holds up something of an execution that somebody waits for."""
         reason = await self.explain_wait(workflow_id)
         if reason:
-            _log.warning("%s: its %s is waited for: %s", workflow_id, what, reason)
+            _log.warning("%s: waiting for its %s: %s", workflow_id, what, reason)
 
     async def wait_until_unserved(self, workflow_id: str) -> str:
         """Come back once no worker polls an execution's task queue for a while, and say so."""
@@ -119,7 +119,7 @@ class Diagnosis:
                 return reason
 
     async def _watch_execution(self, workflow_id: str) -> None:
-        said: list[Any] = []
+        reported: list[Any] = []
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
@@ -129,12 +129,12 @@ class Diagnosis:
             )
             failing = await self.find_failing_calls(workflow_id)
             reason = "; ".join(filter(None, [missing, describe_calls(failing)]))
-            # That time went by is no news.
+            # Passing time alone is no reason for another warning.
             attempts = [(each.activity, each.attempt) for each in failing]
-            news = [missing.partition(" for ")[0], *attempts]
-            if reason and news != said:
-                _log.warning("%s is waited for: %s", workflow_id, reason)
-            said = news
+            seen = [missing.partition(" for ")[0], *attempts]
+            if reason and seen != reported:
+                _log.warning("waiting for %s: %s", workflow_id, reason)
+            reported = seen
 
     async def _find_reasons(self, workflow_id: str) -> list[str]:
         try:
@@ -384,7 +384,7 @@ async def _look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
     except (RPCError, TimeoutError):
         return otherwise
     except Exception as error:  # noqa: BLE001 (an interceptor or a converter of the user's may raise anything)
-        _log.warning("%s: what holds it up cannot be looked up: %s", workflow_id, type(error).__name__)
+        _log.warning("%s: cannot look up why it does not answer: %s", workflow_id, type(error).__name__)
         return otherwise
 
 

@@ -20,14 +20,13 @@ from helix_temporal.client._messages import (
 )
 from helix_temporal.client._reads import cursor_position, required_part
 from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamFollower, StreamUntil
-from helix_temporal.client._updates import PASSING
+from helix_temporal.client._updates import PASSING, no_run_error
 from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
 from helix_temporal.client.deletion import SessionDeletion
 from helix_temporal.errors import (
     CheckpointNotFoundError,
     InvalidRequestError,
     NoWorkerError,
-    SessionNotFoundError,
     SessionTerminatedError,
     ThreadExistsError,
     error_of_text,
@@ -319,7 +318,7 @@ class SessionHandle:
             await self._updates.describe_execution(self.session_id)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise SessionNotFoundError(f"session {self.session_id!r} has no run") from error
+                raise no_run_error(self.session_id) from error
             raise
         return await self._updates.get_workflow_handle(self.session_id).result()
 
@@ -389,7 +388,7 @@ class SessionHandle:
             SessionTerminatedError: Its run was terminated meanwhile.
         """
         if sum(each is not None for each in (result, error, parts)) > 1:
-            raise InvalidRequestError("one of result, error and parts expected")
+            raise InvalidRequestError("more than one of result, error and parts is given; give one of them")
         async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
             by = submission_id or uuid.uuid4().hex
@@ -475,7 +474,10 @@ class SessionHandle:
             InvalidRequestError: ``version`` is that of a stored state, which counts something else.
         """
         if 0 < version < _LEAST_VERSION:
-            raise InvalidRequestError(f"version {version}: that of a SessionInfo expected, as status() gives")
+            raise InvalidRequestError(
+                f"version {version} is that of a stored state; give the version of a SessionInfo, as "
+                "get_status has it"
+            )
         deadline, pause = time.monotonic() + timeout, _PAUSE
         while (left := deadline - time.monotonic()) > 0:
             info = await self._wait_for_status(left)
@@ -483,7 +485,9 @@ class SessionHandle:
                 return info
             await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
-        raise TimeoutError(f"session {self.session_id!r}: nothing happened within {timeout} s")
+        raise TimeoutError(
+            f"session {self.session_id!r}: no change within {timeout:g} s; call again to wait longer"
+        )
 
     async def _wait_for_status(self, left: float) -> SessionInfo | None:
         try:
@@ -672,7 +676,8 @@ class SessionHandle:
             cursor = page.next_cursor
             if cursor is None:
                 raise CheckpointNotFoundError(
-                    f"session {self.session_id!r} has no checkpoint {checkpoint_id!r}"
+                    f"session {self.session_id!r} has no checkpoint {checkpoint_id!r}; "
+                    "list_checkpoints has those that exist"
                 )
 
     @typed_arguments
@@ -770,8 +775,8 @@ class SessionHandle:
             taken = await self._take_back(request, timeout)
             if not taken.messages:
                 raise InvalidRequestError(
-                    f"session {self.session_id!r}: regeneration {request.id!r} was carried out, and turns "
-                    "were taken back since; ask for another one"
+                    f"session {self.session_id!r}: regeneration {request.id!r} was carried out before, and "
+                    "its turn was taken back since; use another operation_id"
                 )
             start = create_start(self._connection, self.session_id, self.agent)
             message = taken.messages[-1]
@@ -856,7 +861,7 @@ class SessionHandle:
         await check_session_id(self._connection, new_session_id, begins=True)
         if at_checkpoint is not None:
             if at is not None:
-                raise InvalidRequestError("at and at_checkpoint are both given; a fork ends in one place")
+                raise InvalidRequestError("at and at_checkpoint are both given; give one of them")
             at = (await self.get_checkpoint(at_checkpoint)).head.position
         fork = ForkThreadInput(
             source_id=self.session_id,
@@ -903,7 +908,8 @@ class SessionHandle:
                 return await deletion.delete_session(grace, settle)
         except TimeoutError:
             raise TimeoutError(
-                f"session {self.session_id!r}: not deleted within {timeout} s; is a worker running? Repeat it"
+                f"session {self.session_id!r}: not deleted within {timeout:g} s; check that a worker runs, "
+                "and delete again"
             ) from None
 
 

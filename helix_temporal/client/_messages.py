@@ -59,7 +59,7 @@ def create_start(
     if agent is None:
         return None
     if not NAME.fullmatch(agent):
-        raise InvalidRequestError(f"agent: its name expected (1-64 of A-Z a-z 0-9 _ -), got {agent[:80]!r}")
+        raise InvalidRequestError(f"agent name {agent[:80]!r}: 1-64 of A-Z a-z 0-9 _ - expected")
     given = {name: value for name, value in fields.items() if value}
     return SessionInput(
         session_id=session_id, agent=agent, options=connection.options, expects_ask=True, **given

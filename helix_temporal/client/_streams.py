@@ -176,8 +176,8 @@ class StreamFollower:
             first = reader.info.first_sequence
             await reader.aclose()
             raise StreamTruncatedError(
-                f"session {self._session_id!r}: the stream ends before {self._place}: it was lost and has "
-                f"begun anew; read from {first} on",
+                f"session {self._session_id!r}: the stream ends before {self._place}, as it was lost and "
+                f"began again; read from {first} on",
                 first_available=first,
             )
         return reader

@@ -172,7 +172,7 @@ class Updates:
             except RPCError as error:
                 refuse_unknown_namespace(self._client, error)
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
+                    raise no_run_error(session_id) from error
                 if error.status not in PASSING:
                     raise
                 if has_deadline():
@@ -186,7 +186,9 @@ class Updates:
                     raise NoWorkerError(f"session {session_id!r}: {why or error}") from error
                 if not left:
                     said = f"{error.status.name}: {error.message}"
-                    raise TimeoutError(f"session {session_id!r}: no query was answered: {said}") from error
+                    raise TimeoutError(
+                        f"session {session_id!r}: the server answered no query: {said}; try again"
+                    ) from error
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def query_status(self, session_id: str, seconds: float) -> SessionInfo:
@@ -219,7 +221,8 @@ class Updates:
                 return found
             await asyncio.sleep(_QUERY_AGAIN)
         raise NoWorkerError(
-            f"session {session_id!r}: no worker could answer a query; the last one said: {said}"
+            f"session {session_id!r}: no worker answered a query; the last error: {said}; see the log of "
+            "the workers"
         )
 
     async def _query_failure(self, session_id: str, error: WorkflowQueryFailedError) -> ApplicationError:
@@ -256,8 +259,8 @@ class Updates:
             if _is_task_not_done(said) and (ended := _CLOSED_BY_SERVER.get(found.status)):
                 raise SessionTerminatedError(
                     f"session {session_id!r}: its run {ended} with events that no "
-                    "worker has run, and tells nothing any more; its stores have what it saved, and ask "
-                    "starts it again"
+                    "worker has processed, so it answers no query; read what it stored, or start it again "
+                    "with ask"
                 )
 
     @contextlib.asynccontextmanager
@@ -344,8 +347,8 @@ class Updates:
         is_below = below is not None and caller.startswith(below)
         if (is_own or is_below) and info.workflow_namespace == self._client.namespace:
             raise InvalidRequestError(
-                f"session {session_id!r}: {update!r} waits for a turn, and the turn that runs waits for this "
-                "tool, so it can't be waited for from it; use send, or ask another session"
+                f"session {session_id!r}: {update!r} waits for the turn that runs, and that turn waits for "
+                "this tool; use send, or ask another session"
             )
 
     def _take_place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
@@ -458,7 +461,8 @@ class Updates:
         closed = described.close_time.timestamp() if described.close_time else 0.0
         if (ended := _CLOSED_BY_SERVER.get(described.status)) and closed >= since:
             raise SessionTerminatedError(
-                f"session {session_id!r}: its run {ended} while we waited; ask again with the same message id"
+                f"session {session_id!r}: its run {ended} while the call waited; ask again with the same "
+                "message id"
             )
 
     async def update_if_running(
@@ -551,7 +555,16 @@ def _describe_pending_calls(pending: Sequence[PendingCall]) -> str:
         return ""
     named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
     more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
-    return f"it waits for answers to {', '.join([*named, *more])}: see submit_tool_result"
+    return f"it waits for answers to {', '.join([*named, *more])}; give them with submit_tool_result"
+
+
+def no_run_error(session_id: str) -> errors.SessionNotFoundError:
+    """The error for a session without a run that could be asked."""
+    return errors.SessionNotFoundError(
+        f"session {session_id!r} has no run: it never ran, or its history was deleted; check its id, "
+        "or start "
+        "it with ask"
+    )
 
 
 def has_deadline() -> bool:

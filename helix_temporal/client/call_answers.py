@@ -61,7 +61,7 @@ class CallAnswers:
             wrong = ", ".join(
                 f"{each['loc'][0]}: {each['msg']}" for each in error.errors(include_input=False)
             )
-            raise InvalidRequestError(f"this answers no call: {wrong}") from None
+            raise InvalidRequestError(f"invalid answer to a call: {wrong}; correct these fields") from None
         start = await self._create_start()
         reply: SubmitReply = await self._updates.run_update(
             self._session_id, "submit_tool_result", request, SubmitReply, start, timeout

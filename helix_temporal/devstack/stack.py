@@ -198,7 +198,9 @@ class Stack:
 
     def _get_endpoint(self, name: str) -> Endpoint:
         if name not in self._endpoints:
-            raise ServerMissingError(f"{name} was not asked for; the stack has {sorted(self._endpoints)}")
+            raise ServerMissingError(
+                f"{name} was not started; the stack has {sorted(self._endpoints)}: name it in start_stack"
+            )
         return self._endpoints[name]
 
     def _start_or_find_service(self, name: str) -> None:

@@ -190,7 +190,9 @@ def start_cluster(place: ServerPlace) -> list[Valkey]:
     deadline = time.monotonic() + _CLUSTER_SECONDS
     while not all(_sees_the_cluster(node) for node in nodes):
         if time.monotonic() > deadline:
-            raise ServerStartError(f"the Redis Cluster did not form within {_CLUSTER_SECONDS:g} s")
+            raise ServerStartError(
+                f"the Redis Cluster did not form within {_CLUSTER_SECONDS:g} s; see the logs of its servers"
+            )
         time.sleep(0.02)
     return nodes
 

@@ -14,7 +14,6 @@ from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
     InvalidConfigError,
     InvalidRequestError,
-    SessionNotFoundError,
     ThreadNotFoundError,
     TooLargeError,
 )
@@ -27,6 +26,7 @@ from helix_temporal.facade.session import (
     finish_write,
     generate_session_id,
     hold_lease,
+    session_not_found_error,
 )
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.handles import DeleteResult
@@ -80,7 +80,7 @@ def create_session_storage(
 
 def _require_option(value: Any, kind: str, what: str) -> Any:
     if not value:
-        raise InvalidConfigError(f"session storage {kind!r} needs {what}")
+        raise InvalidConfigError(f"session storage {kind!r}: no {what} is given; give one")
     return value
 
 
@@ -130,9 +130,11 @@ async def create_session(
         SessionNotFoundError: The session to resume or to fork is not there.
     """
     if resume is not None and fork is not None:
-        raise InvalidRequestError("resume and fork are both given; a session is one or the other")
+        raise InvalidRequestError("resume and fork are both given; give one of them")
     if metadata and (resume is not None or fork is not None):
-        raise InvalidRequestError("metadata is for a new session; one that is resumed or forked has its own")
+        raise InvalidRequestError(
+            "metadata is for a new session; leave it out for one that is resumed or forked, which has its own"
+        )
     if resume is not None:
         return await resume_session(resume, agent, storage=storage, client=client, properties=properties)
     if fork is not None:
@@ -222,7 +224,9 @@ async def fork_session(
     if client is not None:
         _refuse_both(storage)
         if copy_usage:
-            raise InvalidRequestError("copy_usage is for sessions of a storage; client is given")
+            raise InvalidRequestError(
+                "copy_usage is for sessions of a storage; leave it out where a client is given"
+            )
         return await _fork_by_workflow(
             session_id, agent, client, new_session_id, at, at_checkpoint, properties
         )
@@ -238,7 +242,9 @@ async def fork_session(
         copy = _copy_session(source, target, at, properties, copy_usage=copy_usage)
         made = await _save_new(storage, copy)
     if made.parent_id != session_id:
-        raise InvalidRequestError(f"session {target!r} exists and is no fork of {session_id!r}")
+        raise InvalidRequestError(
+            f"session {target!r} exists and is no fork of {session_id!r}; choose another id"
+        )
     return _open_stored_session(agent, storage, target)
 
 
@@ -272,7 +278,8 @@ async def delete_session(
         return await _session_client(client).session(session_id).delete(keep_usage=keep_usage)
     if keep_usage:
         raise InvalidRequestError(
-            "keep_usage is for sessions of a client: a storage keeps use in the session"
+            "keep_usage is for sessions of a client; leave it out for a storage, which has usage within "
+            "the session"
         )
     storage = storage or get_default_storage()
     validate_id(session_id, "session id")
@@ -322,7 +329,7 @@ async def _fork_by_workflow(
     try:
         await sessions.session(session_id).fork(target, at=at, at_checkpoint=at_checkpoint)
     except ThreadNotFoundError as error:
-        raise SessionNotFoundError(f"Session not found: {session_id!r}") from error
+        raise session_not_found_error(session_id) from error
     return _open_workflow_session(agent, sessions, target, properties)
 
 
@@ -340,7 +347,9 @@ def _fork_position(source: StoredSession, at: int | None) -> int:
     if at is None:
         return size
     if not 0 <= at <= size:
-        raise InvalidRequestError(f"session {source.id!r}: fork at {at}, but it has {size} messages")
+        raise InvalidRequestError(
+            f"session {source.id!r}: fork at {at}: 0 to {size} expected, the number of its messages"
+        )
     kinds = kinds_of(source.messages)
     before, after = kinds[at - 1] if at else None, kinds[at] if at < size else None
     check_split(f"session {source.id!r}", at, before, after)
@@ -362,7 +371,7 @@ async def _set_properties(storage: SessionStorage, session_id: str, properties: 
 async def _load_session(storage: SessionStorage, session_id: str) -> StoredSession:
     found = await storage.load(validate_id(session_id, "session id"))
     if found is None:
-        raise SessionNotFoundError(f"Session not found: {session_id!r}")
+        raise session_not_found_error(session_id)
     return found
 
 
@@ -383,7 +392,8 @@ def _new_session(agent: Agent, storage: SessionStorage, session_id: str) -> Sess
 def _refuse_both(storage: SessionStorage | None) -> None:
     if storage is not None:
         raise InvalidRequestError(
-            "storage and client are both given; with a client the session is in its workers' stores"
+            "storage and client are both given; give one of them: with a client the session is in its "
+            "workers' stores"
         )
 
 
@@ -396,7 +406,7 @@ def _require_text_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     for name, value in metadata.items():
         if not isinstance(value, str):
             raise InvalidRequestError(
-                f"metadata {name!r} is {type(value).__name__}; a session workflow takes texts"
+                f"metadata {name!r} is {type(value).__name__}; a session workflow takes texts: give one"
             )
     return dict(metadata)
 
@@ -412,7 +422,7 @@ async def _load_metadata(client: Client | SessionClient, session_id: str) -> dic
     except TooLargeError:  # too large to travel, but there
         return {}
     if state is None:
-        raise SessionNotFoundError(f"Session not found: {session_id!r}")
+        raise session_not_found_error(session_id)
     return {name: value for name, value in state.metadata.items() if isinstance(value, str)}
 
 

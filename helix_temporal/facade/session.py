@@ -311,6 +311,15 @@ def _late_step(agent: str, seconds: float) -> str:
     return f"model of agent {agent!r}: no answer within {seconds:g} s"
 
 
+def session_not_found_error(session_id: str) -> SessionNotFoundError:
+    """The error for a session that was never created, or was deleted."""
+    return SessionNotFoundError(
+        f"session {session_id!r} is not found: it was never created here, or was deleted; check its "
+        "id and its "
+        "storage, or create it"
+    )
+
+
 def refused_message_error(reason: str | None) -> InvalidRequestError:
     """The error for a message that the hook does not let pass."""
     return InvalidRequestError(f"the message is refused: {reason}")
@@ -435,7 +444,7 @@ class LocalEngine:
         """
         found = await self._storage.load(self._session_id)
         if found is None:
-            raise SessionNotFoundError(f"Session not found: {self._session_id!r} was deleted")
+            raise session_not_found_error(self._session_id)
         return found
 
     async def get_state(self) -> dict[str, Any]:
@@ -537,7 +546,7 @@ class Session:
         if self._receiving or self._pending is not None:
             raise InvalidRequestError("a message is being answered; receive its answer first")
         if not text:
-            raise InvalidRequestError("text is empty")
+            raise InvalidRequestError("text is empty; give at least one character")
         self._pending = UserMessage(id=message_id or generate_message_id(), text=text)
         return self._pending.id
 
@@ -552,7 +561,7 @@ class Session:
         """
         self._check_open()
         if self._pending is None:
-            raise InvalidRequestError("nothing was sent that could be answered")
+            raise InvalidRequestError("no message was sent; call send first")
         message, self._pending, self._receiving = self._pending, None, True
         events: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
         turn = self._running = asyncio.create_task(self._run_pending_turn(message, events))
@@ -619,8 +628,7 @@ class Session:
                 _logger.warning("a turn of session %r failed", self.id, exc_info=error)
                 events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=describe_error(error)))
             elif self._deleted:
-                gone = SessionNotFoundError(f"Session not found: {self.id!r} was deleted")
-                events.put_nowait(_error_event(gone))
+                events.put_nowait(_error_event(session_not_found_error(self.id)))
             else:
                 raise
         finally:
@@ -633,7 +641,7 @@ class Session:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidRequestError(f"session {self.id!r} is closed")
+            raise InvalidRequestError(f"session {self.id!r} is closed; resume_session opens it again")
 
 
 def _error_event(error: HelixError) -> ErrorEvent:

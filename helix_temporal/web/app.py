@@ -92,7 +92,7 @@ def create_sse_app(
         keep_alive: Seconds of silence after which a comment is sent, so that proxies keep the connection.
         max_body: Bytes that a request may have; 413 for more.
         body_timeout: Seconds in which a request's body must be there; 408 after that.
-        max_streams: Streams of events that are open at once; 503 for more, with ``Retry-StreamAfter``.
+        max_streams: Streams of events that are open at once; 503 for more, with ``Retry-After``.
     """
     limits = _Limits(keep_alive, max_body, body_timeout, max_streams)
     return Starlette(
@@ -182,8 +182,8 @@ class _Endpoints:
         if self._open_streams >= self._limits.max_streams:
             raise HTTPException(
                 503,
-                f"{self._open_streams} streams of events are open, which is max_streams; come again later",
-                headers={"Retry-StreamAfter": "5"},
+                f"{self._open_streams} streams of events are open, which is max_streams; connect again later",
+                headers={"Retry-After": "5"},
             )
         self._open_streams += 1
         return EventStream(source, on_end=self._stream_ended)
@@ -284,7 +284,7 @@ def _parse_after(text: str | None) -> StreamAfter | None:
 
 def _parse_number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise InvalidRequestError(f"{what} is no number from 0 on")
+        raise InvalidRequestError(f"{what}: a whole number from 0 on expected")
     return int(text)
 
 
@@ -299,7 +299,7 @@ async def _read_bytes(request: Request, limit: int) -> bytes:
     async for part in request.stream():
         data += part
         if len(data) > limit:
-            raise TooLargeError(f"the request has more than {limit} bytes")
+            raise TooLargeError(f"the request has more than {limit} bytes; send less")
     return bytes(data)
 
 

@@ -159,7 +159,7 @@ def test_snapshots_that_cannot_be_deleted_from_here_are_named_and_fail(variables
 @pytest.mark.parametrize(
     ("given", "arguments", "message"),
     [
-        ({}, [], "InvalidConfigError: sessions are in no store that can be reached from here"),
+        ({}, [], "InvalidConfigError: there is no session store that this command can reach"),
         ({"HELIX_SESSION_STORE": "none"}, [], "InvalidConfigError: sessions are in no store"),
         ({}, ["--older-than", "0"], "InvalidConfigError: --older-than: 0.0 days; at least a second"),
         (

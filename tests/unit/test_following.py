@@ -22,7 +22,7 @@ from helix_temporal.models.streams import (
     StoredChunk,
     StreamLimits,
     Suspended,
-    TextDelta,
+    TextChunk,
 )
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -48,7 +48,7 @@ class Flaky(MemoryStreams):
 def turn(*words: str, message: str = "m1") -> list[ChunkBase]:
     return [
         RunStarted(turn=1, message_ids=(message,)),
-        *(TextDelta(delta=word) for word in words),
+        *(TextChunk(delta=word) for word in words),
         RunEnded(status="completed"),
     ]
 

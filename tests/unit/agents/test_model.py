@@ -85,12 +85,12 @@ async def test_a_model_that_returns_something_else_is_an_error() -> None:
             """Forget to wrap it."""
             return "hello"  # type: ignore[return-value]
 
-    with pytest.raises(InvalidMessageError, match="gave str, ModelResponse expected"):
+    with pytest.raises(InvalidMessageError, match="returned str, ModelResponse expected"):
         await call_model(Wrong(), a_request(SAID))
 
 
 @pytest.mark.parametrize(
-    "event", ["hello", None, streams.TextDelta(delta="hello")], ids=["str", "None", "chunk"]
+    "event", ["hello", None, streams.TextChunk(delta="hello")], ids=["str", "None", "chunk"]
 )
 async def test_a_stream_that_yields_something_else_is_an_error(event: Any) -> None:
     """Nobody saw it: it was passed over, and users waited for the whole answer."""
@@ -134,7 +134,7 @@ async def test_a_script_counts_answers_that_were_not_its_own() -> None:
 
 async def test_a_script_that_is_over_fails_for_good() -> None:
     """A test that asks too much must not be retried for minutes."""
-    with pytest.raises(InvalidRequestError, match="has 1 answers, number 2 was asked for"):
+    with pytest.raises(InvalidRequestError, match="has 1 answers, and number 2 is needed"):
         await ScriptedModel(["one"]).generate(a_request(SAID, _stored(ModelResponse("one")), SAID))
 
 
@@ -240,5 +240,5 @@ async def test_a_plain_generate_behind_a_decorator_says_what_to_write() -> None:
     class Lambda:
         generate = staticmethod(functools.partial(lambda _: ModelResponse("no coroutine")))
 
-    with pytest.raises(InvalidMessageError, match=r"Lambda.generate gave Model.*; write it as async def"):
+    with pytest.raises(InvalidMessageError, match=r"Lambda.generate returned Model.*; write it as async def"):
         await call_model(Lambda(), a_request(SAID))  # type: ignore[arg-type]  # that is the mistake

@@ -132,7 +132,7 @@ def test_an_unknown_service_is_refused() -> None:
 
 def test_a_service_that_was_not_asked_for_is_no_endpoint() -> None:
     """A fixture that forgot to ask fails with the reason."""
-    with start_stack([]) as stack, pytest.raises(ServerMissingError, match="redis was not asked for"):
+    with start_stack([]) as stack, pytest.raises(ServerMissingError, match="redis was not started"):
         _ = stack.redis
 
 
