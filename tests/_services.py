@@ -67,7 +67,7 @@ class Broker:
                 environment = stack_environment(os.environ)
                 self._stack = self._exit.enter_context(start_stack((), environment=environment))
         self._stack.start_services([service])
-        return self._stack.env(service)
+        return self._stack.get_environment(service)
 
 
 def stack_environment(environment: Mapping[str, str]) -> dict[str, str]:

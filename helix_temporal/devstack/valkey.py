@@ -71,9 +71,10 @@ def send_command(host: str, port: int, *words: str | int) -> Any:
     Raises:
         redis.RedisError: The server does not answer, or refuses the command.
     """
-    from redis import Connection  # noqa: PLC0415 (whoever opens this door needs no driver)
+    import redis  # noqa: PLC0415 (whoever opens this door needs no driver)
 
-    connection = Connection(
+    make: Any = redis.Connection  # without types
+    connection = make(
         host=host,
         port=port,
         protocol=2,

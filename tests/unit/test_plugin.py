@@ -76,9 +76,7 @@ async def test_a_second_plugin_on_a_client_is_refused_with_what_to_do() -> None:
 def test_a_second_plugin_on_a_worker_is_refused_with_what_to_do() -> None:
     """The client has one already, which the worker takes over."""
     config = HelixPlugin().configure_worker({"activities": []})
-    with pytest.raises(
-        InvalidConfigError, match=r"the worker has the activities.*workers have it from there"
-    ):
+    with pytest.raises(InvalidConfigError, match=r"the worker has the activities.*its workers use it"):
         HelixPlugin().configure_worker(config)
 
 

@@ -137,7 +137,7 @@ async def test_instructions_may_follow_the_session() -> None:
 
 async def test_instructions_that_are_no_text_are_refused() -> None:
     """A forgotten return would send "None" to the model."""
-    with pytest.raises(InvalidMessageError, match="gave NoneType"):
+    with pytest.raises(InvalidMessageError, match="returned NoneType"):
         await _an_agent(instructions=lambda _: None).instructions_for(CONTEXT)
 
 
@@ -158,7 +158,7 @@ async def test_a_hook_decides_about_a_users_message(result: object, decision: Us
 async def test_a_decision_that_is_none_of_these_is_refused() -> None:
     """``return False`` must not let a message pass."""
     with pytest.raises(InvalidMessageError, match="returned bool"):
-        await Hooks(before_user_message=lambda _: False).call("before_user_message", _before())
+        await Hooks(before_user_message=lambda _: False).run_hook("before_user_message", _before())
 
 
 async def test_other_hooks_decide_nothing() -> None:
@@ -172,8 +172,8 @@ async def test_other_hooks_decide_nothing() -> None:
 
 async def test_a_hook_that_is_not_there_is_an_error() -> None:
     """An older worker may be asked for a newer agent's hook."""
-    with pytest.raises(InvalidRequestError, match="known: turn_completed"):
-        await Hooks(turn_completed=print).call("before_user_message", _before())
+    with pytest.raises(InvalidRequestError, match="it has: turn_completed"):
+        await Hooks(turn_completed=print).run_hook("before_user_message", _before())
 
 
 def test_a_message_is_not_both_changed_and_refused() -> None:

@@ -163,7 +163,7 @@ async def test_a_script_may_be_a_function() -> None:
 
 async def test_a_script_that_gives_something_else_is_an_error() -> None:
     """A function that forgot its return."""
-    with pytest.raises(InvalidMessageError, match="gave NoneType"):
+    with pytest.raises(InvalidMessageError, match="returned NoneType"):
         await ScriptedModel(lambda _: None).generate(a_request(SAID))
 
 
