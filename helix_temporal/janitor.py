@@ -161,9 +161,9 @@ async def _ensure_schedule(client: Client, name: str, schedule: Schedule) -> Non
         await client.create_schedule(name, schedule)
     except ScheduleAlreadyRunningError:
 
-        def renewed(found: ScheduleUpdateInput) -> ScheduleUpdate:
+        def renew_schedule(found: ScheduleUpdateInput) -> ScheduleUpdate:
             # The state says whether somebody paused it.
             schedule.state = found.description.schedule.state
             return ScheduleUpdate(schedule=schedule)
 
-        await client.get_schedule_handle(name).update(renewed)
+        await client.get_schedule_handle(name).update(renew_schedule)

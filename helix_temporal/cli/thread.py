@@ -77,11 +77,11 @@ def import_v1(
         tiered = _require_archive(backends)
         named = thread_ids or [each async for each in tiered.v1_threads()]
 
-        async def one(thread_id: str) -> str:
+        async def import_thread(thread_id: str) -> str:
             facts = await tiered.import_v1(thread_id, adapter or "")
             return f"{facts.committed:,} messages, adapter {facts.adapter or 'unknown'}"
 
-        return await _process_threads(named, one)
+        return await _process_threads(named, import_thread)
 
     if not _run_with_backends(take_over, read_v1=True):
         raise typer.Exit(1)
@@ -106,7 +106,7 @@ def export_v1(
     async def give_back(backends: Backends) -> bool:
         tiered = _require_archive(backends)
 
-        async def one(thread_id: str) -> str:
+        async def export_thread(thread_id: str) -> str:
             facts = await tiered.facts(thread_id)
             if not (adapter or envelope_of(facts.adapter)):
                 raise InvalidRequestError(
@@ -116,7 +116,7 @@ def export_v1(
                 )
             return await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
 
-        return await _process_threads(thread_ids, one)
+        return await _process_threads(thread_ids, export_thread)
 
     if not _run_with_backends(give_back, read_v1=True):
         raise typer.Exit(1)

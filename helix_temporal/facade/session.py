@@ -27,7 +27,7 @@ from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.client import SessionHandle
 from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.agents import AgentFacts, BeforeUserMessage, ToolFacts
-from helix_temporal.models.base import canonical_json, storable_text
+from helix_temporal.models.base import JsonObject, canonical_json, storable_text
 from helix_temporal.models.facade import (
     ErrorEvent,
     MessageEvent,
@@ -67,8 +67,6 @@ from helix_temporal.workflows.turn import Turn, TurnResult
 
 Emit = Callable[[SessionEvent], None]
 
-JsonObject = dict[str, Any]
-
 _logger = logging.getLogger(__name__)
 
 _OWNER = "facade"
@@ -87,7 +85,7 @@ class StateChanges:
         self._changes[request.position, request.key] = changes
         return request.key
 
-    def merged(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
+    def merge_changes(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
         """The state with the changes of calls that these answers ask for, in their order."""
         merged = dict(state)
         for (_, key), changes in sorted(self._changes.items(), key=lambda each: each[0][0]):
@@ -259,7 +257,7 @@ async def run_turn(
     emit(StopEvent(stop_reason=result.exit_reason.value, usage=result.usage))
     added = await read_message_range(threads, stored.id, len(stored.messages), talk.head.position)
     answers = {each.id for each in added if each.tool_calls}
-    return result, (*stored.messages, *added), calls.changes.merged(stored.state, answers)
+    return result, (*stored.messages, *added), calls.changes.merge_changes(stored.state, answers)
 
 
 async def run_before_user_message(agent: Agent, stored: StoredSession, message: UserMessage) -> UserMessage:

@@ -49,7 +49,7 @@ class HelixEnv:
         """Let so much time pass on the server, at once; timers that are due fire."""
         await self.temporal.sleep(duration)
 
-    async def messages(self, thread_id: str) -> list[Message]:
+    async def get_messages(self, thread_id: str) -> list[Message]:
         """The messages of a thread, up to its newest finished turn.
 
         Raises:

@@ -33,7 +33,7 @@ from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import RunEnded
 from helix_temporal.models.waiting import ToolApproval
-from helix_temporal.web.event_stream import EventStream, error_fields, event_frames
+from helix_temporal.web.event_stream import EventStream, error_body, event_frames
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -322,7 +322,7 @@ async def _answer_validation_error(request: Request, error: Exception) -> Respon
 async def _answer_error(_: Request, error: Exception) -> Response:
     status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 500)
     if isinstance(error, HelixError):
-        return _json_response(error_fields(error), status)
+        return _json_response(error_body(error), status)
     return _json_response({"error": type(error).__name__, "message": str(error)}, status)
 
 

@@ -22,7 +22,7 @@ def event_frame(event: str, data: bytes, sequence: int | None = None) -> bytes:
     return b"%sevent: %s\ndata: %s\n\n" % (place, event.encode(), data)
 
 
-def error_fields(error: HelixError) -> dict[str, Any]:
+def error_body(error: HelixError) -> dict[str, Any]:
     """An error as JSON: its name, what it says, and its facts."""
     return {**error.facts, "error": type(error).__name__, "message": str(error)}
 
@@ -46,7 +46,7 @@ async def event_frames(
                 return
             yield event_frame(_event_name(stored), stored.body, stored.sequence)
     except HelixError as error:
-        yield event_frame("error", dump_json(error_fields(error)))
+        yield event_frame("error", dump_json(error_body(error)))
     finally:
         if coming is not None:
             coming.cancel()
