@@ -312,8 +312,7 @@ def _late_step(agent: str, seconds: float) -> str:
 def session_not_found_error(session_id: str) -> SessionNotFoundError:
     """The error for a session that was never created, or was deleted."""
     return SessionNotFoundError(
-        f"session {session_id!r} is not found: it was never created here, or was deleted; check its "
-        "id and its "
+        f"Session not found: {session_id!r} was never created here, or was deleted; check its id and its "
         "storage, or create it"
     )
 

@@ -92,7 +92,7 @@ async def test_queries_that_every_worker_fails_are_told_of(
     sessions = sessions_of(stand, losing)
     await sessions.ask(sid, "hello", agent="main")
     losing.left = 1000
-    with pytest.raises(NoWorkerError, match=r"no worker could answer a query.*TMPRL1100"):
+    with pytest.raises(NoWorkerError, match=r"no worker answered a query.*TMPRL1100"):
         await sessions.session(sid).get_status()
     with pytest.raises(TimeoutError, match="nothing happened"):
         await sessions.session(sid).wait_for_change(timeout=2)
@@ -126,7 +126,7 @@ async def test_a_worker_that_serves_no_sessions_is_no_end_of_a_query(
     plain = await Client.connect(client.service_client.config.target_host)
     runner = UnsandboxedWorkflowRunner()
     async with Worker(plain, task_queue=settings.task_queue, workflows=[Other], workflow_runner=runner):
-        with pytest.raises(NoWorkerError, match="no worker could answer a query"):
+        with pytest.raises(NoWorkerError, match="no worker answered a query"):
             await sessions.session(sid).get_status()
         asked = asyncio.create_task(sessions.session(sid).get_status())
         async with session_worker(settings, agents, drain=1.0):
