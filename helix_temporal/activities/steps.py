@@ -38,7 +38,7 @@ from helix_temporal.activities.suspended_turns import (
     read_results_behind,
 )
 from helix_temporal.activities.usage import UsageLog
-from helix_temporal.agents import Agent, AgentRegistry, complete
+from helix_temporal.agents import Agent, AgentRegistry, call_model
 from helix_temporal.errors import (
     HeadMovedError,
     InvalidConfigError,
@@ -153,7 +153,7 @@ async def ask_model(
         counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
         counter.add(given.repairs, {"agent": agent.name})
     with application_code(f"model of agent {agent.name!r}"):
-        response = await complete(
+        response = await call_model(
             agent.model,
             ModelRequest(
                 agent=agent.name,
@@ -680,7 +680,7 @@ class Stepper:
         if seen.stands is not None:
             return {}
         agent = self._agents.get(request.agent)
-        unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.tool(call.name) is None)
+        unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.find_tool(call.name) is None)
         return {"unknown": unknown} if unknown else {}
 
     async def _build_result(

@@ -72,7 +72,7 @@ def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCal
     """Pure: those calls of an answer that have sessions, or will have once somebody approves them."""
     found = []
     for at, call in enumerate(answer.tool_calls):
-        tool, name = agent.tool(call.name), f"{answer.id}.{at}"
+        tool, name = agent.find_tool(call.name), f"{answer.id}.{at}"
         facts = None if tool is None else tool.facts(agent.name)
         if facts is None or facts.kind != "agent" or why_not_run(call) is not None:
             continue
@@ -244,7 +244,7 @@ def _status_of_result(result: Message | None) -> SessionStatus:
 
 
 def _waits_for_approval(agent: Agent, tool: str) -> bool:
-    found = agent.tool(tool)
+    found = agent.find_tool(tool)
     return found is not None and found.approval
 
 

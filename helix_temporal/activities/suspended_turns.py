@@ -41,7 +41,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
     waiting: list[WaitingCall] = []
     taken: set[str] = set()
     for at, call in enumerate(answer.tool_calls):
-        tool = agent.tool(call.name)
+        tool = agent.find_tool(call.name)
         facts = None if tool is None else tool.facts(agent.name)
         if facts is None or not (facts.kind == "client" or facts.approval):
             continue

@@ -531,7 +531,7 @@ class SessionInfo(WireModel):
         lag: How far the archive is behind, where it is.
         receipts: What each clean-up step did, once it has ended; before that, what had to be put right.  One
             named ``lost`` tells positions of messages that were acknowledged and are gone: ``lost: 8..9``.
-        failing: Calls that have failed so far, and are tried again; as `SessionHandle.status` finds them.
+        failing: Calls that have failed so far, and are tried again; as `SessionHandle.get_status` finds them.
     """
 
     session_id: str

@@ -89,7 +89,7 @@ class PendingCall(WireModel):
     Attributes:
         id: What `SessionHandle.submit_tool_result` wants; of an approval, its ``approval_id`` too.
         call_id: The provider's id, as in the thread and in streams.
-        arguments: None where they are too large to travel: `SessionHandle.pending` reads them.
+        arguments: None where they are too large to travel: `SessionHandle.get_pending_calls` reads them.
         since, until: When it was asked for, and until when an answer counts.
         position: Of the message that asks, in the thread; ``at`` is the call's number in it.
         route: The sessions below this one that lead to the one whose call it is, where that is another.

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from typer.testing import CliRunner, Result
 
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.migrations import load_migrations
 from tests._pgbouncer import pgbouncer

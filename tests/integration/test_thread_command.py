@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread

@@ -50,7 +50,7 @@ async def child_waits(served: Served, prefix: str) -> list[tuple[str, str | None
     """A question of a sub-agent, answered at the root; one that is interrupted."""
     sid, sessions = f"{prefix}-waits", served.sessions
     await sessions.ask(sid, "new ask_user+colour?", agent="speaker", message_id="one")
-    (call,) = await sessions.session(sid).pending()
+    (call,) = await sessions.session(sid).get_pending_calls()
     await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
     await sessions.ask(sid, "continue ask_user+size?", message_id="two")
     await sessions.session(sid).stop()
@@ -84,9 +84,9 @@ async def waits(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     for suspend in ("wait", "exit"):
         sid = f"{prefix}-{suspend}"
         options = SessionOptions.model_validate({"suspend": suspend, "idle_timeout": 60})
-        sessions = served.talker(options)
+        sessions = served.create_client(options)
         await sessions.ask(sid, "ask_user colour? size?", agent="speaker", message_id="one")
-        for call in await sessions.session(sid).pending():
+        for call in await sessions.session(sid).get_pending_calls():
             await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
         await sessions.ask(sid, "ask_user colour? size?", agent="speaker", message_id="one")
         found += await _finish(sessions, sid)

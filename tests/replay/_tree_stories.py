@@ -16,7 +16,7 @@ async def tree_answered(served: Served, prefix: str) -> Runs:
     sid, sessions = f"{prefix}-answered", _leaving(served)
     await sessions.ask(sid, "new ask_user+colour? ask_user+size?", agent="speaker", message_id="one")
     runs = await _left(served, sid)
-    for call in await sessions.session(sid).pending():
+    for call in await sessions.session(sid).get_pending_calls():
         await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
         await sessions.session(sid).close()
         runs += await _left(served, sid)
@@ -31,7 +31,7 @@ async def tree_given_up(served: Served, prefix: str) -> Runs:
         await sessions.ask(sid, "continue ask_user+colour?", agent="speaker", message_id="one")
         runs = await _left(served, sid)
         await sessions.send(sid, "hello", agent="speaker", message_id="two")
-        while (await sessions.session(sid).status()).status != "suspended":  # noqa: ASYNC110 (another process tells)
+        while (await sessions.session(sid).get_status()).status != "suspended":  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
         await sessions.session(sid).stop(abort=how == "abort")
         await sessions.ask(sid, "hello", message_id="two")
@@ -41,7 +41,7 @@ async def tree_given_up(served: Served, prefix: str) -> Runs:
 
 
 def _leaving(served: Served) -> SessionClient:
-    return served.talker(SessionOptions(suspend="exit", idle_timeout=60))
+    return served.create_client(SessionOptions(suspend="exit", idle_timeout=60))
 
 
 async def _left(served: Served, session_id: str) -> Runs:

@@ -82,7 +82,7 @@ def main() -> None:
         with start_stack(("temporal", "redis", "s3")) as stack:
             environment: dict[str, str] = {}
             for service in ("temporal", "redis", "s3"):
-                environment |= stack.env(service)
+                environment |= stack.get_environment(service)
             asyncio.run(record(arguments.version, environment))
 
 

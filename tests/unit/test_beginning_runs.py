@@ -13,7 +13,7 @@ from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelRespo
 from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.steps import OpenSessionInput, RunStepInput, RunStepResult, StepInput
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.streams import MemoryStreams
@@ -198,7 +198,7 @@ async def test_a_run_begins_on_its_stream_where_its_first_attempt_began(
     """A reader who begins there sees all attempts, and nothing of the turns before."""
     request = await scene.open()
     earlier = await scene.streams.create_writer("s", agent_id="earlier")
-    await earlier.write_many([TextDelta(delta="of"), TextDelta(delta="old")])
+    await earlier.write_many([TextChunk(delta="of"), TextChunk(delta="old")])
 
     async def away(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("the database is away")

@@ -7,7 +7,7 @@ from helix_temporal.activities.stores import SessionStoreActivities
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models.maintenance import CleanUpOldInput
 from helix_temporal.models.store_calls import DeleteSessionInput
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.locks import MemoryLocks
@@ -37,7 +37,7 @@ async def streams() -> Streams:
     """Where ``s`` was shown."""
     streams = Streams()
     writer = await streams.create_writer("s", agent_id="r")
-    await writer.write(TextDelta(delta="what somebody said"))
+    await writer.write(TextChunk(delta="what somebody said"))
     return streams
 
 

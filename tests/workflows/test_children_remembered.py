@@ -105,6 +105,6 @@ async def test_a_turn_that_waits_takes_along_what_was_answered_below(
 
 async def all_asked(client: SessionClient, sid: str) -> tuple[PendingCall, ...]:
     """The session's own question, and the one below it, once both are asked."""
-    while len(pending := await client.session(sid).pending()) < 2:
+    while len(pending := await client.session(sid).get_pending_calls()) < 2:
         continue
     return pending

@@ -34,7 +34,7 @@ async def test_who_asks_the_root_is_told_what_a_sub_agent_waits_for(crew: Crew, 
     call = await asked(crew, sid)
     assert (call.name, call.arguments) == ("ask_user", {"question": "colour?"})
     assert call.route == (await crew.child(sid),)
-    status = await crew.sessions.session(sid).status()
+    status = await crew.sessions.session(sid).get_status()
     assert (status.status, status.pending) == ("suspended", (call,))
 
 
@@ -46,7 +46,7 @@ async def test_an_answer_at_the_root_goes_on_with_the_sub_agent(crew: Crew, sid:
     assert reply.submission.status == "submitted"
     assert reply.result is not None
     assert reply.result.text == "they said blue"
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
     assert (await once_more(crew, sid)).text == "they said blue"
 
 
@@ -115,7 +115,7 @@ async def test_of_two_answers_at_once_one_counts(crew: Crew, sid: str) -> None:
 async def test_questions_of_one_step_are_answered_one_by_one(crew: Crew, sid: str) -> None:
     """After the first the root still waits, and says for what."""
     await asked(crew, sid, "colour? size?")
-    first, second = await crew.sessions.session(sid).pending()
+    first, second = await crew.sessions.session(sid).get_pending_calls()
     reply = await crew.sessions.session(sid).submit_tool_result(first, "blue", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.status is AskStatus.SUSPENDED
@@ -134,7 +134,7 @@ async def test_sub_agents_side_by_side_wait_each_for_its_own(crew: Crew, sid: st
     )
     await asked(crew, sid)
     async with asyncio.timeout(20):
-        while len(pending := await crew.sessions.session(sid).pending()) < 2:  # noqa: ASYNC110 (another process)
+        while len(pending := await crew.sessions.session(sid).get_pending_calls()) < 2:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
     answers = {"colour?": "blue", "size?": "small"}
     for call in pending:
@@ -209,7 +209,7 @@ async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, 
     crew.team.leads[sid] = lambda request: "fine"
     assert (await crew.sessions.ask(sid, "never mind")).text == "fine"
     assert await crew.texts(sid) == ["never mind", "fine"]
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
     assert [each.role for each in await crew.messages(call.route[-1])] == ["user", "assistant", "tool"]
 
 
@@ -249,7 +249,7 @@ async def test_an_answer_reaches_a_sub_agent_that_works_on_another(crew: Crew, s
         ask("first second") if request.messages[-1].role == "user" else request.messages[-1].text
     )
     call = await asked(crew, sid, agent="leads-careful")
-    first, second = await crew.sessions.session(sid).pending()
+    first, second = await crew.sessions.session(sid).get_pending_calls()
     gate = crew.team.gates["first"]
     leave = ToolApproval(approval_id=first.id, approved=True)
     await crew.sessions.session(sid).submit_approval(leave, timeout=30)
@@ -269,7 +269,7 @@ async def test_a_time_out_while_a_person_thinks_is_an_error_for_the_model(crew: 
     """The sub-agent's time counts on; the turn does not hang."""
     await asked(crew, sid, agent="asks-briefly")
     assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 2 s."
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
 
 
 async def test_a_question_whose_deadline_passes_is_told_to_the_sub_agent(crew: Crew, sid: str) -> None:
@@ -288,7 +288,7 @@ async def test_a_reset_of_the_root_while_below_waits_loses_no_question(
     async with asyncio.timeout(40):
         reply = None
         while reply is None or reply.submission is None or reply.submission.status != "submitted":
-            pending = await crew.sessions.session(sid).pending()
+            pending = await crew.sessions.session(sid).get_pending_calls()
             with suppress(SessionTerminatedError, IndexError):
                 reply = await crew.sessions.session(sid).submit_tool_result(pending[0], "blue", timeout=20)
             await asyncio.sleep(0.2)

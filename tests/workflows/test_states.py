@@ -303,7 +303,7 @@ async def test_a_state_that_is_ahead_of_its_thread_goes_back_and_says_so(place: 
             await redis.delete(*keys)
         assert (await state_of(stand, sid)).message_count == 4
         await stand.sessions.ask(sid, "three", agent="main")
-        status = await stand.sessions.session(sid).status()
+        status = await stand.sessions.session(sid).get_status()
         state = await state_of(stand, sid)
         assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
         assert state.message_count == 4

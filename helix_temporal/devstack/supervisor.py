@@ -1,4 +1,4 @@
-"""The process that owns the servers: ``python _supervisor.py <parent pid> [<directory to remove>]``.
+"""The process that owns the servers: ``python supervisor.py <parent pid> [<directory to remove>]``.
 
 It starts and stops servers on command (one JSON object a line) and stops them all, and removes the
 temporary directory, when told to or when the parent is gone, however that ended: the pipe closes and the
@@ -49,19 +49,20 @@ class Server:
                 preexec_fn=_die_with_parent(self.close_signal),  # noqa: PLW1509
             )
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal the process, or with SIGKILL its whole group; nothing if it has ended."""
         with contextlib.suppress(ProcessLookupError):
             if number == signal.SIGKILL:
                 os.killpg(self.process.pid, number)
             else:
                 self.process.send_signal(number)
 
-    def finish(self, deadline: float) -> int:
+    def wait_for_end(self, deadline: float) -> int:
         """Wait until it has ended, by force after the deadline, and clear up after it."""
         try:
             return self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self.signal(signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
             return self.process.wait()
         finally:
             for pattern in self.leftovers:
@@ -92,29 +93,33 @@ class Supervisor:
         self.directory = directory
         self.servers: dict[str, Server] = {}
 
-    def spawn(self, command: Command) -> Command:
+    def spawn_server(self, command: Command) -> Command:
+        """Start a program; the reply has its process id."""
         server = self.servers[command["name"]] = Server(command)
         return {"pid": server.process.pid}
 
-    def status(self, command: Command) -> Command:
+    def report_exit(self, command: Command) -> Command:
+        """How a program ended; None while it runs."""
         return {"exit": self.servers[command["name"]].process.poll()}
 
-    def stop(self, command: Command) -> Command:
+    def stop_server(self, command: Command) -> Command:
+        """Stop a program and wait for its end."""
         server = self.servers.pop(command["name"])
-        server.signal(signal.Signals[command["signal"]])
-        return {"exit": server.finish(time.monotonic() + server.grace)}
+        server.send_signal(signal.Signals[command["signal"]])
+        return {"exit": server.wait_for_end(time.monotonic() + server.grace)}
 
     def stop_all(self) -> None:
+        """Stop all programs at once, wait for their end, and remove the temporary directory."""
         for server in self.servers.values():
-            server.signal(server.close_signal)
+            server.send_signal(server.close_signal)
         started = time.monotonic()
         for server in self.servers.values():
-            server.finish(started + server.grace)
+            server.wait_for_end(started + server.grace)
         self.servers.clear()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def serve(self) -> None:
+    def serve_commands(self) -> None:
         """Answer commands until ``close``, the end of the pipe, or the death of the parent."""
         waiting = b""
         while os.getppid() == self.parent:
@@ -128,11 +133,13 @@ class Supervisor:
                 command = json.loads(line)
                 if command["do"] == "close":
                     return
-                self.answer(command)
+                self.answer_command(command)
 
-    def answer(self, command: Command) -> None:
+    def answer_command(self, command: Command) -> None:
+        """Carry a command out, and write its reply or its error as one line."""
+        known = {"spawn": self.spawn_server, "status": self.report_exit, "stop": self.stop_server}
         try:
-            reply = {"spawn": self.spawn, "status": self.status, "stop": self.stop}[command["do"]](command)
+            reply = known[command["do"]](command)
         except (OSError, subprocess.SubprocessError, KeyError) as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         os.write(1, json.dumps(reply).encode() + b"\n")
@@ -150,7 +157,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, _exit_on_signal)
     supervisor = Supervisor(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
     try:
-        supervisor.serve()
+        supervisor.serve_commands()
     finally:
         supervisor.stop_all()
 

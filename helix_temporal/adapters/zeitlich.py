@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from helix_temporal.adapters._answers import kept_with, tool_call
-from helix_temporal.agents import repair
+from helix_temporal.agents import repair_tool_results
 from helix_temporal.errors import HelixError
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.messages import Message
@@ -33,18 +33,18 @@ def convert_zeitlich_rows(messages: Sequence[Message], adapter: str = "") -> Seq
     """
     if not any(each.role == "foreign" for each in messages):
         return messages
-    reader = _Reader(adapter)
-    return repair([one for each in messages for one in reader.read(each)])[0]
+    reader = _RowReader(adapter)
+    return repair_tool_results([one for each in messages for one in reader.read_message(each)])[0]
 
 
-class _Reader:
+class _RowReader:
     """Reads rows in order: results of Gemini's name their call at most by its name."""
 
     def __init__(self, adapter: str) -> None:
         self._adapter = adapter
         self._open: list[tuple[str, str]] = []
 
-    def read(self, message: Message) -> Iterable[Message]:
+    def read_message(self, message: Message) -> Iterable[Message]:
         """The messages that a row makes; any other message as it is."""
         if message.role != "foreign":
             return [message]
@@ -68,7 +68,7 @@ class _Reader:
 
     # -- Anthropic
 
-    def anthropic(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
+    def read_anthropic(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
         """``{"id","message":{"role","content"}}``; our generic envelope has more fields."""
         message = row["message"]
         if row.get("isSystem") or message["role"] == "system":
@@ -106,7 +106,7 @@ class _Reader:
 
     # -- Google
 
-    def google(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
+    def read_google(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
         """``{"id","content":{"role","parts"}}``."""
         content = row["content"]
         given = content.get("parts") or []
@@ -152,7 +152,7 @@ class _Reader:
 
     # -- LangChain
 
-    def langchain(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
+    def read_langchain(self, row_id: str, row: Mapping[str, Any]) -> Iterator[Message]:
         """``{"type":"human","data":{…}}``."""
         data = row["data"]
         given = langchain_given(data)
@@ -175,10 +175,10 @@ class _Reader:
         yield message if raw is None else self._with_provider_raw("langchain", message, raw)
 
 
-_ROWS: Final[dict[str, Callable[[_Reader, str, Mapping[str, Any]], Iterator[Message]]]] = {
-    "anthropic": _Reader.anthropic,
-    "googleGenAI": _Reader.google,
-    "langChain": _Reader.langchain,
+_ROWS: Final[dict[str, Callable[[_RowReader, str, Mapping[str, Any]], Iterator[Message]]]] = {
+    "anthropic": _RowReader.read_anthropic,
+    "googleGenAI": _RowReader.read_google,
+    "langChain": _RowReader.read_langchain,
 }
 
 

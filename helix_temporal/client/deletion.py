@@ -76,7 +76,7 @@ class SessionDeletion:
             connection.client, connection.deployment, connection.also_known_as
         )
 
-    async def run(self, grace: float, settle: float) -> DeleteResult:
+    async def delete_session(self, grace: float, settle: float) -> DeleteResult:
         """Carry it out; may be repeated.
 
         Args:
@@ -86,25 +86,25 @@ class SessionDeletion:
         executions = self._executions
         thread_id = await self._find_thread()
         names, left = await self._find_tree()
-        left += await executions.end(names, grace)
+        left += await executions.end_running(names, grace)
         # What ended may have started others meanwhile.
         names, unknown = await self._find_tree()
         left += [each for each in unknown if each not in left]
         # Before the stores, which know the sub-agents: a deletion that dies on its way is repeated.
-        refused = await executions.delete(names, [thread_id])
+        refused = await executions.delete_closed(names, [thread_id])
         removed: Counter[str] = Counter()
         for name in reversed(names):
             erased = await self._erase_stores(name, thread_id if name == self._session_id else None)
             removed.update(erased.removed)
             left += [each for each in erased.left if each not in left]
-        refused = refused or await executions.delete(names, [thread_id])
+        refused = refused or await executions.delete_closed(names, [thread_id])
         # Reads of the session had short workflows of their own, and so has this deletion.
         if own := [each for each in executions.deleted if is_session_workflow(each.workflow_id, self._own)]:
             removed["execution"] = len(own)
         return DeleteResult(
             sessions=tuple(names),
             removed=dict(removed),
-            pending=tuple(sorted(map(" ".join, await executions.pending(settle)))),
+            pending=tuple(sorted(map(" ".join, await executions.list_undeleted(settle)))),
             left=(*left, *([] if refused is None else [refused])),
         )
 
@@ -123,14 +123,14 @@ class SessionDeletion:
         if state is not None:
             return state.thread_id or self._session_id
         try:
-            return (await self._updates.look(self._session_id, _ASKED_FOR)).thread_id
+            return (await self._updates.query_status(self._session_id, _ASKED_FOR)).thread_id
         except (RPCError, ForeignDeploymentError, NoWorkerError, SessionTerminatedError):
             return self._session_id  # it never ran here, or no worker serves it
 
     async def _find_tree(self) -> tuple[list[str], list[LeftBehind]]:
         """The session and its sub-agents', those above before those below."""
         found, left = {self._session_id: None}, list[LeftBehind]()
-        async for each in self._executions.below(self._session_id):
+        async for each in self._executions.list_sub_agents(self._session_id):
             found.setdefault(each)
         looked: set[str] = set()
         while len(looked) < len(found):
@@ -175,7 +175,7 @@ class SessionExecutions:
         self._client, self._deployment, self._also_known_as = client, deployment, also_known_as
         self.deleted: set[ExecutionRun] = set()
 
-    async def below(self, session_id: str) -> AsyncIterator[str]:
+    async def list_sub_agents(self, session_id: str) -> AsyncIterator[str]:
         """Sessions of sub-agents, by the names of their executions."""
         prefix = child_workflow_prefix(session_id, self._deployment.name)
         if prefix is None:
@@ -189,24 +189,24 @@ class SessionExecutions:
             if error.status not in _REFUSED:
                 raise
 
-    async def end(self, session_ids: Sequence[str], grace: float) -> list[LeftBehind]:
+    async def end_running(self, session_ids: Sequence[str], grace: float) -> list[LeftBehind]:
         """Cancel what runs; terminate what has not ended within ``grace`` seconds."""
         running = [each for each in session_ids if await self._is_running(each)]
         for each in running:
-            await self._unless_gone(self._workflow_handle(each).cancel())
+            await self._ignore_missing(self._workflow_handle(each).cancel())
         deadline = time.monotonic() + grace
         while running and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_EVERY)
             running = [each for each in running if await self._is_running(each)]
         for each in running:
-            await self._unless_gone(self._workflow_handle(each).terminate(reason="the session is deleted"))
+            await self._ignore_missing(self._workflow_handle(each).terminate(reason="the session is deleted"))
         why = (
             "it was terminated: what an activity of it puts aside late is collected after a week, by the "
             "janitor or by its time to live"
         )
         return [LeftBehind(what="late_writes", where=each, why=why) for each in running]
 
-    async def delete(self, session_ids: Sequence[str], threads: Collection[str]) -> LeftBehind | None:
+    async def delete_closed(self, session_ids: Sequence[str], threads: Collection[str]) -> LeftBehind | None:
         """Have all closed executions deleted; None if the server accepts that.
 
         Its lists lag behind: they are looked at until nothing new is in them, a few times in a row.  They
@@ -229,7 +229,7 @@ class SessionExecutions:
             return LeftBehind(what="executions", where="all of the session's", why=why)
         return None
 
-    async def pending(self, settle: float) -> list[ExecutionRun]:
+    async def list_undeleted(self, settle: float) -> list[ExecutionRun]:
         """Those that the server has not deleted yet, after at most ``settle`` seconds."""
         deadline = time.monotonic() + settle
         while True:
@@ -257,7 +257,7 @@ class SessionExecutions:
             namespace=self._client.namespace,
             workflow_execution=ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id),
         )
-        await self._unless_gone(self._client.workflow_service.delete_workflow_execution(request))
+        await self._ignore_missing(self._client.workflow_service.delete_workflow_execution(request))
 
     async def _run_exists(self, run: ExecutionRun) -> bool:
         try:
@@ -283,7 +283,7 @@ class SessionExecutions:
     async def _is_ours(self, found: WorkflowExecution) -> bool:
         return await is_ours(found, self._deployment, self._also_known_as)
 
-    async def _unless_gone(self, call: Awaitable[object]) -> None:
+    async def _ignore_missing(self, call: Awaitable[object]) -> None:
         try:
             await call
         except RPCError as error:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from helix_temporal.client import After, SessionClient, SessionHandle, Until
+from helix_temporal.client import SessionClient, SessionHandle, StreamAfter, StreamUntil
 from helix_temporal.errors import (
     ConflictError,
     ForeignDeploymentError,
@@ -33,7 +33,7 @@ from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import RunEnded
 from helix_temporal.models.waiting import ToolApproval
-from helix_temporal.web._events import EventStream, error_fields, event_frames
+from helix_temporal.web.event_stream import EventStream, error_body, event_frames
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -96,7 +96,7 @@ def create_sse_app(
     """
     limits = _Limits(keep_alive, max_body, body_timeout, max_streams)
     return Starlette(
-        routes=_Endpoints(client, agent, authorise, limits).routes(),
+        routes=_Endpoints(client, agent, authorise, limits).build_routes(),
         exception_handlers={
             HelixError: _answer_error,
             TimeoutError: _answer_error,
@@ -152,29 +152,29 @@ class _Endpoints:
         self._authorise, self._limits = authorise, limits
         self._open_streams = 0
 
-    def routes(self) -> list[Route]:
+    def build_routes(self) -> list[Route]:
         """Where each endpoint is."""
         one = "/sessions/{session_id}"
         return [
-            Route(f"{one}/events", self.events, methods=["GET"]),
-            Route(f"{one}/messages", self.history, methods=["GET"]),
-            Route(f"{one}/messages", self.send, methods=["POST"]),
-            Route(f"{one}/pending", self.pending, methods=["GET"]),
+            Route(f"{one}/events", self.stream_events, methods=["GET"]),
+            Route(f"{one}/messages", self.list_messages, methods=["GET"]),
+            Route(f"{one}/messages", self.send_message, methods=["POST"]),
+            Route(f"{one}/pending", self.list_pending_calls, methods=["GET"]),
             Route(f"{one}/tool-results", self.answer_call, methods=["POST"]),
-            Route(f"{one}/approvals", self.approve, methods=["POST"]),
-            Route(f"{one}/stop", self.stop, methods=["POST"]),
+            Route(f"{one}/approvals", self.answer_approval, methods=["POST"]),
+            Route(f"{one}/stop", self.stop_turn, methods=["POST"]),
         ]
 
-    async def events(self, request: Request) -> Response:
+    async def stream_events(self, request: Request) -> Response:
         session, given = await self._authorise_session(request), request.query_params
-        until = _one_of(given.get("until", "closed"), "until", get_args(Until))
+        until = _check_choice(given.get("until", "closed"), "until", get_args(StreamUntil))
         seen = request.headers.get("last-event-id")
         after = _parse_after(given.get("after")) if seen is None else _parse_after(seen)
         if isinstance(after, int) and seen is not None and await self._is_over(session, after, until):
             return Response(status_code=204)
         chunks = session.stream(
             after=after,
-            until=cast("Until", until),
+            until=cast("StreamUntil", until),
             run_id=given.get("run_id"),
             message_id=given.get("message_id"),
         )
@@ -182,7 +182,7 @@ class _Endpoints:
         if self._open_streams >= self._limits.max_streams:
             raise HTTPException(
                 503,
-                f"{self._open_streams} streams of events are open, which is max_streams; come again later",
+                f"{self._open_streams} streams of events are open, which is max_streams; connect again later",
                 headers={"Retry-After": "5"},
             )
         self._open_streams += 1
@@ -191,9 +191,9 @@ class _Endpoints:
     def _stream_ended(self) -> None:
         self._open_streams -= 1
 
-    async def history(self, request: Request) -> Response:
+    async def list_messages(self, request: Request) -> Response:
         session, given = await self._authorise_session(request), request.query_params
-        page = await session.history(
+        page = await session.list_messages(
             start=_parse_number(given.get("start", "0"), "start"),
             limit=_parse_number(given.get("limit", "100"), "limit"),
             backward=given.get("backward") in {"1", "true"},
@@ -201,7 +201,7 @@ class _Endpoints:
         )
         return _json_response(page.model_dump(mode="json"))
 
-    async def send(self, request: Request) -> Response:
+    async def send_message(self, request: Request) -> Response:
         session = await self._authorise_session(request)
         message = await self._read_body(request, _Message)
         message_id = await self._client.send(
@@ -209,9 +209,9 @@ class _Endpoints:
         )
         return _json_response({"message_id": message_id}, 202)
 
-    async def pending(self, request: Request) -> Response:
+    async def list_pending_calls(self, request: Request) -> Response:
         session = await self._authorise_session(request)
-        waiting = await session.pending()
+        waiting = await session.get_pending_calls()
         return _json_response({"pending": [each.model_dump(mode="json") for each in waiting]})
 
     async def answer_call(self, request: Request) -> Response:
@@ -222,14 +222,14 @@ class _Endpoints:
         )
         return _json_response({"status": reply.status})
 
-    async def approve(self, request: Request) -> Response:
+    async def answer_approval(self, request: Request) -> Response:
         session = await self._authorise_session(request)
         given = await self._read_body(request, _Approval)
         approval = ToolApproval(approval_id=given.approval_id, approved=given.approved, reason=given.reason)
         reply = await session.submit_approval(approval, submission_id=given.submission_id)
         return _json_response({"status": reply.status})
 
-    async def stop(self, request: Request) -> Response:
+    async def stop_turn(self, request: Request) -> Response:
         session = await self._authorise_session(request)
         asked = await self._read_body(request, _Stop)
         stopping = await session.stop(abort=asked.abort, run_id=asked.run_id)
@@ -276,19 +276,19 @@ async def _chunk_at(session: SessionHandle, sequence: int) -> Any:
         return (await anext(chunks)).chunk
 
 
-def _parse_after(text: str | None) -> After | None:
+def _parse_after(text: str | None) -> StreamAfter | None:
     if text is None or text == "turn":
-        return cast("After | None", text)
+        return cast("StreamAfter | None", text)
     return _parse_number(text, "after, the sequence of an event,")
 
 
 def _parse_number(text: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise InvalidRequestError(f"{what} is no number from 0 on")
+        raise InvalidRequestError(f"{what}: a whole number from 0 on expected")
     return int(text)
 
 
-def _one_of(text: str, what: str, known: tuple[str, ...]) -> str:
+def _check_choice(text: str, what: str, known: tuple[str, ...]) -> str:
     if text not in known:
         raise InvalidRequestError(f"{what} must be one of {', '.join(known)}")
     return text
@@ -299,7 +299,7 @@ async def _read_bytes(request: Request, limit: int) -> bytes:
     async for part in request.stream():
         data += part
         if len(data) > limit:
-            raise TooLargeError(f"the request has more than {limit} bytes")
+            raise TooLargeError(f"the request has more than {limit} bytes; send less")
     return bytes(data)
 
 
@@ -322,7 +322,7 @@ async def _answer_validation_error(request: Request, error: Exception) -> Respon
 async def _answer_error(_: Request, error: Exception) -> Response:
     status = next((code for kinds, code in _STATUS if isinstance(error, kinds)), 500)
     if isinstance(error, HelixError):
-        return _json_response(error_fields(error), status)
+        return _json_response(error_body(error), status)
     return _json_response({"error": type(error).__name__, "message": str(error)}, status)
 
 

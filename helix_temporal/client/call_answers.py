@@ -44,7 +44,7 @@ class CallAnswers:
         self._connection, self._updates = connection, connection.updates
         self._session_id, self._agent = session_id, agent
 
-    async def submit(self, fields: dict[str, Any], timeout: float) -> SubmitReply:
+    async def submit_answer(self, fields: dict[str, Any], timeout: float) -> SubmitReply:
         """Give an answer to the session; one that ended suspended is started again by it.
 
         Args:
@@ -61,9 +61,9 @@ class CallAnswers:
             wrong = ", ".join(
                 f"{each['loc'][0]}: {each['msg']}" for each in error.errors(include_input=False)
             )
-            raise InvalidRequestError(f"this answers no call: {wrong}") from None
+            raise InvalidRequestError(f"invalid answer to a call: {wrong}; correct these fields") from None
         start = await self._create_start()
-        reply: SubmitReply = await self._updates.until(
+        reply: SubmitReply = await self._updates.run_update(
             self._session_id, "submit_tool_result", request, SubmitReply, start, timeout
         )
         if reply.submission is None and reply.result is not None and reply.result.error is not None:
@@ -76,7 +76,7 @@ class CallAnswers:
             return None
         start = await self._create_start()
         wanted = request.model_copy(update={"suspended": True})
-        result: StopResult = await self._updates.until(
+        result: StopResult = await self._updates.run_update(
             self._session_id, "stop", wanted, StopResult, start, CONTROL_SECONDS
         )
         if result.error is not None:
@@ -115,9 +115,9 @@ class CallAnswers:
 
     async def _ended_suspended(self) -> bool:
         """Whether the session's turn waits, as far as its last execution, or its state, can tell."""
-        handle = self._updates.handle(self._session_id)
+        handle = self._updates.get_workflow_handle(self._session_id)
         try:
-            status = (await self._updates.describe(self._session_id)).status
+            status = (await self._updates.describe_execution(self._session_id)).status
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -128,7 +128,7 @@ class CallAnswers:
             return True
         # One that could not even be opened, or was terminated, may know of nothing.
         with contextlib.suppress(SessionTerminatedError):
-            if (await self._updates.status(self._session_id)).pending:
+            if (await self._updates.get_status(self._session_id)).pending:
                 return True
         return await self._is_paused()
 
@@ -154,7 +154,7 @@ class CallAnswers:
     async def _find_agent_and_thread(self) -> tuple[str, str]:
         """The session's agent and thread: by its last execution, or by its state where that can't tell."""
         try:
-            info = await self._updates.status(self._session_id)
+            info = await self._updates.get_status(self._session_id)
         except (SessionNotFoundError, SessionTerminatedError):
             state = await self._connection.reader.load_state(self._session_id)
             if state is None or not state.agent_type:
@@ -173,7 +173,7 @@ async def open_answers(connection: SessionConnection, session_id: str, agent: st
     """
     if is_child_id(session_id):
         with contextlib.suppress(SessionTerminatedError):
-            root = (await connection.updates.status(session_id)).root_session_id
+            root = (await connection.updates.get_status(session_id)).root_session_id
             if root is not None:
                 return CallAnswers(connection, root, None)
     return CallAnswers(connection, session_id, agent)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -22,7 +22,7 @@ def event_frame(event: str, data: bytes, sequence: int | None = None) -> bytes:
     return b"%sevent: %s\ndata: %s\n\n" % (place, event.encode(), data)
 
 
-def error_fields(error: HelixError) -> dict[str, Any]:
+def error_body(error: HelixError) -> dict[str, Any]:
     """An error as JSON: its name, what it says, and its facts."""
     return {**error.facts, "error": type(error).__name__, "message": str(error)}
 
@@ -46,7 +46,7 @@ async def event_frames(
                 return
             yield event_frame(_event_name(stored), stored.body, stored.sequence)
     except HelixError as error:
-        yield event_frame("error", dump_json(error_fields(error)))
+        yield event_frame("error", dump_json(error_body(error)))
     finally:
         if coming is not None:
             coming.cancel()
@@ -65,19 +65,12 @@ def _event_name(stored: StoredChunk) -> str:
 
 
 class EventStream(Response):
-    """A response that goes on until its frames end or the client is gone."""
+    """A response that goes on until its frames end or the client is gone; ``on_end`` is called then."""
 
-    def __init__(
-        self,
-        source: AsyncGenerator[bytes],
-        headers: Mapping[str, str] | None = None,
-        on_end: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, source: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
         # Proxies that buffer would keep the events to themselves.
-        usual = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(
-            status_code=200, headers={**usual, **(headers or {})}, media_type="text/event-stream"
-        )
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(status_code=200, headers=headers, media_type="text/event-stream")
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
         self._source, self._on_end = source, on_end
 
@@ -94,8 +87,7 @@ class EventStream(Response):
             try:
                 await _cancel_tasks(tasks)
             finally:
-                if self._on_end is not None:
-                    self._on_end()
+                self._on_end()
         for task in tasks:
             if not task.cancelled() and not isinstance(task.exception(), OSError | None):
                 await task
