@@ -324,7 +324,7 @@ class TestAppending:
     async def test_row_34_an_epoch_that_is_out(self, stores: Stores, author: Author) -> None:
         """Whatever it tries."""
         await author.later().open()
-        async with Unchanged(stores, FencedError, f"epoch {author.epoch}"):
+        async with Unchanged(stores, FencedError, f"{author.epoch} is out"):
             await author.turn()
         async with Unchanged(stores, FencedError, f"{author.epoch} is out"):
             await author.flush()
