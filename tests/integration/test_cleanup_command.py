@@ -160,7 +160,11 @@ def test_snapshots_that_cannot_be_deleted_from_here_are_named_and_fail(variables
     ("given", "arguments", "message"),
     [
         ({}, [], "InvalidConfigError: there is no session store that this command can reach"),
-        ({"HELIX_SESSION_STORE": "none"}, [], "InvalidConfigError: sessions are in no store"),
+        (
+            {"HELIX_SESSION_STORE": "none"},
+            [],
+            "InvalidConfigError: there is no session store that this command can reach",
+        ),
         ({}, ["--older-than", "0"], "InvalidConfigError: --older-than: 0.0 days; at least a second"),
         (
             {"HELIX_POSTGRES_DSN": "postgresql://u:hunter2@127.0.0.1:1/db"},

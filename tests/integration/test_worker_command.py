@@ -166,7 +166,7 @@ def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, st
 @pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
-        (["worker"], {}, "no agents: give MODULE[:NAME], or HELIX_AGENTS"),
+        (["worker"], {}, "no agents are named; give MODULE[:NAME], or set HELIX_AGENTS"),
         (["worker", "nowhere"], {}, "agents: 'nowhere': No module named 'nowhere'"),
         (["worker", "broken"], {}, "agents: 'broken': No module named 'no_such_library'"),
         (["worker", "shop:"], {}, "agents: 'shop:' is not MODULE or MODULE:NAME"),
