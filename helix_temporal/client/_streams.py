@@ -37,7 +37,7 @@ StreamAfter = int | Literal["turn"]
 _PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
 """Seconds between looks for a stream that nobody has written to yet; the last one again and again."""
 _MISSING: Final = 10.0
-"""Seconds after which a stream that has not begun is told of."""
+"""Seconds after which a warning says that a stream has not begun."""
 _TRIES: Final = 120
 """Looks at a store that does not answer."""
 
@@ -101,7 +101,7 @@ class StreamFollower:
                         async for stored in read:
                             yield stored
                 elif self._missing is not None and time.monotonic() - began >= _MISSING:
-                    # Beside: it takes seconds, and the stream may begin any moment.
+                    # In a task of its own: it takes seconds, and the stream may begin any moment.
                     self._warning = asyncio.create_task(self._missing())
                     self._missing = None
                 if not self._over:
@@ -131,7 +131,7 @@ class StreamFollower:
             self._over = turn.over or reader.status == "ended" or turn.until == "closed"
 
     def _check_more_is_expected(self, error: HelixError) -> None:
-        """Whether there is something to read on for."""
+        """Raise the error of a connection where nothing more is to be expected."""
         if isinstance(error, StreamDroppedError):
             return
         waits = self._expected() or not self._turn.open
@@ -190,7 +190,7 @@ class _Pauses:
         self._looks = self._failures = 0
 
     def reset_pauses(self) -> None:
-        """Something came."""
+        """Begin with the shortest pause again, as something came."""
         self._looks = self._failures = 0
 
     def count_failure(self) -> bool:

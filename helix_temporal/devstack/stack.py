@@ -1,4 +1,4 @@
-"""The local servers together: started, stopped, and told by the variables that `Settings.from_env` reads."""
+"""The local servers together: started, stopped, and named by the variables that `Settings.from_env` reads."""
 
 import re
 import threading
