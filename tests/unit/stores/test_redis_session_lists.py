@@ -61,7 +61,7 @@ def fail_update(sessions: RedisSessions, monkeypatch: pytest.MonkeyPatch, error:
     async def update(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(sessions._index, "update", update)
+    monkeypatch.setattr(sessions._index, "update_row", update)
 
 
 # -- writers that die

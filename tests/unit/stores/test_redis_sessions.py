@@ -151,7 +151,7 @@ async def test_a_turn_costs_few_round_trips(found: RedisBackend, monkeypatch: py
         names.append(script.name)
         return await run(script, *args)
 
-    monkeypatch.setattr(found.sessions._connection, "run", counted)
+    monkeypatch.setattr(found.sessions._connection, "run_script", counted)
     view: SessionView = await found.sessions.view("s", WantedRecords(thread=True))
     written = change("s", view.revision)
     await found.sessions.commit(SessionCommit("s", 0, EPOCH, written.row, append=a_step("s")))
