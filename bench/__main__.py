@@ -115,7 +115,7 @@ def _postgres(programs: Mapping[str, str]) -> Iterator[str]:
 
 
 def _settings(stack: Stack) -> Settings:
-    return Settings.from_env(stack.env(*SERVERS))
+    return Settings.from_env(stack.get_environment(*SERVERS))
 
 
 def _processes(stack: Stack) -> dict[str, int]:

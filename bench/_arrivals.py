@@ -12,8 +12,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from bench._bare_stores import redis_client
-from helix_temporal.client._streams import Follow
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.client._streams import StreamFollower
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.redis import RedisBackend
@@ -53,9 +53,9 @@ def told_in(name: str) -> str:
 async def _ours(streams: StreamStore, name: str, count: int) -> list[int]:
     """As ``SessionClient.stream`` reads, up to the text of the chunk."""
     found: list[int] = []
-    async with contextlib.aclosing(Follow(streams, name, until="closed").chunks()) as chunks:
+    async with contextlib.aclosing(StreamFollower(streams, name, until="closed").follow_chunks()) as chunks:
         async for stored in chunks:
-            assert isinstance(stored.chunk, TextDelta)
+            assert isinstance(stored.chunk, TextChunk)
             found.append(time.monotonic_ns())
             if len(found) == count:
                 break

@@ -37,7 +37,7 @@ async def reads(lab: Lab) -> list[Row]:
 
         async def by(client: SessionClient) -> float:
             started = time.perf_counter()
-            assert len(await client.session(_THREAD).messages()) == count
+            assert len(await client.session(_THREAD).get_messages()) == count
             return time.perf_counter() - started
 
         async def bare() -> float:

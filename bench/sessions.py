@@ -117,7 +117,7 @@ async def long(lab: Lab) -> list[Row]:
                 spent = time.perf_counter() - started
                 lab.say(f"long: {turn + 1} of {turns} turns, {len(runs)} runs, {spent:.0f} s")
         spent = time.perf_counter() - started
-        head = (await talk.sessions.session(talk.session_id).describe()).head.position
+        head = (await talk.sessions.session(talk.session_id).describe_thread()).head.position
         held = await _held(settings, talk.session_id)
         histories = [await talk.history(run_id) for run_id in runs]
         lab.say("long: reading the histories")

@@ -18,7 +18,7 @@ from bench._lab import SEED, Lab, environment, per
 from bench._report import Row, compared, told
 from bench._workers import program
 from helix_temporal.activities.stream_buffer import Outlet
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 
@@ -78,14 +78,14 @@ async def _sends(
     """Ways of sending a piece of text."""
 
     async def tell() -> None:
-        outlet.piece(TextDelta, "delta", _PIECE, at_once=True)
+        outlet.piece(TextChunk, "delta", _PIECE, at_once=True)
 
     def writer(stream_id: str) -> Awaitable[StreamWriter]:
         return store.create_writer(stream_id, agent_id="run", fence=1)
 
     async with await writer(name) as writing, Outlet(lambda: writer(told_in(name))) as outlet:
         yield {
-            "ours": lambda: writing.write(TextDelta(delta=_PIECE)),
+            "ours": lambda: writing.write(TextChunk(delta=_PIECE)),
             "bare": lambda: bare.xadd(name, {"d": _PIECE}),
             "told": tell,
         }
@@ -123,7 +123,7 @@ async def _many(lab: Lab, store: StreamStore, client: Redis) -> list[Row]:
         sent = []
         for number in range(count):
             sent.append(time.perf_counter())
-            await writer.write(TextDelta(delta=str(number)))
+            await writer.write(TextChunk(delta=str(number)))
             await asyncio.sleep(0.05)
         found = await asyncio.gather(*tasks)
         used = await _connections(client) - before
@@ -142,7 +142,7 @@ async def _read(store: StreamStore, stream_id: str, count: int) -> tuple[list[st
     reader = await store.create_resumable_reader(stream_id)
     assert reader is not None
     async for stored in reader:
-        if isinstance(stored.chunk, TextDelta):
+        if isinstance(stored.chunk, TextChunk):
             texts.append(stored.chunk.delta)
             times.append(time.perf_counter())
         if len(texts) == count:

@@ -189,7 +189,7 @@ def check_url(value: str, schemes: tuple[str, ...]) -> str:
         raise ValueError(f"{redact_url(value)!r} must begin with {' or '.join(f'{s}://' for s in schemes)}")
     socket = parts.scheme == "unix" or "host=/" in parts.query
     if not parts.hostname and not (socket and (parts.path or parts.query)):
-        raise ValueError(f"{redact_url(value)!r} names no host")
+        raise ValueError(f"{redact_url(value)!r} names no host; write one after ://")
     return value
 
 
@@ -273,15 +273,15 @@ def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None)
         return
     if is_sentinel(value):
         address = sentinel_address(value)
-        if address.tls or all(_is_loopback(host) for host, _ in address.hosts):
+        if address.tls or all(is_loopback(host) for host, _ in address.hosts):
             return
     else:
         parts = _split_url(value)
-        if parts.scheme in {encrypted_scheme, "unix"} or _is_loopback(parts.hostname):
+        if parts.scheme in {encrypted_scheme, "unix"} or is_loopback(parts.hostname):
             return
     raise ValueError(
         f"{field}: {redact_url(value)!r} is another host without TLS; use an encrypted address, or set"
-        " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is yours alone"
+        " allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network between is private"
     )
 
 
@@ -320,7 +320,8 @@ def _is_cut_short(parts: SplitResult) -> bool:
     return parts.scheme != "unix" and "@" in f"{parts.path}{parts.query}{parts.fragment}"
 
 
-def _is_loopback(host: str | None) -> bool:
+def is_loopback(host: str | None) -> bool:
+    """Whether a host is this machine; so is none."""
     if host is None or host == "localhost" or host.endswith(".localhost"):
         return True
     try:

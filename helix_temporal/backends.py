@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from helix_temporal._policies import call_policy
 from helix_temporal.activities import (
     LockActivities,
     Payloads,
@@ -20,7 +19,7 @@ from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.maintenance import CleanupActivities, MaintenanceActivities, WakingActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.rewinds import TakeBacks
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
 from helix_temporal.activities.subagents import ChildActivities
 from helix_temporal.activities.usage import UsageLog
@@ -131,12 +130,12 @@ class Backends:
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
         self.sessions: SessionStore | None = None
-        self._states: StateKeeper | None = None
+        self._states: SessionSync | None = None
         if settings.session_store != "none":
-            self.sessions, self._states = self._session_store(shared=hot is None)
+            self.sessions, self._states = self._make_session_store(shared=hot is None)
         self._used = UsageLog(None if self.sessions is None else self.usage)
 
-    def _session_store(self, *, shared: bool) -> tuple[SessionStore, StateKeeper]:
+    def _make_session_store(self, *, shared: bool) -> tuple[SessionStore, SessionSync]:
         chosen = self._places.chosen
         records = self._places[chosen.state_in].sessions
         beside = shared and chosen.threads_in == chosen.state_in
@@ -145,7 +144,7 @@ class Backends:
         # The session workflow opens and cuts its thread itself.
         # What survives its server's death never has a revision twice.
         apart = RecordSessions(records, recalls=records.durable)
-        return store, StateKeeper(apart, self.threads, together=store if together else None)
+        return store, SessionSync(apart, self.threads, together=store if together else None)
 
     async def check(self) -> None:
         """Refuse servers that would lose data: eviction policy, conditional writes, versions of tables.
@@ -173,7 +172,7 @@ class Backends:
         if self.blobs is not None:
             await self.blobs.close()
 
-    def activities(
+    def make_activities(
         self, agents: Iterable[Agent], transforms: Mapping[str, Transform] | None = None
     ) -> list[Any]:
         """Every activity of the pack over these stores, ready to register."""
@@ -181,8 +180,8 @@ class Backends:
         registry = AgentRegistry(agents, roll_out=settings.timeouts.roll_out.total_seconds())
         every = settings.timeouts.heartbeat_every.total_seconds()
         limits = settings.limits
-        sessions = self.session_activities(registry)
-        threads = self._thread_activities(transforms)
+        sessions = self.make_session_activities(registry)
+        threads = self._make_thread_activities(transforms)
         maintenance = MaintenanceActivities(
             self.hot, self.threads, self.tiered.upkeep if self.tiered else None, beat_every=every
         )
@@ -204,13 +203,13 @@ class Backends:
             DeletionActivities(
                 self.threads, self.payloads, self.usage, self.streams, self.sessions, beat_every=every
             ),
-            *self._further_session_activities(registry),
-            *self._store_activities(),
+            *self._make_further_activities(registry),
+            *self._make_store_activities(),
         )
         found = [method for holder in holders for method in _activity_methods(holder)]
         return [*found, *(each for agent in registry for each in tools.activities(agent))]
 
-    def _thread_activities(self, transforms: Mapping[str, Transform] | None) -> ThreadActivities:
+    def _make_thread_activities(self, transforms: Mapping[str, Transform] | None) -> ThreadActivities:
         timeouts, limits = self.settings.timeouts, self.settings.limits
         return ThreadActivities(
             self.threads,
@@ -223,7 +222,7 @@ class Backends:
             roll_out=timeouts.roll_out.total_seconds(),
         )
 
-    def _further_session_activities(self, registry: AgentRegistry) -> tuple[object, ...]:
+    def _make_further_activities(self, registry: AgentRegistry) -> tuple[object, ...]:
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
@@ -232,7 +231,7 @@ class Backends:
             ChildActivities(self.threads, registry, self.sessions, max_payload=limit, beat_every=every),
         )
 
-    def _store_activities(self) -> tuple[object, ...]:
+    def _make_store_activities(self) -> tuple[object, ...]:
         if self.sessions is None:
             return ()
         limit = self.settings.limits.payload_bytes
@@ -245,14 +244,14 @@ class Backends:
             ),
         )
 
-    def session_activities(self, registry: AgentRegistry) -> SessionActivities:
+    def make_session_activities(self, registry: AgentRegistry) -> SessionActivities:
         """What the session workflow asks for."""
         settings = self.settings
         return SessionActivities(
             self.threads,
             registry,
-            self.stepper(registry),
-            call_policy(settings).model_copy(
+            self.make_stepper(registry),
+            settings.call_policy.model_copy(
                 update={
                     "keeps_state": self.sessions is not None,
                     "archives": self.tiered is not None,
@@ -275,7 +274,7 @@ class Backends:
         own = self.settings.deployment
         return {} if own.is_plain else {"deployment": str(own)}
 
-    def stepper(self, registry: AgentRegistry) -> Stepper:
+    def make_stepper(self, registry: AgentRegistry) -> Stepper:
         """What runs steps, in activities or without Temporal."""
         limits = self.settings.limits
         return Stepper(
@@ -329,7 +328,7 @@ class _Places(dict[str, Any]):
         made = {
             "redis": self._make_redis_backend,
             "postgres": self._make_postgres_backend,
-            "sqlite": self._sqlite,
+            "sqlite": self._make_sqlite_backend,
             "memory": self._make_memory_backend,
         }
         self[name] = made[name]()
@@ -358,7 +357,7 @@ class _Places(dict[str, Any]):
             stream_limits=settings.stream_limits,
         )
 
-    def _sqlite(self) -> Any:
+    def _make_sqlite_backend(self) -> Any:
         from helix_temporal.stores.sqlite import SqliteBackend  # noqa: PLC0415
 
         settings = self._settings

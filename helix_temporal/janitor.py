@@ -77,14 +77,17 @@ class JanitorPlan:
     def __post_init__(self) -> None:
         for name in ("sweep", "evict", "keep", "cleanup", "wake"):
             if getattr(self, name) < timedelta(seconds=1):
-                raise InvalidConfigError(f"janitor: {name} is shorter than a second")
+                raise InvalidConfigError(
+                    f"janitor: {name} is {getattr(self, name)}, at least a second expected"
+                )
         if self.delete_after is not None and self.delete_after < timedelta(hours=1):
             raise InvalidConfigError(
                 f"janitor: delete_after is {self.delete_after}, at least an hour expected"
             )
         if self.abandoned < timedelta(hours=1):
             raise InvalidConfigError(
-                f"janitor: abandoned is {self.abandoned}; under an hour it would take what is still under way"
+                f"janitor: abandoned is {self.abandoned}, at least an hour expected: younger ones may be "
+                "in use"
             )
 
 
@@ -158,9 +161,9 @@ async def _ensure_schedule(client: Client, name: str, schedule: Schedule) -> Non
         await client.create_schedule(name, schedule)
     except ScheduleAlreadyRunningError:
 
-        def renewed(found: ScheduleUpdateInput) -> ScheduleUpdate:
+        def renew_schedule(found: ScheduleUpdateInput) -> ScheduleUpdate:
             # The state says whether somebody paused it.
             schedule.state = found.description.schedule.state
             return ScheduleUpdate(schedule=schedule)
 
-        await client.get_schedule_handle(name).update(renewed)
+        await client.get_schedule_handle(name).update(renew_schedule)

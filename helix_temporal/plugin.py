@@ -31,7 +31,7 @@ from helix_temporal.workflows.runners import session_runner
 
 Transform = Callable[..., Any]
 
-_ONE: Final = "put one, with all agents, into the plugins of Client.connect: workers have it from there"
+_ONE: Final = "give one, with all agents, to Client.connect: its workers use it"
 _INTERVALS: Final = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
 
 
@@ -142,7 +142,7 @@ class HelixPlugin(SimplePlugin):
         return await super().connect_service_client(config, next)
 
     def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
-        mine = self.backends.activities(self._agents, self._transforms)
+        mine = self.backends.make_activities(self._agents, self._transforms)
         if not _activity_names(mine).isdisjoint(_activity_names(present or ())):
             raise InvalidConfigError(f"the worker has the activities of HelixPlugin already; {_ONE}")
         return [*(present or []), *mine]

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -24,11 +25,10 @@ from pydantic import (
 )
 
 from helix_temporal import _setting_rules as rules
-from helix_temporal import _store_marks as marks
 from helix_temporal._setting_rules import Duration
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.deployments import DEFAULT_NAME, Deployment
-from helix_temporal.models.sessions import ArchiveMode
+from helix_temporal.models.deployments import DEFAULT_NAME, Deployment, digest_location
+from helix_temporal.models.sessions import ArchiveMode, CallPolicy
 from helix_temporal.models.streams import StreamLimits
 
 _KIB: Final = 1024
@@ -277,15 +277,15 @@ class Settings(_Group):
         """Whose sessions these are: the name, and a mark for each store that is named; without secrets."""
         found: dict[str, str] = {}
         if self.redis_url is not None:
-            found["redis"] = marks.redis_mark(self.redis_url, self.redis_prefix, cluster=self.redis_cluster)
+            found["redis"] = _redis_mark(self.redis_url, self.redis_prefix, cluster=self.redis_cluster)
         if self.postgres_dsn is not None:
-            found["postgres"] = marks.postgres_mark(self.postgres_dsn, self.table_prefix)
+            found["postgres"] = _postgres_mark(self.postgres_dsn, self.table_prefix)
         if self.sqlite_file is not None:
-            found["sqlite"] = marks.directory_mark(self.sqlite_file)
+            found["sqlite"] = _directory_mark(self.sqlite_file)
         if self.s3_bucket is not None:
-            found["archive"] = marks.bucket_mark(self.s3_endpoint, self.s3_bucket, self.s3_prefix)
+            found["archive"] = _bucket_mark(self.s3_endpoint, self.s3_bucket, self.s3_prefix)
         elif self.cold_directory is not None:
-            found["archive"] = marks.directory_mark(self.cold_directory, self.s3_prefix)
+            found["archive"] = _directory_mark(self.cold_directory, self.s3_prefix)
         return Deployment(self.name, tuple(found.items()))
 
     @property
@@ -344,6 +344,26 @@ class Settings(_Group):
             abandoned_after=self.stream_abandoned_after.total_seconds(),
         )
 
+    @property
+    def call_policy(self) -> CallPolicy:
+        """Time-outs and retries of activities, for workflows, which read no settings."""
+        timeouts = self.timeouts
+        return CallPolicy(
+            store_start_to_close=timeouts.store_start_to_close.total_seconds(),
+            store_schedule_to_close=timeouts.store_schedule_to_close.total_seconds(),
+            retry_initial=timeouts.store_retry_initial.total_seconds(),
+            retry_backoff=timeouts.store_retry_backoff,
+            retry_maximum=timeouts.store_retry_maximum.total_seconds(),
+            heartbeat=timeouts.heartbeat_timeout.total_seconds(),
+            model_start_to_close=timeouts.model_start_to_close.total_seconds(),
+            tool_start_to_close=timeouts.tool_start_to_close.total_seconds(),
+            model_schedule_to_close=timeouts.model_budget.total_seconds(),
+            roll_out=timeouts.roll_out.total_seconds(),
+            finaliser_budget=timeouts.finaliser_budget.total_seconds(),
+            flush_retry_maximum=timeouts.flush_retry_maximum.total_seconds(),
+            flush_each_step=self.flush == "step",
+        )
+
     @model_validator(mode="before")
     @classmethod
     def _follow_the_name(cls, given: Any) -> Any:
@@ -372,19 +392,23 @@ class Settings(_Group):
             if address is not None and getattr(self, address) is None:
                 raise ValueError(f"{name} is {place!r} but {address} is not set")
         if self.s3_bucket and self.cold_directory:
-            raise ValueError("s3_bucket and cold_directory are both set; the cold tier has one place")
+            raise ValueError("s3_bucket and cold_directory are both set; set one of them")
         if self.s3_endpoint and not self.s3_bucket:
-            raise ValueError("s3_endpoint is set but s3_bucket is not")
+            raise ValueError("s3_endpoint is set but s3_bucket is not; set both")
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
-            raise ValueError("s3_access_key and s3_secret_key belong together; one of them is missing")
+            raise ValueError("one of s3_access_key and s3_secret_key is missing; set both or neither")
         if self.expire_unarchived_after and self.has_cold_tier:
             raise ValueError(
-                "expire_unarchived_after would drop what isn't archived yet; not with a cold tier"
+                "expire_unarchived_after is set with a cold tier, and would drop what isn't archived yet; "
+                "leave it out"
             )
         if self.session_ttl and (self.session_store == "none" or self.state_in != "redis"):
-            raise ValueError("session_ttl is for state in Redis; elsewhere sessions are kept until deleted")
+            raise ValueError(
+                "session_ttl is set, and is for state in Redis alone; leave it out, as other stores keep "
+                "sessions until deleted"
+            )
         if self.archive_hmac_key and len(self.archive_hmac_key.get_secret_value()) < _MIN_HMAC_KEY:
-            raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters")
+            raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
         if not self.allow_plaintext:
             self._refuse_plain_connections()
         return self
@@ -392,7 +416,7 @@ class Settings(_Group):
     @model_validator(mode="after")
     def _archive_each_step(self) -> Self:
         if self.archive == "required" and self.flush == "exit":
-            raise ValueError("archive is 'required' and flush is 'exit'; it takes flush 'step'")
+            raise ValueError("archive is 'required' and flush is 'exit'; set flush to 'step'")
         return self
 
     def _refuse_plain_connections(self) -> None:
@@ -431,3 +455,56 @@ def _values_from_environment(
     names = (name for name in group.model_fields if name not in {"timeouts", "limits"})
     values = {name: environment.get(f"{start}{name.upper()}") for name in names}
     return {name: value for name, value in values.items() if value}
+
+
+# A mark is the digest of where a store is: two processes compare marks to know that they use the same one.
+# Counted are hosts, ports, databases, prefixes, buckets and directories; not counted are users, passwords,
+# encryption, time-outs and all other options of an address.  Names of this machine (localhost, 127.0.0.1) are
+# one name.  An address that lists several servers, and one of a cluster or of sentinels, counts without its
+# hosts: which of them is named, and in what order, says nothing about what is stored there.
+
+
+def _redis_mark(url: str, prefix: str, *, cluster: bool) -> str:
+    """Of a Redis, and the keys with a prefix."""
+    parts = urlsplit(url)
+    asked = parse_qs(parts.query)
+    if parts.scheme == "unix":
+        return digest_location("redis", parts.path, asked.get("db", ["0"])[0], prefix)
+    database = asked.get("db", [parts.path.strip("/") or "0"])[0]
+    if cluster:
+        return digest_location("redis", "cluster", prefix)
+    if "sentinel" in parts.scheme:
+        service, _, database = parts.path.strip("/").partition("/")
+        return digest_location("redis", "sentinel", service, database or "0", prefix)
+    return digest_location("redis", _host_and_port(parts, 6379), database, prefix)
+
+
+def _postgres_mark(dsn: str, table_prefix: str) -> str:
+    """Of a database and the tables below a prefix."""
+    parts = urlsplit(dsn)
+    asked = parse_qs(parts.query)
+    database = asked.get("dbname", asked.get("database", [parts.path.strip("/")]))[0]
+    named = asked.get("host", [""])[0]
+    host = f"{named}:{asked.get('port', ['5432'])[0]}" if named else _host_and_port(parts, 5432)
+    return digest_location("postgres", "" if "," in host else host, database, table_prefix)
+
+
+def _bucket_mark(endpoint: str | None, bucket: str, prefix: str) -> str:
+    """Of a bucket and the objects below a prefix."""
+    parts = None if endpoint is None else urlsplit(endpoint)
+    where = "aws" if parts is None else _host_and_port(parts, 443 if parts.scheme == "https" else 80)
+    return digest_location("s3", where, bucket, prefix)
+
+
+def _directory_mark(directory: Path, prefix: str = "") -> str:
+    """Of a directory or a file of this machine."""
+    return digest_location("files", directory.absolute(), prefix)
+
+
+def _host_and_port(parts: SplitResult, port: int) -> str:
+    """Host and port; nothing where there are several."""
+    place = parts.netloc.rpartition("@")[2]
+    if "," in place:
+        return ","
+    here = rules.is_loopback(parts.hostname)
+    return f"{'localhost' if here else parts.hostname}:{parts.port or port}"

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 from helix_temporal._setting_rules import redact_url
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
-from helix_temporal.client._diagnosis import look_up_namespace
+from helix_temporal.client._diagnosis import check_namespace_exists
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -90,7 +90,7 @@ class HelixWorker:
         """
         try:
             # A worker that finds it missing itself cancels the block, which cannot say why.
-            await look_up_namespace(self._client)
+            await check_namespace_exists(self._client)
             await self._plugin.backends.check()
             self._health.start()
         except BaseException:
@@ -201,8 +201,8 @@ def startup_line(settings: Settings, *, given: bool = False) -> str:
 
 def _describe_loss(settings: Settings, in_memory: list[str]) -> str:
     if settings.threads_in == "memory" and not settings.has_cold_tier:
-        return ". Served from memory: EVERYTHING GOES WITH THIS PROCESS"
-    return f". In memory, gone with this process: {', '.join(in_memory)}" if in_memory else ""
+        return ". Served from memory: EVERYTHING IS LOST WHEN THIS PROCESS ENDS"
+    return f". In memory, lost when this process ends: {', '.join(in_memory)}" if in_memory else ""
 
 
 def _describe_archive(settings: Settings) -> str:

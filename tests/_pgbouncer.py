@@ -39,7 +39,7 @@ def pgbouncer(dsn: str, mode: str = "transaction") -> Iterator[str]:
     program, libraries = _program()
     parts, port = urlsplit(dsn), free_port()
     with open_place(None, None) as place:
-        directory = place.make("pgbouncer")
+        directory = place.make_directory("pgbouncer")
         settings = directory / "pgbouncer.ini"
         # It refuses to run as root, and becomes somebody else by itself.
         account = "" if os.geteuid() else "user = nobody"

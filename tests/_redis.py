@@ -13,7 +13,7 @@ async def connected(url: str, *, cluster: bool = False) -> AsyncIterator[RedisBa
     """A client that has asked the server what it must know."""
     backend = RedisBackend(url, cluster=cluster, timeout=TIMEOUT)
     try:
-        await backend._connection.primaries()
+        await backend._connection.list_primaries()
         yield backend
     finally:
         await backend.close()

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from helix_temporal.devstack import Valkey, _resp, programs
-from helix_temporal.devstack import servers as ready
+from helix_temporal.devstack import Valkey, programs
 from helix_temporal.devstack.processes import Program
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.devstack.servers import LocalServer, ServerPlace, open_place
-from helix_temporal.devstack.valkey import SOURCE, start_local_server
+from helix_temporal.devstack.valkey import SOURCE, redis_answers, send_command, start_local_server
 
 SERVICE = "helix"
 _SENTINELS = 3
@@ -36,13 +36,11 @@ class Watched:
     def primary(self) -> Valkey:
         """Whom the first sentinel names now."""
         answer = self.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-        assert isinstance(answer, list)
         return next(each for each in self.servers if each.port == int(str(answer[1])))
 
-    def ask(self, *words: str) -> _resp.Reply:
+    def ask(self, *words: str) -> Any:
         """Send one command to the first sentinel."""
-        with _resp.RespConnection("127.0.0.1", self.ports[0]) as sentinel:
-            return sentinel.ask(*words)
+        return send_command("127.0.0.1", self.ports[0], *words)
 
     def wait_for_another(self, than: Valkey) -> None:
         """Wait until a failover is through."""
@@ -96,7 +94,7 @@ def watched() -> Iterator[Watched]:
 
 def _start_sentinel(place: ServerPlace, number: int, primary: int) -> int:
     name, port = f"sentinel-{number}", free_port()
-    directory = place.make(name)
+    directory = place.make_directory(name)
     settings = directory / "sentinel.conf"
     settings.write_text(
         f"sentinel monitor {SERVICE} 127.0.0.1 {primary} 2\n"
@@ -114,7 +112,7 @@ def _start_sentinel(place: ServerPlace, number: int, primary: int) -> int:
         directory=directory,
         close_signal=place.close_signal,
     )
-    LocalServer(place.supervisor, program, partial(ready.redis_answers, "127.0.0.1", port)).start()
+    LocalServer(place.supervisor, program, partial(redis_answers, "127.0.0.1", port)).start()
     return port
 
 
@@ -132,9 +130,7 @@ def _knows_all(port: int) -> bool:
 
 def _told(port: int) -> dict[str, str]:
     """What a sentinel says of the primary, as the driver asks it."""
-    with _resp.RespConnection("127.0.0.1", port) as sentinel:
-        answer = sentinel.ask("SENTINEL", "MASTER", SERVICE)
-    assert isinstance(answer, list)
+    answer = send_command("127.0.0.1", port, "SENTINEL", "MASTER", SERVICE)
     return dict(zip(map(str, answer[::2]), map(str, answer[1::2]), strict=True))
 
 

@@ -66,8 +66,8 @@ class Broker:
             if self._stack is None:
                 environment = stack_environment(os.environ)
                 self._stack = self._exit.enter_context(start_stack((), environment=environment))
-        self._stack.ensure([service])
-        return self._stack.env(service)
+        self._stack.start_services([service])
+        return self._stack.get_environment(service)
 
 
 def stack_environment(environment: Mapping[str, str]) -> dict[str, str]:

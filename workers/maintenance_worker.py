@@ -2,7 +2,7 @@
 
 import sys
 
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 
 if __name__ == "__main__":
     app(["maintenance", *sys.argv[1:]])

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 
 QUICKSTART = Path(__file__).resolve().parent.parent / "examples" / "quickstart"
 

@@ -43,7 +43,7 @@ async def test_a_question_is_answered_once_although_the_model_failed_first(env: 
     lesson = await start(env, "mara")
     answer = await lesson.execute_update(LessonWorkflow.ask, "Rain?", id="q1")
     assert await lesson.execute_update(LessonWorkflow.ask, "Rain?", id="q1") == answer
-    assert [message.text for message in await env.messages("lesson-mara")] == ["Rain?", answer]
+    assert [message.text for message in await env.get_messages("lesson-mara")] == ["Rain?", answer]
 
 
 async def test_the_next_lesson_knows_the_last_one(env: HelixEnv) -> None:
@@ -65,7 +65,7 @@ async def test_a_cancelled_lesson_is_saved_and_archived(env: HelixEnv) -> None:
         await lesson.result()
     assert isinstance(failed.value.cause, CancelledError)
     assert await env.backends.hot.header("lesson-mara") is None
-    assert len(await env.messages("lesson-mara")) == 2
+    assert len(await env.get_messages("lesson-mara")) == 2
     assert await (await start(env, "mara", 2)).result() == 1
 
 
@@ -81,4 +81,4 @@ async def test_of_two_lessons_with_one_thread_the_later_goes_on(env: HelixEnv) -
         await first.result()
     assert isinstance(failed.value.cause, ApplicationError)
     assert failed.value.cause.type == "FencedError"
-    assert [message.role for message in await env.messages("lesson-mara")] == ["user", "assistant"] * 2
+    assert [message.role for message in await env.get_messages("lesson-mara")] == ["user", "assistant"] * 2

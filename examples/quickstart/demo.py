@@ -181,7 +181,7 @@ class Demo:
 
     async def compare(self) -> list[Message]:
         """The thread as anybody reads it, against the recording."""
-        found = await self.sessions.session(SESSION).messages()
+        found = await self.sessions.session(SESSION).get_messages()
         losses, duplicates, in_order = differences(self.conversation, found)
         self.checks.equal("messages", len(found), len(self.conversation.expected()), "as recorded")
         self.checks.equal("losses", losses, 0)
@@ -193,7 +193,7 @@ class Demo:
         """The thread comes back from S3 for another turn."""
         answer = await self._ask(SESSION, "Do you still remember all this?")
         say(f"    {_text(answer)}")
-        now = await self.sessions.session(SESSION).messages()
+        now = await self.sessions.session(SESSION).get_messages()
         self.checks.equal("messages", len(now), len(found) + 2)
         self.checks.equal("what was there is unchanged", now[: len(found)] == list(found), True)
         await self.close(SESSION)
@@ -202,13 +202,13 @@ class Demo:
         """A copy of the first half goes its own way."""
         half = max(len(self.conversation.turns) // 2, 1)
         at = sum(each.messages for each in self.figures[:half])
-        before = await self.sessions.session(SESSION).messages()
+        before = await self.sessions.session(SESSION).get_messages()
         await self.sessions.session(SESSION).fork(FORK, at=at)
         await self._ask(FORK, "And what if not?")
-        copy = await self.sessions.session(FORK).messages()
+        copy = await self.sessions.session(FORK).get_messages()
         self.checks.equal(f"messages of a fork after turn {half}, and one turn", len(copy), at + 2)
         self.checks.equal("it begins as the original", copy[:at] == list(found[:at]), True)
-        unchanged = await self.sessions.session(SESSION).messages() == before
+        unchanged = await self.sessions.session(SESSION).get_messages() == before
         self.checks.equal("the original is unchanged", unchanged, True)
         await self.close(FORK)
 
@@ -232,7 +232,7 @@ async def play(path: Path, conversation: RecordedConversation, stack: Stack, dir
     """Run the demo under names of its own, with a worker process."""
     own = f"demo-{uuid.uuid4().hex[:8]}"
     variables = {
-        **stack.env(),
+        **stack.get_environment(),
         "HELIX_REDIS_PREFIX": f"{own}:",
         "HELIX_S3_PREFIX": own,
         "HELIX_TABLE_PREFIX": f"{own.replace('-', '_')}_",

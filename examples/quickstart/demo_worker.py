@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from helix_temporal import Agent, HelixWorker, ModelRequest, ModelResponse, Settings, ToolContext, connect
-from helix_temporal.agents import Model, StreamingModel, Tool, complete
+from helix_temporal.agents import Model, StreamingModel, Tool, call_model
 from helix_temporal.blobs import BlobStore
 from helix_temporal.testing.recorded import read_conversation, replay_agent
 
@@ -57,7 +57,7 @@ class NotedModel:
         """As the model itself."""
         self._note("model", step=request.step_key)
         await self._hold("model")
-        response = await complete(self._model, request)
+        response = await call_model(self._model, request)
         self._note("answer", step=request.step_key)
         return response
 
@@ -72,7 +72,7 @@ class NotedTool:
         """As the tool itself."""
         self._note("tool", name=self._tool.name, key=context.key)
         await self._hold("tool")
-        outcome = await self._tool.call(arguments, context)
+        outcome = await self._tool.call_handler(arguments, context)
         self._note("result", name=self._tool.name, key=context.key)
         return outcome
 

@@ -89,7 +89,7 @@ async def begin(settings: Settings, session_id: str) -> None:
 
 async def go_on(session: SessionHandle) -> None:
     """Reading wakes nobody; the next message starts the session from S3."""
-    found = await session.history()
+    found = await session.list_messages()
     say("", f"[read from S3, without a session: {len(found.items)} messages]")
     await talk(session, "What have we planned?", "friday-1")
 
@@ -107,7 +107,7 @@ async def edit(session: SessionHandle, fork: SessionHandle) -> None:
 async def take_back(session: SessionHandle) -> None:
     """The newest two turns of the original go."""
     print("\nYou have four days only: the last two turns of the original are taken back")
-    show((await session.turns()).items)
+    show((await session.list_turns()).items)
     await session.rewind_to_turn(-2)
     say("", "[two turns taken back]")
     await talk(session, "I have four days.", "plan-3b")
@@ -133,9 +133,9 @@ async def main() -> None:
         await edit(session, fork)
         await take_back(session)
         print("\nThe original in the end")
-        show((await session.turns()).items)
+        show((await session.list_turns()).items)
         print("\nThe fork in the end")
-        show((await fork.turns()).items)
+        show((await fork.list_turns()).items)
 
 
 if __name__ == "__main__":

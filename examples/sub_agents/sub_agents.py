@@ -64,7 +64,7 @@ async def article(sessions: SessionClient, session: SessionHandle, text: str, me
         await approve(session, result)
         result = await session.ask(text, message_id=message_id)  # the same message: its turn's end
     for child, name in working.items():
-        (turn,) = (await sessions.session(child).turns(newest=1)).items
+        (turn,) = (await sessions.session(child).list_turns(newest=1)).items
         say(f"{name}:", turn.answer or "[nothing]")
     say("lead:", result.text or result.error or f"[{result.status}]")
 
@@ -73,12 +73,12 @@ async def bill(session: SessionHandle) -> None:
     """What each session used itself, and what the lead's is told to have used: all of it."""
     print("\nThe bill, in tokens")
     # A tool's result says what the tool used, so that only the answers are the lead's own.
-    answers = [each for each in await session.messages() if each.role == "assistant"]
+    answers = [each for each in await session.get_messages() if each.role == "assistant"]
     own = [each.usage for each in answers if each.usage is not None]
     line("lead", sum(own, Usage()))
-    for child in (await session.children()).items:
+    for child in (await session.list_children()).items:
         line(child.agent, child.usage)
-    line("all", (await session.usage()).tokens)
+    line("all", (await session.get_usage()).tokens)
 
 
 def line(who: str, used: Usage) -> None:

@@ -93,7 +93,7 @@ async def wait(settings: Settings, session_id: str) -> None:
         session = sessions.session(session_id, agent="support")
         await customer(session, TENT, "NL-20417")
         page = asyncio.create_task(session.ask(TENT, message_id="anna-1"))  # Anna's page goes on waiting
-        await supervisor("Mara", settings, session_id, await session.pending())
+        await supervisor("Mara", settings, session_id, await session.get_pending_calls())
         hear(await page)
         await session.close()
 
@@ -126,7 +126,7 @@ async def come_back(settings: Settings, session_id: str) -> None:
     print("\nThe next morning, on another worker")
     async with desk(settings, EXIT) as sessions:
         session = sessions.session(session_id, agent="support")
-        calls = await session.pending()
+        calls = await session.get_pending_calls()
         await supervisor("Mara", settings, session_id, calls)
         await supervisor("Ole", settings, session_id, calls)
         say("Anna:", "[asks for the answer again, under the same message id]")

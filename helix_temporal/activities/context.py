@@ -12,7 +12,7 @@ from temporalio import activity
 from helix_temporal.activities._runtime import CODE_ERRORS, application_code, is_cancellation
 from helix_temporal.activities.standing_step import ModelStep, new_id, step_number
 from helix_temporal.activities.usage import UsageLog
-from helix_temporal.agents import Agent, Compaction, InstructionsContext, complete, repair
+from helix_temporal.agents import Agent, Compaction, InstructionsContext, call_model, repair_tool_results
 from helix_temporal.agents.context import (
     Decoded,
     as_message,
@@ -172,7 +172,7 @@ async def _request_summary(
     step: ModelStep, compaction: Compaction, asked: str, step_key: str
 ) -> ModelResponse:
     """One call for a summary."""
-    return await complete(
+    return await call_model(
         compaction.model or step.agent.model,
         ModelRequest(
             agent=step.agent.name,
@@ -226,7 +226,11 @@ def find_summary_end(
     whole = window.reaches(since)
     spent = _count_summary_tokens(agent, present)
     context = choose_context(
-        records, agent.context, complete_before=whole, decoded=window.decoded.last(len(records)), spent=spent
+        records,
+        agent.context,
+        complete_before=whole,
+        decoded=window.decoded.take_last(len(records)),
+        spent=spent,
     )
     begins = window.first + len(window.records) - len(context)
     falls_out = not whole or begins > since
@@ -249,7 +253,7 @@ def _exceeds_threshold(agent: Agent, compaction: Compaction, window: Window, sin
     if compaction.at_tokens is None:
         return False
     places = range(max(since - window.first, 0), window.head.position - window.first)
-    return sum(window.decoded.tokens(at, agent.context.counts) for at in places) >= compaction.at_tokens
+    return sum(window.decoded.count_tokens(at, agent.context.counts) for at in places) >= compaction.at_tokens
 
 
 def _count_summary_tokens(agent: Agent, present: Summary | None) -> int:
@@ -266,7 +270,7 @@ def in_context(agent: Agent, window: Window, found: Found) -> list[Message]:
         records,
         agent.context,
         complete_before=window.reaches(since),
-        decoded=window.decoded.last(len(records)),
+        decoded=window.decoded.take_last(len(records)),
         spent=_count_summary_tokens(agent, found.summary),
     )
     first = len(window.records) - len(context)
@@ -304,7 +308,7 @@ async def given_to_model(
     instructions = await _resolve_instructions(step)
     with application_code(f"context of agent {step.agent.name!r}"):
         found = await summaries.of(step, window)
-        messages, repairs = repair(in_context(step.agent, window, found))
+        messages, repairs = repair_tool_results(in_context(step.agent, window, found))
     if found.message is not None:
         messages = (found.message, *messages)
     return Given(messages, instructions, repairs, found.summary, found.used)

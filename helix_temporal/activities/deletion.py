@@ -16,7 +16,7 @@ from helix_temporal.activities._runtime import (
     scheduled_epoch,
 )
 from helix_temporal.activities.payloads import Payloads
-from helix_temporal.activities.session_sync import save_change
+from helix_temporal.activities.state_changes import save_change
 from helix_temporal.errors import (
     ArchiveCorruptError,
     FencedError,

@@ -224,7 +224,7 @@ def call_of(request: ToolInput) -> tuple[str, str]:
 
 
 def _find_tool_facts(agent: Agent, tool: str) -> ToolFacts | None:
-    found = agent.tool(tool)
+    found = agent.find_tool(tool)
     return None if found is None else found.facts(agent.name)
 
 
@@ -529,7 +529,7 @@ class StepStream:
             await self._outlet.settle(*last, again=[*self._before, *self._stands])
 
     def _write_text(self, text: str) -> None:
-        self._outlet.piece(streams.TextDelta, "delta", text, at_once=not self._spoke, **self._about)
+        self._outlet.piece(streams.TextChunk, "delta", text, at_once=not self._spoke, **self._about)
         self._spoke = self._spoke or bool(text)
 
     def _write_thinking(self, text: str) -> None:

@@ -311,7 +311,7 @@ class CleanupActivities:
 
         # A page of sessions with many snapshots takes longer than the heartbeat time-out.
         async with heartbeat_in_background(self._beat_every, lambda: last):
-            return await self._cleanup.expired(request, report, cursor=cursor, summary=summary)
+            return await self._cleanup.clean_up_expired(request, report, cursor=cursor, summary=summary)
 
     @activity.defn(name="helix.cleanup.old")
     @raise_application_errors
@@ -319,7 +319,7 @@ class CleanupActivities:
     async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for long."""
         async with heartbeat_with_progress(self._beat_every):
-            return await self._cleanup.old(request)
+            return await self._cleanup.clean_up_old(request)
 
     @activity.defn(name="helix.cleanup.operations")
     @raise_application_errors
@@ -327,7 +327,7 @@ class CleanupActivities:
     async def operations(self, request: PurgeOperationsInput) -> PurgeOperationsResult:
         """Forget operations of long ago."""
         async with heartbeat_with_progress(self._beat_every):
-            return PurgeOperationsResult(purged=await self._cleanup.operations(request.older_than_ms))
+            return PurgeOperationsResult(purged=await self._cleanup.forget_operations(request.older_than_ms))
 
 
 def _resumed_cleanup(details: Sequence[Any]) -> tuple[str | None, CleanupSummary | None]:

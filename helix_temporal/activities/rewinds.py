@@ -9,8 +9,8 @@ from typing import Any, Final
 from temporalio import activity
 
 from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
+from helix_temporal.activities.checkpoints import has_head
 from helix_temporal.activities.payloads import FAR, Payloads
-from helix_temporal.activities.session_sync import has_head
 from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import (

@@ -27,9 +27,14 @@ from helix_temporal.activities.record_store import (
     save_synced_record,
     update_record,
 )
-from helix_temporal.activities.session_sync import OpenedState, StateKeeper
+from helix_temporal.activities.session_sync import OpenedState, SessionSync
 from helix_temporal.activities.steps import Stepper
-from helix_temporal.activities.subagents import as_own, left_asleep, open_calls, refuse_own
+from helix_temporal.activities.subagents import (
+    open_calls,
+    recover_suspended_calls,
+    refuse_sub_agent_id,
+    restrict_sub_agent_id,
+)
 from helix_temporal.activities.suspended_turns import (
     read_messages_under_way,
     read_suspended_turn,
@@ -115,10 +120,14 @@ def _refuse_properties(session_id: str) -> NoReturn:
 
 
 def _as_open(
-    request: OpenSessionInput, epoch: int, agent: Agent, state: SessionRecord, asleep: Suspension | None
+    request: OpenSessionInput,
+    epoch: int,
+    agent: Agent,
+    state: SessionRecord,
+    found_suspension: Suspension | None,
 ) -> OpenThread:
     def kept(data: bytes) -> Head | None:
-        return find_kept_head(data) or (None if asleep is None else asleep.head)
+        return find_kept_head(data) or (None if found_suspension is None else found_suspension.head)
 
     return OpenThread(
         request.thread_id,
@@ -156,7 +165,7 @@ class SessionActivities:
         beat_every: float = 1.0,
         inline_text: int = 8 * 1024,
         inline_arguments: int = 2 * 1024,
-        states: StateKeeper | None = None,
+        states: SessionSync | None = None,
         streams: Streaming | None = None,
     ) -> None:
         self._threads, self._agents, self._stepper, self._policy = threads, agents, stepper, policy
@@ -172,7 +181,7 @@ class SessionActivities:
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
         agent = self._agents.get(request.agent)
-        as_own(request)  # refused before anything is made
+        restrict_sub_agent_id(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with heartbeat_with_progress(self._beat_every) as progress:
             asked, request = request, await self._admit_request(request)
@@ -180,12 +189,12 @@ class SessionActivities:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork_thread(request, epoch, state, progress)
-            asleep = await self._recover_suspended_calls(agent, request)
-            opens = _as_open(as_own(request), epoch, agent, state, asleep)
+            found_suspension = await self._recover_suspended_calls(agent, request)
+            opens = _as_open(restrict_sub_agent_id(request), epoch, agent, state, found_suspension)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
             found = parse_record(header.slice) if header.slice else state
-            record = await save_opened_record(self._threads, request, header, found, asleep)
+            record = await save_opened_record(self._threads, request, header, found, found_suspension)
             stored = record.record
             kept = await self._open_state(request, header, stored)
             record = await save_synced_record(self._threads, record)
@@ -260,8 +269,8 @@ class SessionActivities:
         try:
             return await self._threads.open(opens, progress)
         except ThreadNotFoundError:
-            if as_own(request) is not request:
-                refuse_own(request)
+            if restrict_sub_agent_id(request) is not request:
+                refuse_sub_agent_id(request)
             raise
 
     async def _left_behind(
@@ -279,7 +288,7 @@ class SessionActivities:
 
     async def _recover_suspended_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
         limit, deployment = self._inline_arguments, self._deployment
-        return await left_asleep(self._threads, agent, request, limit, deployment)
+        return await recover_suspended_calls(self._threads, agent, request, limit, deployment)
 
     async def _sync_suspended_turn(
         self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
@@ -289,16 +298,16 @@ class SessionActivities:
             return None  # the workflow knows
         states = None if self._states is None else self._states.suspended
         waits = states is not None and find_suspension(stored, header.head) is not None
-        answers = await states.responses(request.session_id) if states is not None and waits else {}
+        answers = await states.list_answers(request.session_id) if states is not None and waits else {}
         suspended = await read_suspended_turn(
             self._threads, self._payloads, header, stored, answers, self._inline_arguments
         )
         if states is not None and suspended is not None:
-            await states.found(
+            await states.restore_waiting(
                 request.session_id, header.epoch, suspended, list_answered_calls(stored, header.head)
             )
         elif states is not None:
-            await states.dropped(request.session_id, header.epoch, stored.answered)
+            await states.drop_waiting(request.session_id, header.epoch, stored.answered)
         return suspended
 
     @activity.defn(name="helix.sessions.save")
@@ -310,13 +319,13 @@ class SessionActivities:
         if request.known is not None or request.suspended is not None or request.answered:
             version = await save_suspension(self._threads, request)
         if self._states is not None and request.suspended is not None and request.session_id is not None:
-            await self._states.suspended.sleeps(request.session_id, request.epoch, request.suspended)
+            await self._states.suspended.save_suspension(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
             await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
             known = request.known or (request.suspended.known if request.suspended is not None else ())
             if known and request.session_id is not None:
-                await self._states.suspended.known(request.session_id, request.epoch, known)
+                await self._states.suspended.save_answers(request.session_id, request.epoch, known)
             await self._states.close(request)
         return SaveValuesResult(version=version)
 
@@ -363,7 +372,7 @@ class SessionActivities:
             found = await open_calls(self._threads, agent, session_id, header)
             return {each.session_id for each in found}
 
-        await self._states.children.settle(session_id, header.epoch, called)
+        await self._states.children.follow_thread(session_id, header.epoch, called)
 
     async def _new_state(self, request: OpenSessionInput) -> SessionRecord:
         agent = self._agents.get(request.agent)

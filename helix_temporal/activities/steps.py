@@ -16,7 +16,8 @@ from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
 from helix_temporal.activities.record_store import StoredRecord, swap_record
-from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, Place, StateKeeper
+from helix_temporal.activities.runs import Place
+from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, SessionSync
 from helix_temporal.activities.standing_step import (
     ModelStep,
     TurnAnswers,
@@ -35,10 +36,9 @@ from helix_temporal.activities.suspended_turns import (
     list_step_waits,
     list_waiting_calls,
     read_results_behind,
-    shorten_arguments,
 )
 from helix_temporal.activities.usage import UsageLog
-from helix_temporal.agents import Agent, AgentRegistry, complete
+from helix_temporal.agents import Agent, AgentRegistry, call_model
 from helix_temporal.errors import (
     HeadMovedError,
     InvalidConfigError,
@@ -49,11 +49,19 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject
-from helix_temporal.models.messages import Finish, Message, Usage, check_size, from_record, to_record
+from helix_temporal.models.messages import (
+    Finish,
+    Message,
+    Usage,
+    check_size,
+    from_record,
+    shorten_arguments,
+    to_record,
+)
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
-from helix_temporal.models.waiting import KnownCall, WaitingCall
+from helix_temporal.models.waiting import CallOutcome, WaitingCall
 from helix_temporal.session.record import (
     SessionRecord,
     apply_step,
@@ -68,13 +76,13 @@ from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, R
 class StepNews:
     """Tells what a step asks for and answers; nobody where there is no session store."""
 
-    def __init__(self, agents: AgentRegistry, states: StateKeeper | None) -> None:
+    def __init__(self, agents: AgentRegistry, states: SessionSync | None) -> None:
         self._agents, self._states = agents, states
 
     def beginning(
         self, request: RunStepInput, kept: SessionRecord, place: Place
     ) -> AbstractAsyncContextManager[None]:
-        """The turn's run is recorded while its model is called; see `StateKeeper.beginning`."""
+        """The turn's run is recorded while its model is called; see `SessionSync.beginning`."""
         if self._states is None or not _begins_turn(request):
             return contextlib.nullcontext()
         return self._states.beginning(request, kept, place)
@@ -89,10 +97,10 @@ class StepNews:
     async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
         if self._states is not None and find_suspension(parse_record(slice_data), request.head):
-            await self._states.suspended.answered(
+            await self._states.suspended.save_resumption(
                 request.session_id, request.epoch, request.run_id, request.inputs
             )
-            await self._states.children.waits(request.session_id, 0)
+            await self._states.children.tell_callers(request.session_id, 0)
 
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
@@ -101,19 +109,19 @@ class StepNews:
         if not waiting:
             return {}
         if self._states is not None and appended.header.head == head:
-            await self._states.suspended.record(
+            await self._states.suspended.save_waiting(
                 request.session_id, request.epoch, request.run_id, answer, head, waiting
             )
-            await self._states.children.waits(request.session_id, waiting[0].since)
+            await self._states.children.tell_callers(request.session_id, waiting[0].since)
         return {"waiting": waiting}
 
     async def children(self, request: RunStepInput | EndTurnInput, answer: Message | None = None) -> None:
         """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
         if self._states is None:
             return
-        await self._states.children.answered(request)
+        await self._states.children.mark_answered(request)
         if isinstance(request, RunStepInput) and answer is not None:
-            await self._states.children.called(self._agents.get(request.agent), request, answer)
+            await self._states.children.add_called(self._agents.get(request.agent), request, answer)
 
 
 def _begins_turn(request: RunStepInput) -> bool:
@@ -145,7 +153,7 @@ async def ask_model(
         counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
         counter.add(given.repairs, {"agent": agent.name})
     with application_code(f"model of agent {agent.name!r}"):
-        response = await complete(
+        response = await call_model(
             agent.model,
             ModelRequest(
                 agent=agent.name,
@@ -245,7 +253,7 @@ class Stepper:
         flush_each_step: bool = True,
         archive_required: bool = False,
         archives: bool = True,
-        states: StateKeeper | None = None,
+        states: SessionSync | None = None,
         streams: Streaming | None = None,
         used: UsageLog | None = None,
     ) -> None:
@@ -486,7 +494,7 @@ class Stepper:
 
     async def _results_behind(
         self, appended: Appended, result: RunStepResult, *, same_run: bool
-    ) -> tuple[KnownCall, ...]:
+    ) -> tuple[CallOutcome, ...]:
         """Results of the step's calls that the thread has, where its workflow was reset to before them."""
         if not (result.waiting or (result.calls and same_run)):
             return ()
@@ -672,7 +680,7 @@ class Stepper:
         if seen.stands is not None:
             return {}
         agent = self._agents.get(request.agent)
-        unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.tool(call.name) is None)
+        unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.find_tool(call.name) is None)
         return {"unknown": unknown} if unknown else {}
 
     async def _build_result(

@@ -4,7 +4,7 @@ from temporalio import activity
 
 from helix_temporal.activities._runtime import default_owner, operation_of, raise_application_errors
 from helix_temporal.errors import InvalidRequestError, TooLargeError
-from helix_temporal.models.base import Model
+from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import CheckpointMeta, CommitResult, PromoteResult, Run, StopOutcome
 from helix_temporal.models.states import (
     CountResult,
@@ -72,7 +72,7 @@ from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.sessions import CheckpointStore, SessionStore
 
 
-def checked_size(result: Model, limit: int, what: str) -> None:
+def checked_size(result: WireModel, limit: int, what: str) -> None:
     """Refuse a result that a history should not hold.
 
     Raises:

@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
 from helix_temporal.activities.stores import checked_size
-from helix_temporal.activities.suspended_turns import read_turn_under_way, shorten_arguments, sum_usage
+from helix_temporal.activities.suspended_turns import read_turn_under_way, sum_usage
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import (
     ArchiveCorruptError,
@@ -31,19 +31,17 @@ from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import Page
 from helix_temporal.models.waiting import (
-    ChildWait,
-    PendingCall,
+    HasStartedInput,
+    HasStartedResult,
+    SuspendedCall,
     Suspension,
-    TakenUpInput,
-    TakenUpResult,
     check_own_id,
     child_session_id,
     is_child_id,
-    pending_below,
-    pending_call,
     tool_of,
 )
-from helix_temporal.session.record import SessionRecord, find_suspension, parse_record
+from helix_temporal.session.record import find_suspension, parse_record
+from helix_temporal.session.sub_agents import add_suspended_calls, list_pending_calls, make_suspended_call
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -74,7 +72,7 @@ def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCal
     """Pure: those calls of an answer that have sessions, or will have once somebody approves them."""
     found = []
     for at, call in enumerate(answer.tool_calls):
-        tool, name = agent.tool(call.name), f"{answer.id}.{at}"
+        tool, name = agent.find_tool(call.name), f"{answer.id}.{at}"
         facts = None if tool is None else tool.facts(agent.name)
         if facts is None or facts.kind != "agent" or why_not_run(call) is not None:
             continue
@@ -246,7 +244,7 @@ def _status_of_result(result: Message | None) -> SessionStatus:
 
 
 def _waits_for_approval(agent: Agent, tool: str) -> bool:
-    found = agent.tool(tool)
+    found = agent.find_tool(tool)
     return found is not None and found.approval
 
 
@@ -287,9 +285,9 @@ class ChildActivities:
         checked_size(page, self._max_payload, "page of sub-agents")
         return page
 
-    @activity.defn(name="helix.sessions.taken_up")
+    @activity.defn(name="helix.sessions.has_started")
     @raise_application_errors
-    async def taken_up(self, request: TakenUpInput) -> TakenUpResult:
+    async def has_started(self, request: HasStartedInput) -> HasStartedResult:
         """Whether a worker has ever begun with an execution; one that none has begun with is terminated.
 
         Nothing of it is lost: it has done nothing.  Left alone it would wait until its time is over.
@@ -301,7 +299,7 @@ class ChildActivities:
         if not begun:
             with _unless_gone():
                 await handle.terminate(reason="no worker began with it in time")
-        return TakenUpResult(taken_up=begun)
+        return HasStartedResult(has_started=begun)
 
     async def _list_children(self, request: ListChildrenInput) -> SubAgentPage:
         if self._sessions is not None:
@@ -358,7 +356,7 @@ def _unless_gone() -> Iterator[None]:
             raise
 
 
-async def left_asleep(
+async def recover_suspended_calls(
     threads: ThreadStore,
     agent: Agent,
     request: OpenSessionInput,
@@ -385,26 +383,13 @@ async def left_asleep(
         at: await _find_suspended_call(threads, call, before.get(at), deployment, inline_arguments)
         for at, call in calls.items()
     }
-    return with_children(stored or Suspension(head=thread.head), found, new=stored is None)
-
-
-def with_children(stored: Suspension, found: dict[int, ChildWait | None], *, new: bool) -> Suspension | None:
-    """Pure: the suspension with those calls that do wait; None where that changes nothing."""
-    answered = {each.at for each in stored.known}
-    held = {*_list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
-    children = {each.at: each for each in stored.children} | {
-        at: wait for at, wait in found.items() if at not in held
-    }
-    asleep = tuple(each for _, each in sorted(children.items()) if each is not None)
-    if asleep == stored.children or (new and not asleep):
-        return None
-    return stored.model_copy(update={"children": asleep})
+    return add_suspended_calls(stored or Suspension(head=thread.head), found, new=stored is None)
 
 
 async def _find_thread_under_way(
     threads: ThreadStore, agent: Agent, request: OpenSessionInput
 ) -> ThreadFacts | None:
-    """The thread, if a turn of a session whose sub-agents end while they wait is open in it."""
+    """The thread, if a turn of a session that has sub-agents is open in it."""
     # A sub-agent's own caller is told that it was ended.
     begins = request.parent is None and request.reopen is None and request.rewind_to is None
     if not begins or request.mode not in {"auto", "continue"} or not calls_agents(agent):
@@ -413,18 +398,16 @@ async def _find_thread_under_way(
         thread = await threads.facts(request.thread_id)
     except ThreadNotFoundError:
         return None
-    state = parse_record(thread.slice)
-    under_way = thread.head.position > thread.committed and not thread.closed
-    return thread if under_way and _exits_while_waiting(state) else None
-
-
-def _exits_while_waiting(state: SessionRecord) -> bool:
-    return state.options is not None and state.options.suspend == "exit"
+    return thread if thread.head.position > thread.committed and not thread.closed else None
 
 
 async def _find_suspended_call(
-    threads: ThreadStore, call: AgentCall, before: ChildWait | None, deployment: str, inline_arguments: int
-) -> ChildWait | None:
+    threads: ThreadStore,
+    call: AgentCall,
+    before: SuspendedCall | None,
+    deployment: str,
+    inline_arguments: int,
+) -> SuspendedCall | None:
     """The call as one that waits, if its session does, and for this call."""
     if before is not None and not before.calls:
         return before  # behind another call of the same session
@@ -437,7 +420,7 @@ async def _find_suspended_call(
         return None
     _, records = await read_turn_under_way(threads, thread)
     messages = [from_record(record) for record in records]
-    pending = _list_pending_calls(suspended, messages[-1], inline_arguments)
+    pending = list_pending_calls(suspended, messages[-1], inline_arguments)
     if not pending or all(each.id != call.name for each in messages):
         return None
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
@@ -445,14 +428,9 @@ async def _find_suspended_call(
     if await _is_held(workflow_id(call.session_id, deployment)):
         return before
     used = sum_usage(messages, suspended.known)
-    return (before or _build_suspended_call(call, pending)).model_copy(
-        update={"calls": pending, "used": used}
-    )
-
-
-def _list_finished_calls(suspended: Suspension) -> set[int]:
-    """Pure: calls that have results; those that were approved may yet have to run."""
-    return {each.at for each in suspended.known if each.result is not None}
+    return (
+        before or make_suspended_call(call.name, call.at, call.session_id, call.facts, pending)
+    ).model_copy(update={"calls": pending, "used": used})
 
 
 async def _is_held(workflow: str) -> bool:
@@ -466,38 +444,7 @@ async def _is_held(workflow: str) -> bool:
     return found.close_time is None
 
 
-def _list_pending_calls(
-    suspended: Suspension, answer: Message, inline_arguments: int
-) -> tuple[PendingCall, ...]:
-    """Pure: what a session waits for, there and below."""
-    known, ended = {each.at for each in suspended.known}, _list_finished_calls(suspended)
-    position = suspended.head.position - 1
-    own = tuple(
-        pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)
-        for each in suspended.calls
-        if each.at not in known
-    )
-    return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
-
-
-def _build_suspended_call(call: AgentCall, pending: Sequence[PendingCall]) -> ChildWait:
-    """Pure: its time counts from the first question: when it was called, its caller alone knew."""
-    facts, since = call.facts, min(each.since for each in pending)
-    given: dict[str, Any] = {
-        "until": None if facts.schedule_to_close is None else since + int(facts.schedule_to_close * 1000),
-        "task_queue": facts.task_queue,
-    }
-    return ChildWait(
-        at=call.at,
-        session_id=call.session_id,
-        call=call.name,
-        agent=facts.agent or "",
-        since=since,
-        **only_set(**given),
-    )
-
-
-def as_own(request: OpenSessionInput) -> OpenSessionInput:
+def restrict_sub_agent_id(request: OpenSessionInput) -> OpenSessionInput:
     """The request as it may be carried out: under an id that a sub-agent's session may have, only a
     sub-agent's begins; whatever is there goes on, whoever asks for it.
 
@@ -510,15 +457,15 @@ def as_own(request: OpenSessionInput) -> OpenSessionInput:
     if not (session or thread):
         return request
     if request.mode != "auto" or (session and request.thread_id != request.session_id):
-        refuse_own(request)
+        refuse_sub_agent_id(request)
     return request.model_copy(update={"mode": "continue"})
 
 
-def refuse_own(request: OpenSessionInput) -> None:
+def refuse_sub_agent_id(request: OpenSessionInput) -> None:
     """Raise what such a session is refused with.
 
     Raises:
-        InvalidIdError: Always, for a request that `as_own` does not give back as it is.
+        InvalidIdError: Always, for a request that `restrict_sub_agent_id` does not give back as it is.
     """
     check_own_id(request.session_id)
     check_own_id(request.thread_id, "thread_id")

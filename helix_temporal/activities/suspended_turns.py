@@ -10,21 +10,20 @@ from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
 from helix_temporal.activities.standing_step import head_moved_error, went_elsewhere
 from helix_temporal.agents import Agent
-from helix_temporal.models.base import canonical_json, only_set
+from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.messages import (
     Message,
-    ToolCall,
     ToolResult,
     Usage,
     UserMessage,
     from_record,
+    shorten_arguments,
     why_not_run,
-    without_arguments,
 )
 from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.steps import SaveValuesInput
-from helix_temporal.models.waiting import KnownCall, WaitingCall
+from helix_temporal.models.waiting import CallOutcome, WaitingCall
 from helix_temporal.session.record import SessionRecord, apply_suspension, find_suspension, parse_record
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
@@ -42,7 +41,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
     waiting: list[WaitingCall] = []
     taken: set[str] = set()
     for at, call in enumerate(answer.tool_calls):
-        tool = agent.tool(call.name)
+        tool = agent.find_tool(call.name)
         facts = None if tool is None else tool.facts(agent.name)
         if facts is None or not (facts.kind == "client" or facts.approval):
             continue
@@ -86,7 +85,7 @@ async def read_suspended_turn(
     payloads: Payloads,
     header: HotHeader,
     state: SessionRecord,
-    responses: Mapping[str, KnownCall],
+    responses: Mapping[str, CallOutcome],
     inline_arguments: int,
 ) -> SuspendedTurn | None:
     """The turn that an open finds suspended, read from the thread; None where none is.
@@ -108,7 +107,6 @@ async def read_suspended_turn(
     # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
     ended = {at for at, each in known.items() if each.result is not None}
     children = tuple(each for each in suspended.children if each.at not in ended)
-    asleep: dict[str, Any] = {"children": children} if children else {}
     return SuspendedTurn(
         head=header.head,
         start=start,
@@ -119,7 +117,7 @@ async def read_suspended_turn(
         calls=tuple(shorten_arguments(call, inline_arguments) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
         known=tuple(known[at] for at in sorted(known)),
-        **asleep,
+        **only_truthy(children=children),
     )
 
 
@@ -128,12 +126,12 @@ def usage_before_turn(state: SessionRecord, turn: SuspendedTurn) -> Usage:
     return state.usage + _sum_result_usage(turn.known) - turn.usage
 
 
-def sum_usage(messages: Iterable[Message], known: Iterable[KnownCall]) -> Usage:
+def sum_usage(messages: Iterable[Message], known: Iterable[CallOutcome]) -> Usage:
     """What a turn used so far, also for results that are not in the thread yet."""
     return sum((each.usage for each in messages if each.usage), start=_sum_result_usage(known))
 
 
-def _sum_result_usage(known: Iterable[KnownCall]) -> Usage:
+def _sum_result_usage(known: Iterable[CallOutcome]) -> Usage:
     """What tools used whose results are not in the thread yet."""
     results = (each.result for each in known if each.result is not None)
     return sum((each.usage for each in results if each.usage is not None), start=Usage())
@@ -183,7 +181,7 @@ async def read_results_behind(
     waiting: Sequence[WaitingCall],
     count: int,
     inline_result: int,
-) -> tuple[KnownCall, ...]:
+) -> tuple[CallOutcome, ...]:
     """Results of all ``count`` calls of a step, where the thread has gone on from it with them.
 
     Those of more than ``inline_result`` bytes come by reference.
@@ -207,11 +205,11 @@ async def read_results_behind(
         return ()
     names = {call.at: call.id for call in waiting}
     answered = {each.id: each for each in parse_record(header.slice).answered}
-    known: list[KnownCall] = []
+    known: list[CallOutcome] = []
     for at, record in enumerate(records):
         result = await _as_result(payloads, thread_id, from_record(record), inline_result)
         before = answered.get(names.get(at, ""))
-        known.append(KnownCall(at=at, result=result, **only_set(answered=before)))
+        known.append(CallOutcome(at=at, result=result, **only_set(answered=before)))
     return tuple(known)
 
 
@@ -225,8 +223,8 @@ async def _as_result(payloads: Payloads, thread_id: str, message: Message, inlin
 
 
 async def _shorten_answer(
-    payloads: Payloads, thread_id: str, call: WaitingCall, found: KnownCall
-) -> KnownCall:
+    payloads: Payloads, thread_id: str, call: WaitingCall, found: CallOutcome
+) -> CallOutcome:
     """An answer that the session store had; by reference if it is long, as if a client had given it."""
     result = found.result
     if result is not None and len(result.text.encode()) > _INLINE_TEXT:
@@ -244,13 +242,6 @@ async def _shorten_message(
         return UserMessage(id=message.id, text=message.content, **fields)
     ref = await payloads.put(thread_id, FAR, f"text/{message.id}", message.content)
     return UserMessage(id=message.id, ref=ref, **fields)
-
-
-def shorten_arguments(call: ToolCall, limit: int) -> ToolCall:
-    """A call as a workflow carries it: without arguments beyond so many bytes."""
-    if len(canonical_json(call.arguments)) <= limit:
-        return call
-    return without_arguments(call)
 
 
 def current_millis() -> int:

@@ -102,8 +102,7 @@ class ToolRunner:
             for tool in agent.tools
         ]
         hooks = [
-            self._define_hook_activity(agent, name, getattr(facts.hooks, name))
-            for name in agent.hooks.names()
+            self._define_hook_activity(agent, name, getattr(facts.hooks, name)) for name in agent.hooks.names
         ]
         return [*tools, *hooks]
 
@@ -150,7 +149,7 @@ class ToolRunner:
             arguments = await self._read_arguments(request)
         began = time.monotonic()
         try:
-            outcome = await tool.call(arguments, context)
+            outcome = await tool.call_handler(arguments, context)
         except CODE_ERRORS as error:
             if is_cancellation(error):
                 raise
@@ -230,7 +229,7 @@ class ToolRunner:
             if isinstance(event, BeforeUserMessage):
                 return await self._call_message_hook(agent, event)
             with application_code(f"hook {hook} of agent {agent.name!r}"):
-                return await agent.hooks.call(hook, event)
+                return await agent.hooks.run_hook(hook, event)
 
         run_hook.__annotations__ = {"event": event_type, "return": UserMessageDecision | None}
         return activity.defn(name=name)(raise_application_errors(run_hook))
@@ -246,7 +245,7 @@ class ToolRunner:
                 return UserMessageDecision(ref=payload_key(FAR, f"unseen/{event.message_id}", b""))
             event = event.model_copy(update={"text": text, "ref": None})
         with application_code(f"hook before_user_message of agent {agent.name!r}"):
-            decision = await agent.hooks.call("before_user_message", event)
+            decision = await agent.hooks.run_hook("before_user_message", event)
         if decision is None or len((decision.text or "").encode()) <= self._inline_text:
             return decision
         # A name of its own: the hook may be run again, on the text as it was sent.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +35,18 @@ _UNSENDABLE: Final = {
 """What libraries raise for an address that is none, or a key with a line break at its end."""
 
 
+def refuse_own_options(model: str, own: AbstractSet[str], options: Mapping[str, Any]) -> None:
+    """Refuse options that an adapter sets itself.
+
+    Raises:
+        InvalidConfigError: There are such.
+    """
+    if taken := sorted(own & options.keys()):
+        raise InvalidConfigError(
+            f"{model}: the adapter sets {', '.join(taken)} itself; leave it out of the options"
+        )
+
+
 def error_for_status(
     provider: str,
     status: int,
@@ -52,9 +65,9 @@ def error_for_status(
     if status == 429:
         return ModelRateLimitedError(f"{provider} asks to slow down: HTTP {status}{word}", **facts)
     if status >= 500 or status in _PASSING:
-        return ModelUnavailableError(f"{provider} failed: HTTP {status}{word}; it is asked again", **facts)
+        return ModelUnavailableError(f"{provider} failed: HTTP {status}{word}; it is called again", **facts)
     return ModelRequestError(
-        f"{provider} refuses the request: HTTP {status}{word}; mend key, model or input", **facts
+        f"{provider} refuses the request: HTTP {status}{word}; correct key, model or input", **facts
     )
 
 
@@ -63,17 +76,17 @@ def error_for_connection_failure(provider: str, error: BaseException) -> HelixEr
     if {type(error).__name__, type(error.__cause__).__name__} & _UNSENDABLE:
         return InvalidConfigError(
             f"the request to {provider} can't be sent: {type(error).__name__}; "
-            "mend key or address in the worker"
+            "correct key or address in the worker"
         )
     return ModelUnavailableError(
-        f"{provider} did not answer: {type(error).__name__}; it is asked again", provider=provider
+        f"{provider} did not answer: {type(error).__name__}; it is called again", provider=provider
     )
 
 
 def cut_off(provider: str, why: str) -> ModelStreamEndedError:
     """The error for a stream that ended before its answer did."""
     return ModelStreamEndedError(
-        f"the stream from {provider} ended before its answer: {why}; it is asked again", provider=provider
+        f"the stream from {provider} ended before its answer: {why}; it is called again", provider=provider
     )
 
 
@@ -115,7 +128,7 @@ class ServerEvent:
     event: str
     data: str
 
-    def json(self, provider: str) -> Any:
+    def parse_json(self, provider: str) -> Any:
         """What the data says.
 
         Raises:

@@ -1,5 +1,7 @@
 """What all adapters share: a conversation on its way to a provider, and what they need on its way back."""
 
+import base64
+import binascii
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +11,7 @@ from typing import Any, Final
 from helix_temporal.adapters._answers import (
     raw_of,
 )
-from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
+from helix_temporal.adapters.zeitlich import convert_zeitlich_rows
 from helix_temporal.models.messages import Message
 
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -31,6 +33,14 @@ class Outgoing:
 
     message: Message
     raw: Any = None
+
+
+def decode_base64_text(data: object) -> str | None:
+    """The text that base64 holds; None if it holds something else."""
+    try:
+        return base64.b64decode(str(data), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
 
 
 def prepare_outgoing(

@@ -12,6 +12,7 @@ from helix_temporal.adapters._http import (
     cut_off,
     error_for_connection_failure,
     error_for_status,
+    refuse_own_options,
     server_events,
 )
 from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError
@@ -59,11 +60,7 @@ class OpenAIConnection:
     def __init__(
         self, name: str, client: openai.AsyncOpenAI | None, options: Mapping[str, Any], ours: frozenset[str]
     ) -> None:
-        taken = sorted(ours & options.keys())
-        if taken:
-            raise InvalidConfigError(
-                f"{name}: the adapter sets {', '.join(taken)} itself; take it away from the options"
-            )
+        refuse_own_options(name, ours, options)
         self._given = client is not None
         self._client = client.with_options(max_retries=0) if client is not None else None
 
@@ -112,7 +109,7 @@ async def stream_events(
             async for event in server_events(PROVIDER, response.iter_bytes()):
                 if event.data.startswith("[DONE]"):
                     return
-                said = event.json(PROVIDER)
+                said = event.parse_json(PROVIDER)
                 if not isinstance(said, dict):
                     raise cut_off(PROVIDER, "an event is no object")
                 yield said
@@ -143,7 +140,7 @@ def _convert_status_error(error: openai.APIStatusError) -> HelixError:
     if kind == "insufficient_quota":
         # Told as 429, but waiting does not help.
         return ModelRequestError(
-            "OpenAI refuses the request: the account's quota is used up; mend its plan",
+            "OpenAI refuses the request: the account's quota is used up; raise it, or use another key",
             provider=PROVIDER,
             status=error.status_code,
         )
@@ -219,7 +216,7 @@ def token_count(usage: object, *path: str) -> int:
 class AnswerReading(Protocol):
     """An answer that comes as events."""
 
-    def add(self, event: JsonObject, /) -> Iterable[ModelEvent]:
+    def add_event(self, event: JsonObject, /) -> Iterable[ModelEvent]:
         """Take an event; what is new in it.
 
         Raises:
@@ -227,7 +224,7 @@ class AnswerReading(Protocol):
         """
         ...
 
-    def response(self) -> ModelResponse:
+    def build_response(self) -> ModelResponse:
         """The whole answer.
 
         Raises:
@@ -285,12 +282,12 @@ class OpenAIModel(ABC):
         try:
             async with aclosing(stream_events(create, self._build_request(request))) as said:
                 async for event in said:
-                    for new in answer.add(event):
+                    for new in answer.add_event(event):
                         yield new
         except WithheldError:
             yield withheld_response(self.adapter)
             return
-        yield answer.response()
+        yield answer.build_response()
 
     async def aclose(self) -> None:
         """Close the connections of the client that the adapter made; one that was given stays open."""

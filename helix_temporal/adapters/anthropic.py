@@ -1,7 +1,5 @@
 """Pure: our messages in the form of Anthropic's Messages API."""
 
-import base64
-import binascii
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -23,9 +21,10 @@ from helix_temporal.adapters._http import (
     cut_off,
     error_for_connection_failure,
     error_for_status,
+    refuse_own_options,
     server_events,
 )
-from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
+from helix_temporal.adapters._messages import Outgoing, decode_base64_text, prepare_outgoing
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models import messages
 from helix_temporal.models.agents import (
@@ -170,7 +169,7 @@ def _block_of_part(part: Block) -> Block | None:
 
 def _document_block(part: Block, source: Block, media_type: str) -> Block:
     if source["type"] == "base64" and media_type.startswith(_TEXTS):
-        text = _decode_base64_text(source["data"])
+        text = decode_base64_text(source["data"])
         if text is None or not text.strip():
             return _placeholder_block(part)
         source = {"type": "text", "media_type": "text/plain", "data": text}
@@ -193,13 +192,6 @@ def _source_of_part(part: Block) -> Block | None:
     if part.get("data"):
         return {"type": "base64", "media_type": part.get("media_type", ""), "data": part["data"]}
     return None
-
-
-def _decode_base64_text(data: object) -> str | None:
-    try:
-        return base64.b64decode(str(data), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return None
 
 
 def _text_block(text: str) -> Block:
@@ -291,13 +283,13 @@ class AnthropicAnswer:
         self._counts: dict[str, Any] = {}
         self._ended = True
 
-    def begin(self) -> None:
+    def begin_stream(self) -> None:
         """A stream begins; its blocks follow those that are there."""
         self._before = len(self.blocks)
         self._counts = {}
         self._ended, self.stop_reason = False, None
 
-    def take(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+    def add_event(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         """Take in one event; what it adds that somebody may want to see.
 
         Raises:
@@ -319,7 +311,7 @@ class AnthropicAnswer:
             word = (event.get("error") or {}).get("type")
             raise error_for_status("Anthropic", _STATUS.get(str(word), 500), word)
 
-    def end(self) -> None:
+    def end_stream(self) -> None:
         """The stream has ended.
 
         Raises:
@@ -334,7 +326,7 @@ class AnthropicAnswer:
                     "".join(self._arguments[at]), self.blocks[at].get("input")
                 )
 
-    def response(self) -> ModelResponse:
+    def build_response(self) -> ModelResponse:
         """The answer in our form."""
         calls = tuple(self._tool_calls())
         finish = _FINISH.get(self.stop_reason or "", Finish.STOP)
@@ -462,11 +454,7 @@ class AnthropicModel:
         cache_ttl: Literal["5m", "1h"] = "5m",
         **options: Any,
     ) -> None:
-        taken = sorted(_OURS & options.keys())
-        if taken:
-            raise InvalidConfigError(
-                f"AnthropicModel: the adapter sets {', '.join(taken)} itself; take it away from the options"
-            )
+        refuse_own_options("AnthropicModel", _OURS, options)
         self._fields = {"model": model, "max_tokens": max_tokens, **options}
         self._given, self._client = client, None if client is None else _without_retries(client)
         self._cache: dict[str, Any] | None = None
@@ -486,18 +474,18 @@ class AnthropicModel:
         fields = self._build_request(request)
         answer = AnthropicAnswer()
         for hop in range(_MOST_PAUSES):
-            answer.begin()
+            answer.begin_stream()
             async with aclosing(
                 self._stream_events(_with_idempotency_key(request.step_key, hop, fields))
             ) as events:
                 async for event in events:
-                    for each in answer.take(event):
+                    for each in answer.add_event(event):
                         yield each
-            answer.end()
+            answer.end_stream()
             if answer.stop_reason != PAUSED:
                 break
             fields = _with_partial_answer(fields, answer)
-        yield answer.response()
+        yield answer.build_response()
 
     async def aclose(self) -> None:
         """Close the connections of the client that the adapter made; one that was given stays open."""
@@ -519,7 +507,7 @@ class AnthropicModel:
         try:
             async with aclosing(server_events("Anthropic", response.aiter_bytes())) as events:
                 async for event in events:
-                    yield event.json("Anthropic")
+                    yield event.parse_json("Anthropic")
         finally:
             await response.aclose()
 

@@ -25,7 +25,12 @@ from helix_temporal.adapters._answers import (
     sent_name,
     tool_call,
 )
-from helix_temporal.adapters._http import cut_off, error_for_connection_failure, error_for_status
+from helix_temporal.adapters._http import (
+    cut_off,
+    error_for_connection_failure,
+    error_for_status,
+    refuse_own_options,
+)
 from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
 from helix_temporal.errors import HelixError, InvalidConfigError, ModelRequestError, ModelUnavailableError
 from helix_temporal.models import messages
@@ -254,13 +259,13 @@ def _wire_message(each: Outgoing, results: "_Results") -> tuple[str, list[JsonOb
         case "assistant":
             parts = _readable_parts(each.raw)
             parts = wire_answer(message) if parts is None else parts
-            results.expect(message, parts)
+            results.expect_results(message, parts)
             return "model", parts
         case "user":
             parts = _readable_parts(each.raw)
             return "user", _wire_content(message) if parts is None else parts
         case "tool":
-            return "user", results.answer(message, _readable_parts(each.raw))
+            return "user", results.build_result(message, _readable_parts(each.raw))
         case _:
             return "user", []
 
@@ -307,7 +312,7 @@ class _Results:
         self._open: list[_GoogleCall] = []
         self._attached: list[JsonObject] = []
 
-    def expect(self, message: Message, parts: Sequence[JsonObject]) -> None:
+    def expect_results(self, message: Message, parts: Sequence[JsonObject]) -> None:
         """An answer with these parts goes out; the results of its calls come next."""
         sent: list[Any] = [part["functionCall"] for part in parts if "functionCall" in part]
         self._open = [
@@ -315,7 +320,7 @@ class _Results:
             for call, each in zip(message.tool_calls, sent, strict=False)
         ]
 
-    def answer(self, message: Message, raw: list[JsonObject] | None) -> list[JsonObject]:
+    def build_result(self, message: Message, raw: list[JsonObject] | None) -> list[JsonObject]:
         """The result as a part; what is no text in it is attached after all results."""
         at = next((at for at, call in enumerate(self._open) if call.ours == message.tool_call_id), None)
         call = (
@@ -424,12 +429,12 @@ class GoogleAnswer:
         self.finish_reason: str | None = None
         self.continuation: bytes | None = None
 
-    def begin(self) -> None:
+    def begin_stream(self) -> None:
         """A stream begins; what it gives follows what is there."""
         self._before = self._before + (self._usage or Usage())
         self.finish_reason = self.continuation = self._usage = None
 
-    def add(self, chunk: types.GenerateContentResponse) -> Iterator[ModelEvent]:
+    def add_event(self, chunk: types.GenerateContentResponse) -> Iterator[ModelEvent]:
         """Take a piece; what is new in it."""
         self._usage = _usage_of_metadata(chunk.usage_metadata) or self._usage
         blocked = chunk.prompt_feedback.block_reason if chunk.prompt_feedback is not None else None
@@ -469,7 +474,7 @@ class GoogleAnswer:
     def _count_calls(self) -> int:
         return sum("functionCall" in part for part in self._parts)
 
-    def response(self) -> ModelResponse:
+    def build_response(self) -> ModelResponse:
         """All of it.
 
         Raises:
@@ -479,7 +484,7 @@ class GoogleAnswer:
         if reason == _MALFORMED:
             self._parts.append(self._malformed_call())
         elif reason in _FAILED and not self._parts:
-            raise ModelUnavailableError(f"Gemini gave no answer: {reason}; it is asked again", provider=NAME)
+            raise ModelUnavailableError(f"Gemini gave no answer: {reason}; it is called again", provider=NAME)
         calls = tuple(self._tool_calls())
         usage = None if self._usage is None else self._before + self._usage
         response = ModelResponse(
@@ -608,11 +613,7 @@ class GoogleModel:
     adapter: Final = NAME
 
     def __init__(self, model: str, client: Client | None = None, **options: Any) -> None:
-        taken = sorted(_OURS & options.keys())
-        if taken:
-            raise InvalidConfigError(
-                f"GoogleModel: the adapter sets {', '.join(taken)} itself; take it away from the options"
-            )
+        refuse_own_options("GoogleModel", _OURS, options)
         try:
             self._config = types.GenerateContentConfig(**options)
         except ValidationError as error:
@@ -639,17 +640,17 @@ class GoogleModel:
         contents = wire_contents(request.messages)
         answer = GoogleAnswer(request)
         for _ in range(_MOST_HOPS):
-            answer.begin()
+            answer.begin_stream()
             async with aclosing(self._stream_chunks(contents, config)) as chunks:
                 async for chunk in chunks:
-                    for event in answer.add(chunk):
+                    for event in answer.add_event(chunk):
                         yield event
             if answer.finish_reason is None:
                 raise cut_off(PROVIDER, "no finish reason")
             if answer.finish_reason != CONTINUES or answer.continuation is None:
                 break
             config = config.model_copy(update={"continuation_token": answer.continuation})
-        yield answer.response()
+        yield answer.build_response()
 
     async def aclose(self) -> None:
         """Close the connections of the client that the adapter made; one that was given stays open."""

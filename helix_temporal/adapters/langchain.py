@@ -1,7 +1,5 @@
 """Pure: our messages as LangChain's, and its answers as ours."""
 
-import base64
-import binascii
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -28,7 +26,7 @@ from helix_temporal.adapters._answers import (
     tool_call,
 )
 from helix_temporal.adapters._http import cut_off, error_for_connection_failure, error_for_status
-from helix_temporal.adapters._messages import Outgoing, prepare_outgoing
+from helix_temporal.adapters._messages import Outgoing, decode_base64_text, prepare_outgoing
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models import messages
 from helix_temporal.models.agents import (
@@ -140,7 +138,7 @@ def _block_of_part(part: Mapping[str, Any]) -> JsonObject | None:
         return block | {"file_id": part["file_id"]}
     if part.get("url"):
         return block | {"url": part["url"]}
-    text = _decode_base64_text(part.get("data")) if media_type.startswith(_TEXTS) else None
+    text = decode_base64_text(part.get("data")) if media_type.startswith(_TEXTS) else None
     name = str(part.get("name") or "file")
     if text is not None:
         # Few providers take texts as files.
@@ -151,17 +149,10 @@ def _block_of_part(part: Mapping[str, Any]) -> JsonObject | None:
     return block if block["type"] == "image" else block | {"filename": name}
 
 
-def _decode_base64_text(data: object) -> str | None:
-    try:
-        return base64.b64decode(str(data), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-
-
 # -- from LangChain
 
 
-def why_stopped(message: AIMessage) -> str | None:
+def stop_reason_of(message: AIMessage) -> str | None:
     """Why the model stopped, in its provider's words; None if it has not said."""
     said = message.response_metadata
     details = said.get("incomplete_details")
@@ -170,11 +161,11 @@ def why_stopped(message: AIMessage) -> str | None:
     return next((str(said[name]) for name in _NAMES if said.get(name)), None)
 
 
-def finish_by(message: AIMessage) -> Finish:
+def finish_of_message(message: AIMessage) -> Finish:
     """The same in our words."""
     if message.additional_kwargs.get("refusal"):
         return Finish.REFUSAL
-    word = (why_stopped(message) or "").lower()
+    word = (stop_reason_of(message) or "").lower()
     return next((finish for finish, words in _ENDS.items() if word in words), Finish.STOP)
 
 
@@ -184,8 +175,8 @@ def response_of(message: AIMessage, calls: Sequence[ToolCall], adapter: str) -> 
         content=_content_of_answer(message),
         tool_calls=tuple(calls),
         usage=_usage_of_message(message),
-        stop_reason=why_stopped(message),
-        finish=finish_of(finish_by(message), calls),
+        stop_reason=stop_reason_of(message),
+        finish=finish_of(finish_of_message(message), calls),
     )
     return attach_provider_raw(adapter, response, _provider_raw(message, calls), lambda _: None)
 
@@ -302,8 +293,8 @@ class LangChainModel:
         message = message_chunk_to_message(whole)
         assert isinstance(message, AIMessage)
         self._check_whole(message)
-        cut = finish_by(message) is Finish.LENGTH
-        yield response_of(message, calls.all(whole, cut=cut), self.adapter)
+        cut = finish_of_message(message) is Finish.LENGTH
+        yield response_of(message, calls.build_calls(whole, cut=cut), self.adapter)
 
     def _stream_chunks(self, request: ModelRequest) -> Any:
         messages = messages_of(request, self.adapter, marks="anthropic" in self._kind)
@@ -321,7 +312,7 @@ class LangChainModel:
             ModelStreamEndedError: It has not.
         """
         told = getattr(self._model, "stream_usage", None) is not False
-        if told and message.response_metadata.get("model_provider") and why_stopped(message) is None:
+        if told and message.response_metadata.get("model_provider") and stop_reason_of(message) is None:
             raise cut_off(self._kind, "no reason why it stopped")
 
     def _convert_error(self, error: Exception, *, begun: bool) -> HelixError:
@@ -348,7 +339,7 @@ class _StreamedCalls:
     def __init__(self) -> None:
         self._ids: dict[object, str] = {}
 
-    def take(self, piece: Any) -> Iterator[ModelEvent]:
+    def add_piece(self, piece: Any) -> Iterator[ModelEvent]:
         place, name = piece.get("index"), piece.get("name")
         if place not in self._ids or (place is None and name):
             self._ids[place] = tool_call(piece.get("id"), name, {}).id
@@ -356,7 +347,7 @@ class _StreamedCalls:
         if piece.get("args"):
             yield ToolArgumentsDelta(self._ids[place], storable_text(piece["args"]))
 
-    def all(self, whole: AIMessage, *, cut: bool) -> list[ToolCall]:
+    def build_calls(self, whole: AIMessage, *, cut: bool) -> list[ToolCall]:
         """All calls of the answer, in order, those among them that LangChain could not read."""
         if isinstance(whole, AIMessageChunk):
             pieces: list[Any] = list(whole.tool_call_chunks)
@@ -386,7 +377,7 @@ def _events_of_chunk(chunk: AIMessage, calls: _StreamedCalls) -> Iterator[ModelE
                 yield ReasoningDelta(storable_text(thought))
     if isinstance(chunk, AIMessageChunk):
         for piece in chunk.tool_call_chunks:
-            yield from calls.take(piece)
+            yield from calls.add_piece(piece)
 
 
 def _tool_definition(spec: ToolSpec) -> dict[str, Any]:

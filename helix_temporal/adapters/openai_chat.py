@@ -197,7 +197,7 @@ class ChatAnswer:
         self._usage: object = None
         self._finish_reason: str | None = None
 
-    def add(self, chunk: JsonObject) -> list[ModelEvent]:
+    def add_event(self, chunk: JsonObject) -> list[ModelEvent]:
         """Take a piece; what is new in it.
 
         Raises:
@@ -263,7 +263,7 @@ class ChatAnswer:
         self._calls.append(new)
         return new
 
-    def response(self) -> ModelResponse:
+    def build_response(self) -> ModelResponse:
         """All of it.
 
         Raises:

@@ -313,7 +313,7 @@ class _Answer:
         self._items: dict[int, JsonObject] = {}
         self._calls: dict[object, str] = {}
 
-    def response(self) -> ModelResponse:
+    def build_response(self) -> ModelResponse:
         """The whole answer.
 
         Raises:
@@ -323,7 +323,7 @@ class _Answer:
             raise cut_off(PROVIDER, "no response.completed")
         return read_response(self._last, [self._items[at] for at in sorted(self._items)])
 
-    def add(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+    def add_event(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
         """Take an event; what is new in it.
 
         Raises:

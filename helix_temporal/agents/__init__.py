@@ -7,9 +7,9 @@ from helix_temporal.agents.context import (
     CountTokens,
     choose_context,
     estimate_tokens,
-    repair,
+    repair_tool_results,
 )
-from helix_temporal.agents.model import Model, ScriptedModel, StreamingModel, complete
+from helix_temporal.agents.model import Model, ScriptedModel, StreamingModel, call_model
 from helix_temporal.agents.subagents import AgentTool, agent_tool
 from helix_temporal.agents.tools import Tool, ToolContext, ToolOutcome, ask_user, client_tool, tool
 from helix_temporal.models.agents import (
@@ -73,10 +73,10 @@ __all__ = [
     "UserMessageDecision",
     "agent_tool",
     "ask_user",
+    "call_model",
     "choose_context",
     "client_tool",
-    "complete",
     "estimate_tokens",
-    "repair",
+    "repair_tool_results",
     "tool",
 ]

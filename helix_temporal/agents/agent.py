@@ -72,20 +72,21 @@ class Hooks:
             if hook is not None and not callable(hook):
                 raise InvalidConfigError(f"hook {each.name}: a function expected, got {type(hook).__name__}")
 
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the hooks that are there."""
         return tuple(each.name for each in fields(self) if getattr(self, each.name) is not None)
 
-    async def call(self, name: str, event: HookEvent) -> UserMessageDecision | None:
+    async def run_hook(self, name: str, event: HookEvent) -> UserMessageDecision | None:
         """Run one hook; only ``before_user_message`` gives a decision.
 
         Raises:
             InvalidRequestError: There is no such hook.
             InvalidMessageError: ``before_user_message`` gave something that is no decision.
         """
-        if name not in self.names():
+        if name not in self.names:
             raise InvalidRequestError(
-                f"hook {name!r} is not there; known: {', '.join(self.names()) or 'none'}"
+                f"the agent has no hook {name!r}; it has: {', '.join(self.names) or 'none'}"
             )
         result = await call_function(getattr(self, name), event)
         return _read_decision(result) if name == "before_user_message" else None
@@ -140,7 +141,10 @@ class Agent:
         _check_tools(self.name, self.tools)
         check_model(self.model, f"agent {self.name!r}")
         if not isinstance(self.instructions, str) and not callable(self.instructions):
-            raise InvalidConfigError(f"agent {self.name!r}: instructions must be text or a function")
+            raise InvalidConfigError(
+                f"agent {self.name!r}: instructions must be text or a function, got "
+                f"{type(self.instructions).__name__}"
+            )
         check_type(self.context, ContextPolicy, f"agent {self.name!r}: context")
         if self.compaction is not None:
             check_type(self.compaction, Compaction, f"agent {self.name!r}: compaction")
@@ -157,7 +161,7 @@ class Agent:
         """Name of the model's adapter, such as ``anthropic``; empty for a model that has none."""
         return str(getattr(self.model, "adapter", ""))
 
-    def tool(self, name: str) -> Tool | None:
+    def find_tool(self, name: str) -> Tool | None:
         """The tool of this name, or None: models do ask for tools that aren't there."""
         return next((tool for tool in self.tools if tool.name == name), None)
 
@@ -172,13 +176,13 @@ class Agent:
         text = await call_function(self.instructions, context)
         if not isinstance(text, str):
             raise InvalidMessageError(
-                f"agent {self.name!r}: instructions gave {type(text).__name__}, text expected"
+                f"agent {self.name!r}: instructions returned {type(text).__name__}, text expected"
             )
         return text
 
     def facts(self) -> AgentFacts:
         """What a workflow must know of the agent; activity names are derived from the names."""
-        hooks = {hook: f"helix.hooks.{self.name}.{hook}" for hook in self.hooks.names()}
+        hooks = {hook: f"helix.hooks.{self.name}.{hook}" for hook in self.hooks.names}
         return AgentFacts(
             name=self.name,
             max_steps=self.max_steps,
@@ -197,7 +201,7 @@ def _check_tools(agent: str, tools: Sequence[object]) -> None:
                 f"agent {agent!r}: {each!r} is no Tool; decorate the function with @tool"
             )
         if each.name in seen:
-            raise InvalidConfigError(f"agent {agent!r}: two tools are named {each.name!r}")
+            raise InvalidConfigError(f"agent {agent!r}: two tools are named {each.name!r}; rename one")
         seen.add(each.name)
 
 
@@ -217,7 +221,7 @@ class AgentRegistry:
         self._retry_for_ms = int(roll_out * 1000)
         for agent in agents:
             if agent.name in self._agents:
-                raise InvalidConfigError(f"two agents are named {agent.name!r}")
+                raise InvalidConfigError(f"two agents are named {agent.name!r}; rename one")
             self._agents[agent.name] = agent
 
     def get(self, name: str) -> Agent:
@@ -245,20 +249,14 @@ class AgentRegistry:
         """
         agent = self.get(name)
         for each in tools:
-            if agent.tool(each) is None:
+            if agent.find_tool(each) is None:
                 raise NotServedError(
-                    f"tool {each!r} of agent {name!r} is not known to the worker that was asked",
+                    f"tool {each!r} of agent {name!r} is not known to the worker that was asked; start "
+                    "workers "
+                    "whose agent has it",
                     retry_for_ms=self._retry_for_ms,
                 )
         return agent
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all agents, in the order given."""
-        return tuple(self._agents)
-
     def __iter__(self) -> Iterator[Agent]:
         return iter(self._agents.values())
-
-    def __len__(self) -> int:
-        return len(self._agents)

@@ -53,7 +53,7 @@ def check_type(value: object, kind: type, what: str) -> None:
         raise InvalidConfigError(f"{what}: {kind.__name__} expected, got {type(value).__name__}")
 
 
-def in_seconds(value: float | timedelta | None) -> float | None:
+def to_seconds(value: float | timedelta | None) -> float | None:
     """A time as a number of seconds; None stays None."""
     return value.total_seconds() if isinstance(value, timedelta) else value
 

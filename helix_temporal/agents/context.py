@@ -204,7 +204,7 @@ class Decoded:
         self._messages = {} if messages is None else messages
         self._tokens = {} if tokens is None else tokens
 
-    def last(self, count: int) -> "Decoded":
+    def take_last(self, count: int) -> "Decoded":
         """The last so many of the records; what was decoded or counted is known to both."""
         return Decoded(self._records[len(self._records) - count :], self._messages, self._tokens)
 
@@ -216,7 +216,7 @@ class Decoded:
             found = self._messages[place] = from_record(self._records[at])
         return found
 
-    def tokens(self, at: int, count: CountTokens) -> int:
+    def count_tokens(self, at: int, count: CountTokens) -> int:
         """Its tokens."""
         place = len(self._records) - at
         found = self._tokens.get(place)
@@ -315,14 +315,14 @@ def _first_that_fits(records: Sequence[Record], policy: ContextPolicy, decoded: 
     while at > lowest:
         left -= size_of((records[at - 1],))
         if policy.max_tokens is not None:
-            tokens -= decoded.tokens(at - 1, policy.counts)
+            tokens -= decoded.count_tokens(at - 1, policy.counts)
         if left < 0 or (policy.max_tokens is not None and tokens < 0):
             break
         at -= 1
     return at
 
 
-def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], int]:
+def repair_tool_results(messages: Sequence[Message]) -> tuple[tuple[Message, ...], int]:
     """Make every tool call be followed directly by its one result, in call order.
 
     Results that stand elsewhere before the next answer with calls are moved, missing ones replaced by

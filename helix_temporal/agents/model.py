@@ -42,7 +42,7 @@ class StreamingModel(Protocol):
         ...
 
 
-async def complete(
+async def call_model(
     model: Model | StreamingModel, request: ModelRequest, on_event: OnEvent | None = None
 ) -> ModelResponse:
     """The model's response; a model that can do both streams.
@@ -59,7 +59,7 @@ async def complete(
     response = await answer if inspect.isawaitable(answer) else answer
     if answer is response or not isinstance(response, ModelResponse):
         raise InvalidMessageError(
-            f"{type(model).__name__}.generate gave {type(response).__name__}, ModelResponse expected"
+            f"{type(model).__name__}.generate returned {type(response).__name__}, ModelResponse expected"
             f"{'; write it as async def' if answer is response else ''}"
         )
     return response
@@ -76,7 +76,8 @@ def _open_stream(model: StreamingModel, request: ModelRequest) -> AsyncIterator[
         if inspect.iscoroutine(stream):
             stream.close()
         raise InvalidMessageError(
-            f"{type(model).__name__}.stream gave {type(stream).__name__}; write it as async def with yield"
+            f"{type(model).__name__}.stream returned {type(stream).__name__}; write it as async def "
+            "with yield"
         )
     found: AsyncIterator[ModelEvent] = stream
     return found
@@ -213,7 +214,7 @@ class ScriptedModel:
         number = _next_number(request.messages)
         if number >= len(script):
             raise InvalidRequestError(
-                f"the script has {len(script)} answers, number {number + 1} was asked for"
+                f"the script has {len(script)} answers, and number {number + 1} is needed; add it"
             )
         response = _to_response(script[number])
         return ModelResponse(
@@ -249,4 +250,4 @@ def _to_response(answer: object) -> ModelResponse:
         return answer
     if isinstance(answer, str):
         return ModelResponse(content=answer)
-    raise InvalidMessageError(f"the script gave {type(answer).__name__}, ModelResponse or text expected")
+    raise InvalidMessageError(f"the script returned {type(answer).__name__}, ModelResponse or text expected")

@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, JsonValue
 
 from helix_temporal.agents.agent import Agent
-from helix_temporal.agents.checks import check_name, check_seconds, in_seconds
+from helix_temporal.agents.checks import check_name, check_seconds, to_seconds
 from helix_temporal.agents.tools import Tool
 from helix_temporal.errors import AgentNotServedError, InvalidConfigError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread, ToolFacts
@@ -63,7 +63,7 @@ class AgentTool(Tool):
             "argument": self.argument,
             # The worker that calls is alive itself, so that its own queue is served.
             "schedule_to_start": None if self.task_queue is None else self.start_within,
-            **self.waiting(),
+            **self.waiting_fields(),
         }
         return ToolFacts(
             name=self.name,
@@ -112,12 +112,12 @@ def agent_tool(
     seconds, begins = _check_times(name, timeout, start_within)
     return AgentTool(
         name=name,
-        handler=_not_here,
+        handler=_refuse_to_run,
         description=description,
         parameters=_PARAMETERS if parameters is None else _parameters_schema(parameters),
         timeout=seconds,
         approval=approval,
-        answer_within=in_seconds(answer_within),
+        answer_within=to_seconds(answer_within),
         agent=agent.name if isinstance(agent, Agent) else agent,
         thread=thread,
         task_queue=task_queue,
@@ -139,7 +139,7 @@ def check_served(agents: Sequence[Agent], task_queue: str | None = None) -> None
     """
     for each in agents:
         if not isinstance(each, Agent):
-            raise InvalidConfigError(f"agents: {each!r} is no Agent")
+            raise InvalidConfigError(f"agents: {each!r} is no Agent; give agents alone")
     served = {each.name for each in agents}
     for agent in agents:
         for tool in agent.tools:
@@ -157,7 +157,7 @@ def _check_times(
     name: str, timeout: float | timedelta, start_within: float | timedelta | None
 ) -> tuple[float | None, float | None]:
     """Both in seconds, once they are known to be in their range."""
-    seconds, begins = in_seconds(timeout), in_seconds(start_within)
+    seconds, begins = to_seconds(timeout), to_seconds(start_within)
     check_seconds(seconds, f"tool {name!r}: timeout")
     if begins is not None:
         check_seconds(begins, f"tool {name!r}: start_within")
@@ -168,7 +168,7 @@ def _parameters_schema(parameters: Mapping[str, JsonValue] | type[BaseModel]) ->
     return dict(parameters) if isinstance(parameters, Mapping) else parameters.model_json_schema()
 
 
-def _not_here(arguments: Mapping[str, Any], context: Any, /) -> Any:  # noqa: ARG001 (what a handler gets)
+def _refuse_to_run(arguments: Mapping[str, Any], context: Any, /) -> Any:  # noqa: ARG001 (what a handler gets)
     raise InvalidRequestError(
         "a sub-agent is a child workflow, which only the session workflow can start; "
         "give the façade a Temporal client"

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError,
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from helix_temporal.agents.checks import call_function, check_count, check_name, check_seconds, in_seconds
+from helix_temporal.agents.checks import call_function, check_count, check_name, check_seconds, to_seconds
 from helix_temporal.errors import InvalidConfigError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.agents import ToolFacts, ToolSpec
 from helix_temporal.models.base import JsonObject, check_json, dump_json, only_set
@@ -43,7 +43,7 @@ class Signature:
     _arguments: type[BaseModel]
     _names: Mapping[str, str]
 
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def bind_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments of the call, converted to the annotated types; defaults stay out.
 
         Raises:
@@ -95,7 +95,9 @@ def read_signature(function: Callable[..., Any], context_type: type) -> Signatur
 def _resolve_hint(function: Callable[..., Any], parameter: inspect.Parameter, where: str) -> Any:
     name = parameter.name
     if parameter.kind not in _NAMED:
-        raise InvalidConfigError(f"tool {where}: parameter {name!r} is {parameter.kind.description}; name it")
+        raise InvalidConfigError(
+            f"tool {where}: parameter {name!r} is {parameter.kind.description}; make it a named one"
+        )
     if parameter.annotation is parameter.empty:
         raise InvalidConfigError(f"tool {where}: parameter {name!r} has no annotation; its schema needs one")
     if isinstance(parameter.default, FieldInfo):
@@ -301,7 +303,7 @@ class Tool:
             if seconds is not None:
                 check_seconds(seconds, f"tool {self.name!r}: {what}")
 
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+    async def call_handler(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """Run it once, a plain function in a thread.
 
         Arguments that don't fit give an error outcome that names them.  What the function itself
@@ -331,10 +333,10 @@ class Tool:
             heartbeat=self.heartbeat,
             max_attempts=self.attempts,
             schedule_to_close=self.deadline,
-            **self.waiting(),
+            **self.waiting_fields(),
         )
 
-    def waiting(self) -> dict[str, Any]:
+    def waiting_fields(self) -> dict[str, Any]:
         """What the workflow must know of who has to agree; histories stay small."""
         within = only_set(answer_within=self.answer_within)
         return {"approval": True, **within} if self.approval else within
@@ -349,7 +351,7 @@ class _FunctionHandler:
 
     async def __call__(self, arguments: Mapping[str, Any], context: ToolContext, /) -> Any:
         try:
-            bound = self.signature.bind(arguments)
+            bound = self.signature.bind_arguments(arguments)
         except ValidationError as error:
             return ToolOutcome(explain_invalid_arguments(error), is_error=True)
         if self.signature.context is not None:
@@ -405,12 +407,12 @@ def tool(
             handler=_FunctionHandler(function, signature),
             description=description if description is not None else signature.description,
             parameters=signature.schema,
-            timeout=in_seconds(timeout),
-            heartbeat=in_seconds(heartbeat),
+            timeout=to_seconds(timeout),
+            heartbeat=to_seconds(heartbeat),
             attempts=attempts,
-            deadline=in_seconds(deadline),
+            deadline=to_seconds(deadline),
             approval=approval,
-            answer_within=in_seconds(answer_within),
+            answer_within=to_seconds(answer_within),
             hide_errors=hide_errors,
         )
 
@@ -503,7 +505,7 @@ def client_tool(
     Raises:
         InvalidConfigError: The name, the schema or the time is outside what is allowed.
     """
-    within = in_seconds(answer_within)
+    within = to_seconds(answer_within)
     if not isinstance(what, str):
         signature = read_signature(what, ToolContext)
         return ClientTool(
@@ -518,7 +520,7 @@ def client_tool(
     elif parameters is not None:
         given["parameters"] = dict(parameters)
     if given and given["parameters"].get("type") != "object":
-        raise InvalidConfigError(f"tool {what!r}: parameters must be the schema of an object")
+        raise InvalidConfigError(f"tool {what!r}: parameters must be the JSON schema of an object")
     return ClientTool(
         name=what, handler=_refuse_to_run, description=description, answer_within=within, **given
     )
@@ -541,4 +543,6 @@ def ask_user(
 
 
 def _refuse_to_run(arguments: Mapping[str, Any], context: ToolContext, /) -> Any:  # noqa: ARG001
-    raise InvalidRequestError(f"call {context.call_id!r}: this tool runs where the client is, not here")
+    raise InvalidRequestError(
+        f"call {context.call_id!r}: this tool runs at the client; give its result with submit_tool_result"
+    )

@@ -10,7 +10,8 @@ from temporalio.client import Client
 
 from helix_temporal.activities.deletion import TemporalExecutions
 from helix_temporal.backends import Backends
-from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
+from helix_temporal.cli._running import exit_on_error
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.maintenance import (
     DAY_MS,
     AgeCleanupSummary,
@@ -65,16 +66,13 @@ def cleanup(
         expired=CleanUpExpiredInput(dry_run=dry_run) if expired else None,
         operations=PurgeOperationsInput() if operations else None,
     )
-    try:
+    with exit_on_error():
         if older_than is not None:
             wanted = wanted.model_copy(update={"old": _by_age(older_than, dry_run=dry_run)})
         asks = not (dry_run or without_temporal)
         errors = asyncio.run(
             _clean_up(Settings.from_env(os.environ), wanted, dry_run=dry_run, asks_temporal=asks)
         )
-    except HelixError as error:
-        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
     if errors:
         raise typer.Exit(1)
 
@@ -91,23 +89,23 @@ async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, 
     try:
         if backends.sessions is None or settings.state_in == "memory":
             raise InvalidConfigError(
-                "sessions are in no store that can be reached from here;"
-                " give HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
+                "there is no session store that this command can reach;"
+                " set HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
             )
         executions = _temporal_executions(settings) if asks_temporal else None
         work = Cleanup(backends.sessions, backends.workspaces, executions)
         errors = 0
         if wanted.expired is not None:
-            ended = await work.expired(wanted.expired, _expired_told())
+            ended = await work.clean_up_expired(wanted.expired, _report_expired())
             errors += _print_rows(_rows_expired(ended, dry_run=dry_run), ended.errors, ended.error_count)
         if wanted.old is not None:
-            old = await work.old(wanted.old, _say_old)
+            old = await work.clean_up_old(wanted.old, _report_old)
             errors += _print_rows(_rows_old(old, dry_run=dry_run), old.errors, old.error_count)
         if wanted.operations is not None:
             if dry_run:
                 typer.echo("operations: not counted, a dry run changes nothing")
             else:
-                forgotten = await work.operations(wanted.operations.older_than_ms)
+                forgotten = await work.forget_operations(wanted.operations.older_than_ms)
                 _print_rows([("operations forgotten", forgotten)])
         return errors
     finally:
@@ -127,24 +125,24 @@ async def _connect_client(settings: Settings) -> Client:
         return (await connect(settings))[0]
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
-            f"{error}; it knows which sessions run, and must not be ended here: give HELIX_TEMPORAL_ADDRESS, "
-            "or --without-temporal where no workflow runs sessions of this store"
+            f"{error}; the clean-up asks it which sessions run: set HELIX_TEMPORAL_ADDRESS, or give "
+            "--without-temporal where no workflow runs sessions of this store"
         ) from error
 
 
-def _expired_told() -> Report:
+def _report_expired() -> Report:
     """Says how many were looked at; the clean-up reports more often than that changes."""
-    told: list[int] = []
+    reported: list[int] = []
 
     def say(_cursor: str | None, summary: CleanupSummary) -> None:
-        if told[-1:] != [summary.detected]:
-            told.append(summary.detected)
+        if reported[-1:] != [summary.detected]:
+            reported.append(summary.detected)
             typer.echo(f"  looked at {summary.detected:,} past their time", err=True)
 
     return say
 
 
-def _say_old(summary: AgeCleanupSummary) -> None:
+def _report_old(summary: AgeCleanupSummary) -> None:
     typer.echo(f"  looked at {summary.scanned:,} that are old", err=True)
 
 

@@ -60,7 +60,7 @@ def dev(
             start_stack(
                 wanted,
                 directory=data,
-                ports=asked.settled(_PREFERRED),
+                ports=asked.choose_ports(_PREFERRED),
                 environment=os.environ,
                 on_ready=_say_ready,
             ) as stack,
@@ -80,7 +80,7 @@ def dev(
 
 async def _make_tables(stack: Stack) -> None:
     """The tables of the version that is installed, so that a worker may start at once."""
-    settings = Settings.from_env({**os.environ, **stack.env(), "HELIX_ALLOW_PLAINTEXT": "true"})
+    settings = Settings.from_env({**os.environ, **stack.get_environment(), "HELIX_ALLOW_PLAINTEXT": "true"})
     backend = PostgresBackend(settings.postgres_dsn or "", table_prefix=settings.table_prefix)
     try:
         result = await backend.migrations.run()
@@ -98,14 +98,14 @@ def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
     if "temporal" in services and stack.temporal.ui_url:
         typer.echo(f"  Temporal's UI: {stack.temporal.ui_url}\n")
     typer.echo("For another terminal:\n")
-    for name, value in stack.env().items():
+    for name, value in stack.get_environment().items():
         typer.echo(f"  export {name}={shlex.quote(value)}")
     typer.echo("\nCtrl-C stops everything.")
 
 
 def _run_command(stack: Stack, command: str) -> int:
     """Run a command beside the stack; its exit status, 128 + n if signal n ended it, as a shell says."""
-    environment = {**os.environ, **stack.env(), "HELIX_ALLOW_PLAINTEXT": "true"}
+    environment = {**os.environ, **stack.get_environment(), "HELIX_ALLOW_PLAINTEXT": "true"}
     typer.echo("")
     process = subprocess.Popen(shlex.split(command), env=environment)  # noqa: S603 (the caller's own)
     try:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from helix_temporal.cli._serving import run_service
+from helix_temporal.cli._running import run_service
 from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect, startup_line

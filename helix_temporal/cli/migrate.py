@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.cli._running import exit_on_error
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.stores.postgres import Migration, PostgresBackend, PostgresMigrations
 
@@ -23,16 +24,13 @@ def migrate(
 
     The database is HELIX_POSTGRES_DSN, the start of all tables' names HELIX_TABLE_PREFIX.
     """
-    try:
+    with exit_on_error():
         asyncio.run(_migrate_tables(Settings.from_env(os.environ), target, check=check, sql=sql))
-    except HelixError as error:
-        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _migrate_tables(settings: Settings, target: int | None, *, check: bool, sql: bool) -> None:
     if settings.postgres_dsn is None:
-        raise InvalidConfigError("postgres_dsn is not set; give HELIX_POSTGRES_DSN")
+        raise InvalidConfigError("postgres_dsn is not set; set HELIX_POSTGRES_DSN")
     backend = PostgresBackend(
         settings.postgres_dsn,
         table_prefix=settings.table_prefix,

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from helix_temporal.backends import Backends
+from helix_temporal.cli._running import exit_on_error
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
 from helix_temporal.settings import Settings
@@ -76,11 +77,11 @@ def import_v1(
         tiered = _require_archive(backends)
         named = thread_ids or [each async for each in tiered.v1_threads()]
 
-        async def one(thread_id: str) -> str:
+        async def import_thread(thread_id: str) -> str:
             facts = await tiered.import_v1(thread_id, adapter or "")
             return f"{facts.committed:,} messages, adapter {facts.adapter or 'unknown'}"
 
-        return await _process_threads(named, one)
+        return await _process_threads(named, import_thread)
 
     if not _run_with_backends(take_over, read_v1=True):
         raise typer.Exit(1)
@@ -105,16 +106,17 @@ def export_v1(
     async def give_back(backends: Backends) -> bool:
         tiered = _require_archive(backends)
 
-        async def one(thread_id: str) -> str:
+        async def export_thread(thread_id: str) -> str:
             facts = await tiered.facts(thread_id)
             if not (adapter or envelope_of(facts.adapter)):
                 raise InvalidRequestError(
-                    f"thread {thread_id!r}: none of zeitlich's adapters began it; which one shall read it? "
-                    f"Give --adapter ({', '.join(ADAPTERS)})"
+                    f"thread {thread_id!r}: it did not come from zeitlich, so it has no adapter of "
+                    "zeitlich's; "
+                    f"give --adapter ({', '.join(ADAPTERS)})"
                 )
             return await tiered.export_v1(thread_id, instructions, adapter=adapter or "")
 
-        return await _process_threads(thread_ids, one)
+        return await _process_threads(thread_ids, export_thread)
 
     if not _run_with_backends(give_back, read_v1=True):
         raise typer.Exit(1)
@@ -137,7 +139,7 @@ async def _process_threads(thread_ids: Sequence[str], work: Callable[[str], Awai
 
 def _require_archive(backends: Backends) -> TieredThreads:
     if backends.tiered is None:
-        raise InvalidConfigError("no archive is set: give HELIX_S3_BUCKET, or HELIX_COLD_DIRECTORY")
+        raise InvalidConfigError("no archive is set; set HELIX_S3_BUCKET or HELIX_COLD_DIRECTORY")
     return backends.tiered
 
 
@@ -150,11 +152,8 @@ def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: boo
         finally:
             await backends.close()
 
-    try:
+    with exit_on_error():
         return asyncio.run(run())
-    except HelixError as error:
-        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
-        raise typer.Exit(1) from None
 
 
 async def _print_thread(backends: Backends, thread_id: str) -> None:

@@ -1,14 +1,16 @@
 """``helix-temporal worker``: serve sessions of agents."""
 
+import importlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from helix_temporal.cli._agents import load_agents
-from helix_temporal.cli._serving import run_service
+from helix_temporal.agents import Agent
+from helix_temporal.cli._running import run_service
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.worker import serve
@@ -36,9 +38,51 @@ def worker(
 async def _serve_agents(names: list[str]) -> None:
     settings = Settings.from_env(os.environ)
     if not names:
-        raise InvalidConfigError("no agents: give MODULE[:NAME], or HELIX_AGENTS")
+        raise InvalidConfigError("no agents are named; give MODULE[:NAME], or set HELIX_AGENTS")
     sys.path.insert(0, str(Path.cwd()))
     agents = load_agents(names)
-    told = ", ".join(agent.name for agent in agents)
-    print(f"Worker for {told}: {settings.temporal_address}, task queue {settings.task_queue!r}", flush=True)
+    served = ", ".join(agent.name for agent in agents)
+    print(f"Worker for {served}: {settings.temporal_address}, task queue {settings.task_queue!r}", flush=True)
     await serve(settings, agents)
+
+
+def load_agents(names: Sequence[str]) -> list[Agent]:
+    """The agents that ``module`` or ``module:attribute`` name, each once.
+
+    An attribute is an `Agent` or a list of them.  Without one all agents are taken that the module has under
+    a name of its own or in lists.
+
+    Raises:
+        InvalidConfigError: There is no such module or attribute, or no agent there.
+    """
+    found: dict[int, Agent] = {}
+    for name in names:
+        for agent in _import_agents(name):
+            found[id(agent)] = agent
+    return list(found.values())
+
+
+def _import_agents(name: str) -> list[Agent]:
+    module_name, colon, attribute = name.partition(":")
+    if not module_name or (colon and not attribute):
+        raise InvalidConfigError(f"agents: {name!r} is not MODULE or MODULE:NAME")
+    try:
+        module = importlib.import_module(module_name)
+        values = [getattr(module, attribute)] if attribute else list(vars(module).values())
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise InvalidConfigError(f"agents: {name!r}: {error}") from error
+    agents = [agent for value in values for agent in _agents_in(value)]
+    if agents:
+        return agents
+    if not attribute:
+        raise InvalidConfigError(f"agents: {name!r} has no Agent; name a module that has one")
+    kind = type(values[0]).__name__
+    raise InvalidConfigError(f"agents: {name!r} is {kind}; an Agent or a list of agents expected")
+
+
+def _agents_in(value: object) -> list[Agent]:
+    if isinstance(value, Agent):
+        return [value]
+    if isinstance(value, list | tuple) and value and all(isinstance(each, Agent) for each in value):
+        return list(value)
+    return []

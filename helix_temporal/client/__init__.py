@@ -6,7 +6,7 @@ With every type that their methods take and return.
 from helix_temporal.client._client import SessionClient
 from helix_temporal.client._handle import AskOptions, SendOptions, SessionHandle, StreamOptions
 from helix_temporal.client._reads import ReadableStores, SessionStores
-from helix_temporal.client._streams import After, LiveAsk, Until
+from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamUntil
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import CheckpointMeta, Run
 from helix_temporal.models.handles import (
@@ -47,7 +47,6 @@ from helix_temporal.models.waiting import PendingCall, ToolApproval
 from helix_temporal.stores.protocols.streams import StreamStore
 
 __all__ = [
-    "After",
     "AskOptions",
     "AskResult",
     "AskStatus",
@@ -82,15 +81,16 @@ __all__ = [
     "SessionSummary",
     "SessionUsage",
     "StoredChunk",
+    "StreamAfter",
     "StreamOptions",
     "StreamStore",
+    "StreamUntil",
     "SubAgentUsageEntry",
     "SubmitReply",
     "TokenUsageEntry",
     "ToolApproval",
     "ToolUsageEntry",
     "TurnInfo",
-    "Until",
     "UsageEntry",
     "UsageQuery",
     "workflow_id",

@@ -35,11 +35,10 @@ class SessionClient:
             the client's `HelixPlugin` was given.
         streams: Where sessions are shown live; by default where the settings of the client's `HelixPlugin`
             have it.  Whoever gives one closes it; the plugin's is closed with ``plugin.backends``.
-        stores: Where the workers have sessions, if this process reaches it: `list_sessions`, `query_usage`,
-            and a handle's `history`, `messages`, `describe`, `state`, `run`, `usage`, `turns`, `find_turn`
-            and `checkpoints` then read there, of any size, rather than by a short workflow each; what is
-            passing is not tried again.  A `SessionStores`, or a `helix_temporal.backends.Backends`; whoever
-            gives it closes it.
+        stores: Where the workers have sessions, if this process reaches it.  `list_sessions`, `query_usage`
+            and a handle's reads, except `list_children`, `get_status` and `get_pending_calls`, then read
+            these stores instead of starting a short workflow each: of any size, and without retries.  A
+            `SessionStores`, or a `helix_temporal.backends.Backends`; whoever gives it closes it.
 
     Raises:
         InvalidConfigError: ``client``, ``options`` or ``policy`` is something else.

@@ -7,10 +7,9 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 
 from helix_temporal._deployments import asking_for, settings_of, speaking_for
-from helix_temporal._policies import call_policy
 from helix_temporal.client._diagnosis import Diagnosis
 from helix_temporal.client._reads import ReadableStores, SessionReader
-from helix_temporal.client._streams import store_of
+from helix_temporal.client._streams import stream_store_of
 from helix_temporal.client._updates import Updates
 from helix_temporal.models.sessions import CallPolicy, SessionOptions
 from helix_temporal.settings import Settings, Timeouts
@@ -66,10 +65,10 @@ class SessionConnection:
             InvalidConfigError: No stream store is known.
         """
         if self._streams is None:
-            self._streams = store_of(self.client.config(active_config=True)["plugins"])
+            self._streams = stream_store_of(self.client.config(active_config=True)["plugins"])
         return self._streams
 
 
 def _policy_of(settings: Settings) -> CallPolicy | None:
     """What the settings of the client's plugin say, None where they say nothing of their own."""
-    return None if settings.timeouts == Timeouts() else call_policy(settings)
+    return None if settings.timeouts == Timeouts() else settings.call_policy

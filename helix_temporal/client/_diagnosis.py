@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 
-MAX_ERROR_TEXT: Final = 500
+_ERROR_CHARS: Final = 500
 _RPC: Final = timedelta(seconds=2)
 _BUDGET: Final = 6.0
 """Seconds that one diagnosis may take."""
@@ -76,25 +76,25 @@ class Diagnosis:
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client, self._task_queue = client, task_queue
 
-    async def failing(self, workflow_id: str) -> tuple[FailingCall, ...]:
+    async def find_failing_calls(self, workflow_id: str) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
-        return await _looked_up(workflow_id, self._failing_below(workflow_id), ())
+        return await _look_up_or(workflow_id, self._find_failing_calls(workflow_id), ())
 
-    async def why(self, workflow_id: str) -> str:
+    async def explain_wait(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
-        return "; ".join(await _looked_up(workflow_id, self._find_reasons(workflow_id), []))
+        return "; ".join(await _look_up_or(workflow_id, self._find_reasons(workflow_id), []))
 
-    async def no_worker(self, workflow_id: str, waited: float = 0.0) -> str:
+    async def describe_missing_worker(self, workflow_id: str, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
 
         Args:
             workflow_id: Whose.
             waited: For so many seconds it was asked something that a worker would have taken.
         """
-        return await _looked_up(workflow_id, self._without_poller(workflow_id, waited), "")
+        return await _look_up_or(workflow_id, self._describe_unpolled_execution(workflow_id, waited), "")
 
     @contextlib.asynccontextmanager
-    async def logged(self, workflow_id: str) -> AsyncIterator[None]:
+    async def log_while_waiting(self, workflow_id: str) -> AsyncIterator[None]:
         """While the block waits for an execution, warn in the log of what holds it up."""
         watch = asyncio.create_task(self._watch_execution(workflow_id))
         try:
@@ -102,37 +102,39 @@ class Diagnosis:
         finally:
             watch.cancel()
 
-    async def told_once(self, workflow_id: str, what: str) -> None:
+    async def warn_of_wait(self, workflow_id: str, what: str) -> None:
         """Warn in the log of what holds up something of an execution that somebody waits for."""
-        reason = await self.why(workflow_id)
+        reason = await self.explain_wait(workflow_id)
         if reason:
-            _log.warning("%s: its %s is waited for: %s", workflow_id, what, reason)
+            _log.warning("%s: waiting for its %s: %s", workflow_id, what, reason)
 
-    async def unserved(self, workflow_id: str) -> str:
+    async def wait_until_unserved(self, workflow_id: str) -> str:
         """Come back once no worker polls an execution's task queue for a while, and say so."""
         since: float | None = None
         while True:
             await asyncio.sleep(_UNSERVED_LOOK)
-            reason = await self.no_worker(workflow_id)
+            reason = await self.describe_missing_worker(workflow_id)
             since = (since or time.monotonic()) if reason else None
             if since is not None and time.monotonic() - since >= _UNSERVED:
                 return reason
 
     async def _watch_execution(self, workflow_id: str) -> None:
-        said: list[Any] = []
+        reported: list[Any] = []
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
             pause = _NEXT_LOOK
-            missing = await self.no_worker(workflow_id) or await self._describe_untaken_start(workflow_id)
-            failing = await self.failing(workflow_id)
+            missing = await self.describe_missing_worker(workflow_id) or await self._describe_untaken_start(
+                workflow_id
+            )
+            failing = await self.find_failing_calls(workflow_id)
             reason = "; ".join(filter(None, [missing, describe_calls(failing)]))
-            # That time went by is no news.
+            # Passing time alone is no reason for another warning.
             attempts = [(each.activity, each.attempt) for each in failing]
-            news = [missing.partition(" for ")[0], *attempts]
-            if reason and news != said:
-                _log.warning("%s is waited for: %s", workflow_id, reason)
-            said = news
+            seen = [missing.partition(" for ")[0], *attempts]
+            if reason and seen != reported:
+                _log.warning("waiting for %s: %s", workflow_id, reason)
+            reported = seen
 
     async def _find_reasons(self, workflow_id: str) -> list[str]:
         try:
@@ -140,12 +142,14 @@ class Diagnosis:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-            missing = await self._no_worker(self._task_queue)
+            missing = await self._describe_missing_pollers(self._task_queue)
             return ["it has no run", *filter(None, [missing])]
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return [f"its last run is {described.status.name.lower()}"] if described.status else []
         failing = [_describe_call(each) for each in await self._list_failing_calls(described, None, _DEPTH)]
-        missing = await self._describe_unpolled_queue(described) or await self._unpolled_calls(described)
+        missing = await self._describe_unpolled_queue(described) or await self._describe_unpolled_calls(
+            described
+        )
         if missing:
             return [missing, *failing]
         return failing or await self._describe_running_calls(described)
@@ -155,7 +159,7 @@ class Diagnosis:
 
     # -- calls
 
-    async def _failing_below(self, workflow_id: str) -> tuple[FailingCall, ...]:
+    async def _find_failing_calls(self, workflow_id: str) -> tuple[FailingCall, ...]:
         return tuple(
             await self._list_failing_calls(await self._describe_execution(workflow_id), None, _DEPTH)
         )
@@ -254,20 +258,20 @@ class Diagnosis:
 
     # -- workers
 
-    async def _without_poller(self, workflow_id: str, waited: float) -> str:
+    async def _describe_unpolled_execution(self, workflow_id: str, waited: float) -> str:
         return await self._describe_unpolled_queue(await self._describe_execution(workflow_id), waited)
 
     async def _describe_unpolled_queue(
         self, described: WorkflowExecutionDescription, waited: float = 0.0
     ) -> str:
-        """`_no_worker` of an execution's queue, by what waits there for a worker."""
+        """`_describe_missing_pollers` of an execution's queue, by what waits there for a worker."""
         raw, now = described.raw_description, time.time()
         task = raw.pending_workflow_task
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
             waited = max(waited, now - _to_millis(task.original_scheduled_time) / 1000)
         silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
         pinned = _pinned_to(described)
-        missing = await self._no_worker(described.task_queue, silent, pinned=pinned)
+        missing = await self._describe_missing_pollers(described.task_queue, silent, pinned=pinned)
         if missing and pinned is None and described.task_queue != self._task_queue:
             missing += (
                 f"; {described.id} was started there, not on task queue {self._task_queue!r} of this client, "
@@ -278,11 +282,11 @@ class Diagnosis:
 
     async def _describe_untaken_start(self, workflow_id: str) -> str:
         async def untaken() -> str:
-            return await self._unpolled_calls(await self._describe_execution(workflow_id))
+            return await self._describe_unpolled_calls(await self._describe_execution(workflow_id))
 
-        return await _looked_up(workflow_id, untaken(), "")
+        return await _look_up_or(workflow_id, untaken(), "")
 
-    async def _unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
+    async def _describe_unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
         """That no worker takes a call that waits for one.
 
         It proves less than `_describe_unpolled_queue`: workers whose slots are all taken do not ask either.
@@ -293,10 +297,10 @@ class Diagnosis:
             if scheduled and waited >= _TAKEN_SECONDS:
                 queue = each.activity_options.task_queue.name or described.task_queue
                 pinned = _pinned_to(described)
-                return await self._no_worker(queue, min(waited, _POLL_SECONDS), _CALLS, pinned)
+                return await self._describe_missing_pollers(queue, min(waited, _POLL_SECONDS), _CALLS, pinned)
         return ""
 
-    async def _no_worker(
+    async def _describe_missing_pollers(
         self,
         queue: str,
         silent: float = _POLL_SECONDS,
@@ -321,13 +325,13 @@ class Diagnosis:
             if ago < silent:
                 return ""
             if pinned is not None:
-                return f"{_left_behind(pinned, queue)} for {ago:.0f} s; {_UNPIN}"
+                return f"{_describe_pinned_run(pinned, queue)} for {ago:.0f} s; {_UNPIN}"
             return (
                 f"no worker has polled task queue {queue!r} in namespace {namespace!r} for {ago:.0f} s; "
                 f"the last was {newest.identity!r}: does it still run{_SLOTS if kind == _CALLS else ''}?"
             )
         if pinned is not None:
-            return f"{_left_behind(pinned, queue)}; {_UNPIN}"
+            return f"{_describe_pinned_run(pinned, queue)}; {_UNPIN}"
         said = f"no worker polls task queue {queue!r} in namespace {namespace!r}"
         return "; ".join([said, *await self._find_other_workers(queue)])
 
@@ -372,7 +376,7 @@ class Diagnosis:
         return list(described.pollers)
 
 
-async def _looked_up(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
+async def _look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
     """What a look gives; ``otherwise`` where it comes to nothing in time."""
     try:
         async with asyncio.timeout(_BUDGET):
@@ -380,7 +384,7 @@ async def _looked_up(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
     except (RPCError, TimeoutError):
         return otherwise
     except Exception as error:  # noqa: BLE001 (an interceptor or a converter of the user's may raise anything)
-        _log.warning("%s: what holds it up cannot be looked up: %s", workflow_id, type(error).__name__)
+        _log.warning("%s: cannot look up why it does not answer: %s", workflow_id, type(error).__name__)
         return otherwise
 
 
@@ -388,15 +392,15 @@ def error_text(error: BaseException) -> str:
     """Type and text of a failure, without Temporal's wrapping, cut."""
     kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
     text = getattr(error, "message", None) or str(error)
-    return f"{kind}: {text}"[:MAX_ERROR_TEXT]
+    return f"{kind}: {text}"[:_ERROR_CHARS]
 
 
-def without_worker(error: RPCError) -> bool:
+def says_no_worker(error: RPCError) -> bool:
     """Whether the server itself says that no worker polls: it waits for none then."""
     return error.status is RPCStatusCode.FAILED_PRECONDITION and _NO_POLLER in str(error)
 
 
-async def look_up_namespace(client: Client) -> None:
+async def check_namespace_exists(client: Client) -> None:
     """Refuse a namespace that the server does not have; what else keeps it from answering shows later.
 
     Raises:
@@ -406,10 +410,10 @@ async def look_up_namespace(client: Client) -> None:
     try:
         await client.workflow_service.describe_namespace(request, timeout=_RPC)
     except RPCError as error:
-        check_namespace(client, error)
+        refuse_unknown_namespace(client, error)
 
 
-def check_namespace(client: Client, error: RPCError) -> None:
+def refuse_unknown_namespace(client: Client, error: RPCError) -> None:
     """Refuse a namespace that the server does not have; other errors pass.
 
     Raises:
@@ -438,7 +442,7 @@ def _is_of(version: WorkerDeploymentVersion, poller: PollerInfo) -> bool:
     return (found.deployment_name, found.build_id) == (version.deployment_name, version.build_id)
 
 
-def _left_behind(version: WorkerDeploymentVersion, queue: str) -> str:
+def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:
     return (
         f"the run is pinned to build {version.build_id!r} of worker deployment {version.deployment_name!r}, "
         f"and no worker of that build has polled task queue {queue!r}"

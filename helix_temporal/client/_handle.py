@@ -10,9 +10,7 @@ from typing import Any, Final, TypedDict, Unpack
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._arguments import typed_arguments, typed_call
-from helix_temporal.client._answers import CallAnswers, error_fields, open_answers
 from helix_temporal.client._connection import SessionConnection
-from helix_temporal.client._deletion import SessionDeletion
 from helix_temporal.client._messages import (
     ask_message,
     check_session_id,
@@ -21,13 +19,14 @@ from helix_temporal.client._messages import (
     create_text,
 )
 from helix_temporal.client._reads import cursor_position, required_part
-from helix_temporal.client._streams import After, Follow, LiveAsk, Until
-from helix_temporal.client._updates import PASSING
+from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamFollower, StreamUntil
+from helix_temporal.client._updates import PASSING, no_run_error
+from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
+from helix_temporal.client.deletion import SessionDeletion
 from helix_temporal.errors import (
     CheckpointNotFoundError,
     InvalidRequestError,
     NoWorkerError,
-    SessionNotFoundError,
     SessionTerminatedError,
     ThreadExistsError,
     error_of_text,
@@ -99,10 +98,10 @@ class AskOptions(SendOptions, total=False):
 class StreamOptions(TypedDict, total=False):
     """What `SessionHandle.stream` takes."""
 
-    after: After | None
+    after: StreamAfter | None
     run_id: str | None
     message_id: str | None
-    until: Until
+    until: StreamUntil
 
 
 class SessionHandle:
@@ -159,7 +158,7 @@ class SessionHandle:
             InvalidIdError: An id is refused; also that of a sub-agent's session which is not there.
         """
         connection, session_id, agent = self._connection, self.session_id, self.agent
-        async with self._updates.within(session_id, "ask", timeout):
+        async with self._updates.with_deadline(session_id, "ask", timeout):
             if agent is not None:
                 await check_session_id(connection, session_id, thread_id, begins=mode in {"new", "fork"})
             message = await create_message(
@@ -200,30 +199,30 @@ class SessionHandle:
         `SessionExpiredError`.  Otherwise raises as `ask`.
         """
         connection, session_id, agent = self._connection, self.session_id, self.agent
-        async with self._updates.within(session_id, "send_message", timeout):
+        async with self._updates.with_deadline(session_id, "send_message", timeout):
             if agent is not None:
                 await check_session_id(connection, session_id)
             message = await create_message(
                 connection, session_id, text, message_id=message_id, agent=agent, properties=properties
             )
             start = create_start(connection, session_id, agent, metadata=metadata, properties=properties)
-            await self._updates.until(session_id, "send_message", message, SendResult, start, timeout)
+            await self._updates.run_update(session_id, "send_message", message, SendResult, start, timeout)
             return message.id
 
     @typed_call
     def stream(
         self,
         *,
-        after: After | None = None,
+        after: StreamAfter | None = None,
         run_id: str | None = None,
         message_id: str | None = None,
-        until: Until = "turn",
+        until: StreamUntil = "turn",
     ) -> AsyncGenerator[StoredChunk]:
         """What the session's stream shows: what is kept, then what comes; over lost connections.
 
         A session that nobody has talked to yet is waited for, with a warning in the log after ten seconds.
         Read on with ``after``, the sequence of the last chunk that was seen.  A stream shows; what counts is
-        in the thread: an answer that was seen in part only is read with `history`.
+        in the thread: an answer that was seen in part only is read with `list_messages`.
 
         Args:
             after: Only what comes after this sequence; ``"turn"``: from the beginning of the newest turn.
@@ -240,8 +239,8 @@ class SessionHandle:
             StoreUnavailableError: The store does not answer for half a minute.
             InvalidConfigError: No stream store is known.
         """
-        workflow_id = self._updates.handle(self.session_id).id
-        follow = Follow(
+        workflow_id = self._updates.get_workflow_handle(self.session_id).id
+        follow = StreamFollower(
             self._connection.streams,
             self.session_id,
             after=after,
@@ -249,12 +248,12 @@ class SessionHandle:
             message_id=message_id,
             until=until,
             begun=None if run_id is None else lambda: self._find_start(run_id),
-            missing=lambda: self._connection.diagnosis.told_once(workflow_id, "stream"),
+            missing=lambda: self._connection.diagnosis.warn_of_wait(workflow_id, "stream"),
         )
-        return follow.chunks()
+        return follow.follow_chunks()
 
     async def _find_start(self, run_id: str) -> int:
-        run = await self.run(run_id)
+        run = await self.get_run(run_id)
         return 0 if run is None else run.start_sequence
 
     @typed_call
@@ -290,7 +289,7 @@ class SessionHandle:
         """
         fields = only_set(run_id=run_id)
         request = StopRequest(mode="abort" if abort else "interrupt", **fields)
-        found = await self._updates.if_running(self.session_id, "stop", request, StopResult)
+        found = await self._updates.update_if_running(self.session_id, "stop", request, StopResult)
         if found is None:
             answers = CallAnswers(self._connection, self.session_id, self.agent)
             found = await answers.stop_suspended(request)
@@ -304,7 +303,7 @@ class SessionHandle:
             TimeoutError: No worker took it up within a minute; it is in the session's history all the
                 same, and takes effect once one does.
         """
-        await self._updates.if_running(self.session_id, "close", None, None)
+        await self._updates.update_if_running(self.session_id, "close", None, None)
 
     @typed_arguments
     async def result(self) -> SessionResult:
@@ -316,12 +315,12 @@ class SessionHandle:
             temporalio.client.WorkflowFailureError: It was terminated.
         """
         try:
-            await self._updates.describe(self.session_id)
+            await self._updates.describe_execution(self.session_id)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise SessionNotFoundError(f"session {self.session_id!r} has no run") from error
+                raise no_run_error(self.session_id) from error
             raise
-        return await self._updates.handle(self.session_id).result()
+        return await self._updates.get_workflow_handle(self.session_id).result()
 
     @typed_arguments
     async def set_properties(self, properties: SessionProperties) -> None:
@@ -337,18 +336,18 @@ class SessionHandle:
         request = SetPropertiesInput(session_id=self.session_id, properties=properties)
         # The store first: an execution that begins meanwhile finds them there, one that runs is told.
         await self._reader.ask_thread(ThreadRequest(do="set_properties", properties=request))
-        await self._updates.if_running(self.session_id, "set_properties", properties, bool)
+        await self._updates.update_if_running(self.session_id, "set_properties", properties, bool)
 
     # -- answer calls
 
     @typed_arguments
-    async def pending(self) -> tuple[PendingCall, ...]:
+    async def get_pending_calls(self) -> tuple[PendingCall, ...]:
         """What the session waits for now, all of it and with all arguments; also after it ended suspended.
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
         """
-        info = await self._updates.status(self.session_id)
+        info = await self._updates.get_status(self.session_id)
         threads = [each.route[-1] if each.route else info.thread_id for each in info.pending]
         calls = zip(threads, info.pending, strict=True)
         return tuple([await self._reader.complete_call(thread, call) for thread, call in calls])
@@ -389,8 +388,8 @@ class SessionHandle:
             SessionTerminatedError: Its run was terminated meanwhile.
         """
         if sum(each is not None for each in (result, error, parts)) > 1:
-            raise InvalidRequestError("one of result, error and parts expected")
-        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+            raise InvalidRequestError("more than one of result, error and parts is given; give one of them")
+        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
             by = submission_id or uuid.uuid4().hex
             fields: dict[str, Any] = {}
@@ -400,7 +399,7 @@ class SessionHandle:
                 fields = await answers.part_fields(list(parts), by)
             elif result is not None:
                 fields = await answers.result_fields(result, by)
-            return await answers.submit({"by": by, **fields, **_call_fields(call, wait=wait)}, timeout)
+            return await answers.submit_answer({"by": by, **fields, **_call_fields(call, wait=wait)}, timeout)
 
     @typed_arguments
     async def submit_approval(
@@ -422,9 +421,9 @@ class SessionHandle:
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
         fields |= _call_fields(approval.approval_id, wait=wait)
-        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            return await answers.submit(fields, timeout)
+            return await answers.submit_answer(fields, timeout)
 
     @typed_arguments
     async def resume(self, *, timeout: float = 60.0) -> None:
@@ -436,14 +435,14 @@ class SessionHandle:
             TimeoutError: No worker took it up in time, or its execution did not end.
             SessionNotFoundError: The session never ran.
         """
-        async with self._updates.within(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            await answers.submit({"call": RESUME}, timeout)
+            await answers.submit_answer({"call": RESUME}, timeout)
 
     # -- look
 
     @typed_arguments
-    async def status(self) -> SessionInfo:
+    async def get_status(self) -> SessionInfo:
         """What the session is doing, or did last.
 
         Raises:
@@ -452,10 +451,12 @@ class SessionHandle:
             SessionTerminatedError: It was terminated with events that no worker has run.
             TimeoutError: The server lost each query, or can't be reached.
         """
-        info = await self._updates.status(self.session_id)
+        info = await self._updates.get_status(self.session_id)
         if info.exit_reason is not None:
             return info
-        failing = await self._connection.diagnosis.failing(self._updates.handle(self.session_id).id)
+        failing = await self._connection.diagnosis.find_failing_calls(
+            self._updates.get_workflow_handle(self.session_id).id
+        )
         return info.model_copy(update={"failing": (*info.failing, *failing)}) if failing else info
 
     @typed_arguments
@@ -465,7 +466,7 @@ class SessionHandle:
         Asks again and again, which leaves nothing in the session's history, and wakes no session.
 
         Args:
-            version: Of the `SessionInfo` that is known (`status`); 0 for whatever there is.
+            version: Of the `SessionInfo` that is known (`get_status`); 0 for whatever there is.
             timeout: Seconds.
 
         Raises:
@@ -473,7 +474,10 @@ class SessionHandle:
             InvalidRequestError: ``version`` is that of a stored state, which counts something else.
         """
         if 0 < version < _LEAST_VERSION:
-            raise InvalidRequestError(f"version {version}: that of a SessionInfo expected, as status() gives")
+            raise InvalidRequestError(
+                f"version {version} is that of a stored state; give the version of a SessionInfo, as "
+                "get_status has it"
+            )
         deadline, pause = time.monotonic() + timeout, _PAUSE
         while (left := deadline - time.monotonic()) > 0:
             info = await self._wait_for_status(left)
@@ -481,11 +485,13 @@ class SessionHandle:
                 return info
             await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
-        raise TimeoutError(f"session {self.session_id!r}: nothing happened within {timeout} s")
+        raise TimeoutError(
+            f"session {self.session_id!r}: no change within {timeout:g} s; call again to wait longer"
+        )
 
     async def _wait_for_status(self, left: float) -> SessionInfo | None:
         try:
-            return await self._updates.look(self.session_id, left)
+            return await self._updates.query_status(self.session_id, left)
         except (NoWorkerError, SessionTerminatedError):
             return None
         except RPCError as error:
@@ -494,7 +500,7 @@ class SessionHandle:
             raise
 
     @typed_arguments
-    async def state(self) -> SessionState | None:
+    async def get_state(self) -> SessionState | None:
         """The session's state, None if there is no such session.
 
         Without a session store it is what the thread's slice says: the application's values, the agent,
@@ -506,7 +512,7 @@ class SessionHandle:
         return await self._reader.load_state(self.session_id)
 
     @typed_arguments
-    async def run(self, run_id: str) -> Run | None:
+    async def get_run(self, run_id: str) -> Run | None:
         """One turn's run, as the session store has it: how far it is, and where its stream begins.
 
         None where there is no such run, or no session store.
@@ -518,7 +524,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
 
     @typed_arguments
-    async def usage(self) -> SessionUsage:
+    async def get_usage(self) -> SessionUsage:
         """What the session used: by its thread, and what was recorded of it and all its descendants.
 
         It reads every message of the thread, so it takes about as long as a whole read.
@@ -530,7 +536,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(usage=wanted))).usage)
 
     @typed_arguments
-    async def describe(self) -> DescribeThreadResult:
+    async def describe_thread(self) -> DescribeThreadResult:
         """Where the thread stands.
 
         Raises:
@@ -539,7 +545,7 @@ class SessionHandle:
         return await self._reader.describe_thread(self.session_id)
 
     @typed_arguments
-    async def history(
+    async def list_messages(
         self,
         *,
         start: int = 0,
@@ -562,7 +568,7 @@ class SessionHandle:
         Raises:
             ThreadNotFoundError: There is no such thread.
             InvalidRequestError: The range or limit is out of bounds.
-            InvalidCursorError: The cursor is none that `history` gave.
+            InvalidCursorError: The cursor is none that `list_messages` gave.
         """
         if cursor is not None and backward:
             stop = cursor_position(cursor)
@@ -582,7 +588,7 @@ class SessionHandle:
         )
 
     @typed_arguments
-    async def messages(self) -> list[Message]:
+    async def get_messages(self) -> list[Message]:
         """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
 
         Raises:
@@ -591,7 +597,7 @@ class SessionHandle:
         return await self._reader.read_messages(self.session_id)
 
     @typed_arguments
-    async def turns(
+    async def list_turns(
         self,
         *,
         start: int = 0,
@@ -610,7 +616,7 @@ class SessionHandle:
         Raises:
             ThreadNotFoundError: There is no such thread.
             InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
-            InvalidCursorError: The cursor is none that `turns` gave.
+            InvalidCursorError: The cursor is none that `list_turns` gave.
         """
         if newest is not None and not 1 <= newest <= MAX_NEWEST:
             raise InvalidRequestError(f"newest {newest}: 1 to {MAX_NEWEST} expected")
@@ -645,7 +651,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(find_turn=wanted))).find_turn)
 
     @typed_arguments
-    async def checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
+    async def list_checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
         """Checkpoints of the session, newest first; workers without a session store know of none.
 
         Raises:
@@ -655,7 +661,7 @@ class SessionHandle:
         return required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
 
     @typed_arguments
-    async def checkpoint(self, checkpoint_id: str) -> CheckpointMeta:
+    async def get_checkpoint(self, checkpoint_id: str) -> CheckpointMeta:
         """One checkpoint of the session.
 
         Raises:
@@ -663,18 +669,21 @@ class SessionHandle:
         """
         cursor: str | None = None
         while True:
-            page = await self.checkpoints(limit=MAX_LIMIT, cursor=cursor)
+            page = await self.list_checkpoints(limit=MAX_LIMIT, cursor=cursor)
             for each in page.items:
                 if each.id == checkpoint_id:
                     return each
             cursor = page.next_cursor
             if cursor is None:
                 raise CheckpointNotFoundError(
-                    f"session {self.session_id!r} has no checkpoint {checkpoint_id!r}"
+                    f"session {self.session_id!r} has no checkpoint {checkpoint_id!r}; "
+                    "list_checkpoints has those that exist"
                 )
 
     @typed_arguments
-    async def children(self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[ChildInfo]:
+    async def list_children(
+        self, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    ) -> Page[ChildInfo]:
         """Sessions of the sub-agents that this session called, newest first; wakes none of them.
 
         With a session store they are its references, whose number is the page's ``total``.  Without one, or
@@ -706,7 +715,7 @@ class SessionHandle:
         Where a turn runs, it is waited for.
 
         Args:
-            to: As `turns` and `history` tell.
+            to: As `list_turns` and `list_messages` tell.
             timeout: Seconds.
             operation_id: The request counts once under it; a thread remembers its newest 8.
 
@@ -736,7 +745,7 @@ class SessionHandle:
         return (await self._take_back(request, timeout)).head
 
     @typed_arguments
-    async def restore(
+    async def restore_checkpoint(
         self, checkpoint_id: str, *, timeout: float = 60.0, operation_id: str | None = None
     ) -> Head:
         """Go back to a checkpoint: the thread to its head, and the state to what it holds.
@@ -761,13 +770,13 @@ class SessionHandle:
                 out under this id, and turns were taken back since.
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
-        async with self._updates.within(self.session_id, "regenerate", timeout):
+        async with self._updates.with_deadline(self.session_id, "regenerate", timeout):
             request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
             taken = await self._take_back(request, timeout)
             if not taken.messages:
                 raise InvalidRequestError(
-                    f"session {self.session_id!r}: regeneration {request.id!r} was carried out, and turns "
-                    "were taken back since; ask for another one"
+                    f"session {self.session_id!r}: regeneration {request.id!r} was carried out before, and "
+                    "its turn was taken back since; use another operation_id"
                 )
             start = create_start(self._connection, self.session_id, self.agent)
             message = taken.messages[-1]
@@ -777,7 +786,7 @@ class SessionHandle:
 
     async def _take_back(self, request: TakeBackRequest, timeout: float) -> TakeBackResult:
         start = create_start(self._connection, self.session_id, self.agent, mode="continue")
-        result: TakeBackResult = await self._updates.until(
+        result: TakeBackResult = await self._updates.run_update(
             self.session_id, "take_back", request, TakeBackResult, start, timeout
         )
         if result.error is not None:
@@ -787,45 +796,47 @@ class SessionHandle:
     # -- copy and delete
 
     @typed_arguments
-    async def edit(self, message_id: str, text: str, target_id: str, *, timeout: float = 600.0) -> AskResult:
+    async def edit(
+        self, message_id: str, text: str, new_session_id: str, *, timeout: float = 600.0
+    ) -> AskResult:
         """Ask something else where a past message of the user's stands, in a new session.
 
-        ``target_id`` becomes a fork that ends before the message's turn, with the state of that time
+        ``new_session_id`` becomes a fork that ends before the message's turn, with the state of that time
         where a checkpoint has it; the original stays as it is.  The same edit again gives the same answer.
 
         Raises:
             InvalidRequestError: No finished turn has such a message of the user's.
             SessionNotFoundError: No agent is named to start the new session with.
-            ThreadExistsError: ``target_id`` is there, and is not what this edit makes.
-            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
+            ThreadExistsError: ``new_session_id`` is there, and is not what this edit makes.
+            InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
         connection = self._connection
-        async with self._updates.within(target_id, "ask", timeout):
+        async with self._updates.with_deadline(new_session_id, "ask", timeout):
             turn = await self.find_turn(message_id)
             edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
-            there = await self._reader.has_thread(target_id)
-            await check_session_id(connection, target_id, begins=not there)
-            if there and not await self._is_edit(target_id, turn, edited):
+            there = await self._reader.has_thread(new_session_id)
+            await check_session_id(connection, new_session_id, begins=not there)
+            if there and not await self._is_edit(new_session_id, turn, edited):
                 raise ThreadExistsError(
-                    f"thread {target_id!r} exists and is not this edit; choose another id"
+                    f"thread {new_session_id!r} exists and is not this edit; choose another id"
                 )
             fork_from = ForkFrom(thread_id=self.session_id, at=turn.start.position)
             origin = {} if there else {"mode": "fork", "fork_from": fork_from}
-            start = create_start(connection, target_id, self.agent, **origin)
-            message = UserMessage(id=edited, **await create_text(connection, target_id, text, edited))
-            return await ask_message(connection, target_id, message, start, timeout)
+            start = create_start(connection, new_session_id, self.agent, **origin)
+            message = UserMessage(id=edited, **await create_text(connection, new_session_id, text, edited))
+            return await ask_message(connection, new_session_id, message, start, timeout)
 
-    async def _is_edit(self, target_id: str, turn: FindTurnResult, edited: str) -> bool:
+    async def _is_edit(self, new_session_id: str, turn: FindTurnResult, edited: str) -> bool:
         """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""
         at, last = turn.start.position, turn.start.last_id
-        page = await self._reader.read_page(target_id, start=max(at - 1, 0), limit=2)
+        page = await self._reader.read_page(new_session_id, start=max(at - 1, 0), limit=2)
         found = {page.first + number: message.id for number, message in enumerate(page.messages)}
         return (at == 0 or found.get(at - 1) == last) and found.get(at, edited) == edited
 
     @typed_arguments
     async def fork(
         self,
-        target_id: str,
+        new_session_id: str,
         *,
         at: int | None = None,
         at_checkpoint: str | None = None,
@@ -836,7 +847,7 @@ class SessionHandle:
         Its session begins with the state of that place, where a checkpoint has it.
 
         Args:
-            target_id: The new thread.
+            new_session_id: The new thread.
             at: Up to this position; None for all.
             at_checkpoint: Up to where the thread was at this checkpoint.
             transform: What is done to the messages, by the name under which the workers know it.
@@ -845,16 +856,16 @@ class SessionHandle:
             ThreadExistsError: The target is there.
             InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
             CheckpointNotFoundError: The session has none of that id.
-            InvalidIdError: ``target_id`` is one that only a sub-agent's session may have.
+            InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
-        await check_session_id(self._connection, target_id, begins=True)
+        await check_session_id(self._connection, new_session_id, begins=True)
         if at_checkpoint is not None:
             if at is not None:
-                raise InvalidRequestError("at and at_checkpoint are both given; a fork ends in one place")
-            at = (await self.checkpoint(at_checkpoint)).head.position
+                raise InvalidRequestError("at and at_checkpoint are both given; give one of them")
+            at = (await self.get_checkpoint(at_checkpoint)).head.position
         fork = ForkThreadInput(
             source_id=self.session_id,
-            target_id=target_id,
+            target_id=new_session_id,
             at=at,
             transform=transform,
             owner=uuid.uuid4().hex,
@@ -894,16 +905,15 @@ class SessionHandle:
         deletion = SessionDeletion(self._connection, self.session_id, keep_usage=keep_usage)
         try:
             async with asyncio.timeout(timeout):
-                return await deletion.run(grace, settle)
+                return await deletion.delete_session(grace, settle)
         except TimeoutError:
             raise TimeoutError(
-                f"session {self.session_id!r}: not deleted within {timeout} s; is a worker running? Repeat it"
+                f"session {self.session_id!r}: not deleted within {timeout:g} s; check that a worker runs, "
+                "and delete again"
             ) from None
 
 
 def _call_fields(call: str | PendingCall, *, wait: bool) -> dict[str, Any]:
     """The fields of a submission that say which call it answers, and whether its sender waits."""
-    waits = {"wait": True} if wait else {}
-    if isinstance(call, PendingCall):
-        return {"call": call.id, **({"route": call.route} if call.route else {}), **waits}
-    return {"call": call, **waits}
+    fields = {"call": call.id if isinstance(call, PendingCall) else call}
+    return fields | ({"wait": True} if wait else {})

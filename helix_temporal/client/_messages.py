@@ -59,7 +59,7 @@ def create_start(
     if agent is None:
         return None
     if not NAME.fullmatch(agent):
-        raise InvalidRequestError(f"agent: its name expected (1-64 of A-Z a-z 0-9 _ -), got {agent[:80]!r}")
+        raise InvalidRequestError(f"agent name {agent[:80]!r}: 1-64 of A-Z a-z 0-9 _ - expected")
     given = {name: value for name, value in fields.items() if value}
     return SessionInput(
         session_id=session_id, agent=agent, options=connection.options, expects_ask=True, **given
@@ -124,7 +124,9 @@ async def ask_message(
         HelixError: The message failed by what its sender gave.
         TimeoutError: No answer within ``timeout`` seconds.
     """
-    result: AskResult = await connection.updates.until(session_id, "ask", message, AskResult, start, timeout)
+    result: AskResult = await connection.updates.run_update(
+        session_id, "ask", message, AskResult, start, timeout
+    )
     too_large = f"{TooLargeError.__name__}: message {message.id!r}:"
     other_thread = f"{InvalidRequestError.__name__}: {has_thread(session_id)}"
     if result.status is AskStatus.FAILED and (result.error or "").startswith(

@@ -18,8 +18,8 @@ from helix_temporal.activities.payloads import unpack_page
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.stores import CheckpointActivities
 from helix_temporal.activities.usage import UsageActivities
-from helix_temporal.client._diagnosis import Diagnosis, check_namespace
-from helix_temporal.client._updates import is_bounded, root_error
+from helix_temporal.client._diagnosis import Diagnosis, refuse_unknown_namespace
+from helix_temporal.client._updates import has_deadline, root_error
 from helix_temporal.errors import (
     InvalidCursorError,
     NoWorkerError,
@@ -116,7 +116,7 @@ class DirectReads:
         self._usage = UsageActivities(stores.usage, max_payload=_UNBOUNDED)
         self._checkpoints = CheckpointActivities(stores.sessions) if stores.sessions is not None else None
 
-    async def thread(self, request: ThreadRequest) -> ThreadReply | None:
+    async def ask_thread(self, request: ThreadRequest) -> ThreadReply | None:
         """What a thread is asked; None where it is no read.
 
         Raises:
@@ -128,7 +128,7 @@ class DirectReads:
             return ThreadReply(described=await _raise_typed(self._threads.describe(request.describe)))
         return None
 
-    async def messages(self, thread_id: str) -> list[Message]:
+    async def read_messages(self, thread_id: str) -> list[Message]:
         """All messages of the finished turns.
 
         Raises:
@@ -144,7 +144,7 @@ class DirectReads:
             after = page.after
         return found
 
-    async def look(self, request: LookRequest) -> LookReply | None:
+    async def look_up(self, request: LookRequest) -> LookReply | None:
         """What a session is asked; None where only a worker, which serves the agents, can tell.
 
         Raises:
@@ -217,7 +217,7 @@ class SessionReader:
 
     async def ask_thread(self, request: ThreadRequest) -> ThreadReply:
         """What a thread is asked, or what is done to it."""
-        direct = None if self._direct is None else await self._direct.thread(request)
+        direct = None if self._direct is None else await self._direct.ask_thread(request)
         if direct is not None:
             return direct
         reply: ThreadReply = await self._run_short(ThreadWorkflow.run, request, "thread")
@@ -225,7 +225,7 @@ class SessionReader:
 
     async def look_up(self, request: LookRequest) -> LookReply:
         """What a session, or all of them, are asked."""
-        direct = None if self._direct is None else await self._direct.look(request)
+        direct = None if self._direct is None else await self._direct.look_up(request)
         if direct is not None:
             return direct
         reply: LookReply = await self._run_short(LookWorkflow.run, request, "look")
@@ -275,7 +275,7 @@ class SessionReader:
             ThreadNotFoundError: There is no such thread.
         """
         if self._direct is not None:
-            return await self._direct.messages(thread_id)
+            return await self._direct.read_messages(thread_id)
         first, page = await self._read_packed(thread_id, 0, None)
         if page.after is None:
             return first
@@ -359,12 +359,12 @@ class SessionReader:
                 task_queue=self._task_queue,
                 memo=memo_of(self._deployment),
             )
-            async with self._diagnosis.logged(workflow_id):
+            async with self._diagnosis.log_while_waiting(workflow_id):
                 return await (
-                    _await_or_terminate(started) if is_bounded() else self._await_with_diagnosis(started)
+                    _await_or_terminate(started) if has_deadline() else self._await_with_diagnosis(started)
                 )
         except RPCError as error:
-            check_namespace(self._client, error)
+            refuse_unknown_namespace(self._client, error)
             raise
         except Exception as error:
             raise root_error(error) from error
@@ -376,7 +376,7 @@ class SessionReader:
             NoWorkerError: None polls its task queue; it is terminated.
         """
         result = asyncio.ensure_future(started.result())
-        unserved = asyncio.ensure_future(self._diagnosis.unserved(started.id))
+        unserved = asyncio.ensure_future(self._diagnosis.wait_until_unserved(started.id))
         try:
             await asyncio.wait((result, unserved), return_when=asyncio.FIRST_COMPLETED)
             if result.done():

@@ -28,21 +28,21 @@ from helix_temporal.models.streams import (
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.protocols.streams import ResumableReader, StreamStore
 
-Until = Literal["turn", "closed"]
+StreamUntil = Literal["turn", "closed"]
 """``turn``: up to the end of one turn; ``closed``: until the stream is ended, which no turn does."""
 
-After = int | Literal["turn"]
+StreamAfter = int | Literal["turn"]
 """A sequence; or ``turn``: where the newest turn that has begun begins."""
 
 _PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25)
 """Seconds between looks for a stream that nobody has written to yet; the last one again and again."""
 _MISSING: Final = 10.0
-"""Seconds after which a stream that has not begun is told of."""
+"""Seconds after which a warning says that a stream has not begun."""
 _TRIES: Final = 120
 """Looks at a store that does not answer."""
 
 
-class Follow:
+class StreamFollower:
     """What to read of a session's stream.
 
     Args:
@@ -63,23 +63,23 @@ class Follow:
         store: StreamStore,
         session_id: str,
         *,
-        after: After | None = None,
+        after: StreamAfter | None = None,
         run_id: str | None = None,
         message_id: str | None = None,
-        until: Until = "turn",
+        until: StreamUntil = "turn",
         expected: Callable[[], bool] = lambda: False,
         begun: Callable[[], Awaitable[int]] | None = None,
         missing: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._store, self._session_id = store, session_id
         self._place = after
-        self._turn = _Turn(run_id, message_id, until)
+        self._turn = _FollowedTurn(run_id, message_id, until)
         self._expected, self._begun = expected, begun
         self._over = False
         self._missing = missing
-        self._told: asyncio.Task[None] | None = None
+        self._warning: asyncio.Task[None] | None = None
 
-    async def chunks(self) -> AsyncGenerator[StoredChunk]:
+    async def follow_chunks(self) -> AsyncGenerator[StoredChunk]:
         """The chunks, each once and in order; connections that are lost are made again.
 
         Raises:
@@ -101,14 +101,14 @@ class Follow:
                         async for stored in read:
                             yield stored
                 elif self._missing is not None and time.monotonic() - began >= _MISSING:
-                    # Beside: it takes seconds, and the stream may begin any moment.
-                    self._told = asyncio.create_task(self._missing())
+                    # In a task of its own: it takes seconds, and the stream may begin any moment.
+                    self._warning = asyncio.create_task(self._missing())
                     self._missing = None
                 if not self._over:
-                    await pauses.rest()
+                    await pauses.wait_longer()
         finally:
-            if self._told is not None:
-                self._told.cancel()
+            if self._warning is not None:
+                self._warning.cancel()
 
     async def _read_connection(
         self, reader: ResumableReader, pauses: "_Pauses"
@@ -119,19 +119,19 @@ class Follow:
             async with contextlib.aclosing(reader):
                 async for stored in reader:
                     self._place = stored.sequence
-                    pauses.over()
-                    if turn.takes(stored):
+                    pauses.reset_pauses()
+                    if turn.take_chunk(stored):
                         yield stored
                     if turn.over:
                         break
         except (StreamDroppedError, StreamAbandonedError, StreamNotFoundError) as error:
-            self._may_go_on(error)
+            self._check_more_is_expected(error)
         else:
             # One that is paused goes on some time, and with it the turn.
             self._over = turn.over or reader.status == "ended" or turn.until == "closed"
 
-    def _may_go_on(self, error: HelixError) -> None:
-        """Whether there is something to read on for."""
+    def _check_more_is_expected(self, error: HelixError) -> None:
+        """Raise the error of a connection where nothing more is to be expected."""
         if isinstance(error, StreamDroppedError):
             return
         waits = self._expected() or not self._turn.open
@@ -144,14 +144,14 @@ class Follow:
     async def _find_start(self) -> int | None:
         place = self._place
         if isinstance(place, str):
-            return await newest_turn(self._store, self._session_id)
+            return await find_newest_turn(self._store, self._session_id)
         if place is None:
             return await self._find_first_sequence()
         if place and self._turn.unknown:
             # Which run answers the message was told before this place, if that lies within its turn.
             async with contextlib.aclosing(read_kept_chunks(self._store, self._session_id, place)) as earlier:
                 async for stored in earlier:
-                    self._turn.takes(stored)
+                    self._turn.take_chunk(stored)
             self._over = self._turn.over
         return place
 
@@ -169,15 +169,15 @@ class Follow:
         try:
             reader = await self._store.create_resumable_reader(self._session_id, after_sequence=self._place)
         except StoreUnavailableError:
-            if pauses.failed():
+            if pauses.count_failure():
                 raise
             return None
         if reader is not None and self._place is not None and self._place > reader.info.last_sequence:
             first = reader.info.first_sequence
             await reader.aclose()
             raise StreamTruncatedError(
-                f"session {self._session_id!r}: the stream ends before {self._place}: it was lost and has "
-                f"begun anew; read from {first} on",
+                f"session {self._session_id!r}: the stream ends before {self._place}, as it was lost and "
+                f"began again; read from {first} on",
                 first_available=first,
             )
         return reader
@@ -189,25 +189,25 @@ class _Pauses:
     def __init__(self) -> None:
         self._looks = self._failures = 0
 
-    def over(self) -> None:
-        """Something came."""
+    def reset_pauses(self) -> None:
+        """Begin with the shortest pause again, as something came."""
         self._looks = self._failures = 0
 
-    def failed(self) -> bool:
+    def count_failure(self) -> bool:
         """Count a look that was not answered; whether that makes too many."""
         self._failures += 1
         return self._failures >= _TRIES
 
-    async def rest(self) -> None:
+    async def wait_longer(self) -> None:
         """Wait, the longer the more often nothing came."""
         await asyncio.sleep(_PAUSES[min(self._looks, len(_PAUSES) - 1)])
         self._looks += 1
 
 
-class _Turn:
+class _FollowedTurn:
     """Which chunks belong to what is followed, and whether it is over."""
 
-    def __init__(self, run_id: str | None, message_id: str | None, until: Until) -> None:
+    def __init__(self, run_id: str | None, message_id: str | None, until: StreamUntil) -> None:
         self._run_id, self._message_id, self.until = run_id, message_id, until
         self.chosen = run_id is not None or message_id is not None
         self.open = self.over = False
@@ -217,7 +217,7 @@ class _Turn:
         """It is chosen by its message, and its run has not been told of yet."""
         return self._message_id is not None and self._run_id is None
 
-    def takes(self, stored: StoredChunk) -> bool:
+    def take_chunk(self, stored: StoredChunk) -> bool:
         """Whether the chunk is to be shown."""
         # Most chunks are pieces of text: only those that say where turns begin and end are decoded.
         if not any(name in stored.body for name in _MARKS):
@@ -253,7 +253,7 @@ class _Turn:
 _MARKS: Final = (b'"run_', b'"suspended"', b'"stream_resync"')
 
 
-async def newest_turn(store: StreamStore, session_id: str) -> int | None:
+async def find_newest_turn(store: StreamStore, session_id: str) -> int | None:
     """The place from which the newest turn that has begun can be read; None for all that is kept."""
     info = await store.get_info(session_id)
     if info is None:
@@ -281,7 +281,7 @@ async def read_kept_chunks(store: StreamStore, session_id: str, last: int) -> As
                 return
 
 
-def store_of(plugins: Iterable[Any]) -> StreamStore:
+def stream_store_of(plugins: Iterable[Any]) -> StreamStore:
     """The stream store that the settings of a client's `HelixPlugin` name.
 
     Raises:
@@ -358,14 +358,14 @@ class LiveAsk:
         # Before the message is sent: nothing of its turn may be missed.
         after = await self._find_end() if self._after is None else self._after
         asked = self._start_ask()
-        follow = Follow(
+        follow = StreamFollower(
             self._store,
             self._session_id,
             after=after,
             message_id=self.message_id,
             expected=lambda: not asked.done(),
         )
-        self._pump = pump = asyncio.create_task(_pass_chunks_on(follow.chunks(), asked, queue))
+        self._pump = pump = asyncio.create_task(_pass_chunks_on(follow.follow_chunks(), asked, queue))
         try:
             while (stored := await queue.get()) is not None:
                 yield stored
@@ -401,17 +401,17 @@ async def _pass_chunks_on(
     try:
         async with asyncio.timeout(None) as limit:
 
-            def soon(_: object) -> None:
+            def end_soon(_: object) -> None:
                 with contextlib.suppress(RuntimeError):  # it has ended in the same moment
                     limit.reschedule(loop.time() + _GRACE)
 
-            asked.add_done_callback(soon)
+            asked.add_done_callback(end_soon)
             try:
                 async with contextlib.aclosing(source):
                     async for stored in source:
                         queue.put_nowait(stored)
             finally:
-                asked.remove_done_callback(soon)
+                asked.remove_done_callback(end_soon)
     except TimeoutError:
         # The result is there: what the stream owes it does not owe us.
         return

@@ -38,7 +38,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from helix_temporal import errors
 from helix_temporal._converter import UnreadableFailureError, read_failure
 from helix_temporal.activities.deletion import refuse_execution
-from helix_temporal.client._diagnosis import Diagnosis, check_namespace, describe_calls, without_worker
+from helix_temporal.client._diagnosis import (
+    Diagnosis,
+    describe_calls,
+    refuse_unknown_namespace,
+    says_no_worker,
+)
 from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import child_workflow_prefix, workflow_id
@@ -82,19 +87,19 @@ _MAX_SAID: Final = 500
 """Characters of a failed query's text that an error repeats."""
 _NAMED: Final = 5
 """Of the calls that a session waits for, in the text of an error."""
-_ENDED_UNDER_US: Final = "AcceptedUpdateCompletedWorkflow"
+_RUN_ENDED: Final = "AcceptedUpdateCompletedWorkflow"
 _NOT_TAKEN_UP: Final = "UnprocessedUpdate"
 """The server's word for an update that came with a workflow task which a worker did without it."""
-_CLOSED_HARD: Final[Mapping[WorkflowExecutionStatus | None, str]] = {
+_CLOSED_BY_SERVER: Final[Mapping[WorkflowExecutionStatus | None, str]] = {
     WorkflowExecutionStatus.TERMINATED: "was terminated",
     WorkflowExecutionStatus.TIMED_OUT: "timed out",
 }
 """How a run ends whose workflow does not hear of it."""
 
-_BOUNDED: Final[ContextVar[bool]] = ContextVar("_BOUNDED", default=False)
+_HAS_DEADLINE: Final[ContextVar[bool]] = ContextVar("_HAS_DEADLINE", default=False)
 
 
-class _Again(Exception):  # noqa: N818 (control flow, not an error)
+class _RetryUpdate(Exception):  # noqa: N818 (control flow, not an error)
     """Ask again, with the same message id; ``ended`` if the run may have ended under us."""
 
     def __init__(self, why: str, *, ended: bool = False, gone: bool = False) -> None:
@@ -128,27 +133,27 @@ class Updates:
         self._slots: dict[str, _Slots] = {}
         self._diagnosis = diagnosis
 
-    def handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
+    def get_workflow_handle(self, session_id: str) -> WorkflowHandle[Any, SessionResult]:
         """The session's workflow."""
         return self._client.get_workflow_handle(
             workflow_id(session_id, self._deployment.name), result_type=SessionResult
         )
 
-    async def describe(self, session_id: str) -> WorkflowExecutionDescription:
+    async def describe_execution(self, session_id: str) -> WorkflowExecutionDescription:
         """What Temporal knows of the session's newest execution.
 
         Raises:
             RPCError: There is none.
             ForeignDeploymentError: It is another deployment's.
         """
-        found = await self.handle(session_id).describe()
+        found = await self.get_workflow_handle(session_id).describe()
         await refuse_execution(found, self._deployment, self._also_known_as)
         return found
 
-    async def status(self, session_id: str) -> SessionInfo:
+    async def get_status(self, session_id: str) -> SessionInfo:
         """What a session tells of itself; a query that is lost where a run ends is made again.
 
-        Inside `within` it is made again until time is up.
+        Inside `with_deadline` it is made again until time is up.
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
@@ -160,29 +165,33 @@ class Updates:
         for left in itertools.count(_QUERIES - 1, -1):
             began = time.monotonic()
             try:
-                return await self.look(session_id, _QUERY_SECONDS)
+                return await self.query_status(session_id, _QUERY_SECONDS)
             except NoWorkerError:
-                if not is_bounded():
+                if not has_deadline():
                     raise
             except RPCError as error:
-                check_namespace(self._client, error)
+                refuse_unknown_namespace(self._client, error)
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    raise errors.SessionNotFoundError(f"session {session_id!r} has no run") from error
+                    raise no_run_error(session_id) from error
                 if error.status not in PASSING:
                     raise
-                if is_bounded():
+                if has_deadline():
                     await asyncio.sleep(_QUERY_AGAIN)
                     continue
                 waited = time.monotonic() - began
-                why = await self._diagnosis.no_worker(self.handle(session_id).id, waited)
-                if why or without_worker(error):
+                why = await self._diagnosis.describe_missing_worker(
+                    self.get_workflow_handle(session_id).id, waited
+                )
+                if why or says_no_worker(error):
                     raise NoWorkerError(f"session {session_id!r}: {why or error}") from error
                 if not left:
                     said = f"{error.status.name}: {error.message}"
-                    raise TimeoutError(f"session {session_id!r}: no query was answered: {said}") from error
+                    raise TimeoutError(
+                        f"session {session_id!r}: the server answered no query: {said}; try again"
+                    ) from error
         raise AssertionError("unreachable")  # pragma: no cover
 
-    async def look(self, session_id: str, seconds: float) -> SessionInfo:
+    async def query_status(self, session_id: str, seconds: float) -> SessionInfo:
         """One query, of at most 10 s; where a worker fails it, another one, or the same, is asked.
 
         A worker that serves no sessions fails it, or one whose code does not replay the history.  So does one
@@ -198,7 +207,7 @@ class Updates:
         while (left := deadline - time.monotonic()) > 0 or not said:
             timeout = timedelta(seconds=max(left, 0.001))
             try:
-                found: SessionInfo = await self.handle(session_id).query(
+                found: SessionInfo = await self.get_workflow_handle(session_id).query(
                     "status", result_type=SessionInfo, rpc_timeout=timeout
                 )
             except WorkflowQueryFailedError as error:
@@ -212,7 +221,8 @@ class Updates:
                 return found
             await asyncio.sleep(_QUERY_AGAIN)
         raise NoWorkerError(
-            f"session {session_id!r}: no worker could answer a query; the last one said: {said}"
+            f"session {session_id!r}: no worker answered a query; the last error: {said}; see the log of "
+            "the workers"
         )
 
     async def _query_failure(self, session_id: str, error: WorkflowQueryFailedError) -> ApplicationError:
@@ -222,7 +232,7 @@ class Updates:
         failed for a query, and is not where the query's handler, or an interceptor, raised.
         """
         context = WorkflowSerializationContext(
-            namespace=self._client.namespace, workflow_id=self.handle(session_id).id
+            namespace=self._client.namespace, workflow_id=self.get_workflow_handle(session_id).id
         )
         cause, detail = error.__context__, QueryFailedFailure()
         for each in cause.grpc_status.details if isinstance(cause, RPCError) else ():
@@ -245,24 +255,24 @@ class Updates:
         if errors.error_class(kind) is errors.ForeignDeploymentError:
             raise errors.ForeignDeploymentError(message)
         with contextlib.suppress(RPCError):
-            found = await self.describe(session_id)
-            if _came_too_early(said) and (ended := _CLOSED_HARD.get(found.status)):
+            found = await self.describe_execution(session_id)
+            if _is_task_not_done(said) and (ended := _CLOSED_BY_SERVER.get(found.status)):
                 raise SessionTerminatedError(
                     f"session {session_id!r}: its run {ended} with events that no "
-                    "worker has run, and tells nothing any more; its stores have what it saved, and ask "
-                    "starts it again"
+                    "worker has processed, so it answers no query; read what it stored, or start it again "
+                    "with ask"
                 )
 
     @contextlib.asynccontextmanager
-    async def within(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
+    async def with_deadline(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
         """One deadline for all that a call does: also for what comes before its update, and after it.
 
         Inside, nothing is given up earlier because no worker is there: one may come.
 
         Raises:
-            TimeoutError: Time is up; told as `until` tells it.
+            TimeoutError: Time is up; told with the text that `run_update` raises.
         """
-        limit, outside = asyncio.timeout(timeout), _BOUNDED.set(True)
+        limit, outside = asyncio.timeout(timeout), _HAS_DEADLINE.set(True)
         try:
             async with limit:
                 yield
@@ -271,9 +281,9 @@ class Updates:
                 raise
             raise TimeoutError(await self._timed_out(session_id, update, timeout)) from None
         finally:
-            _BOUNDED.reset(outside)
+            _HAS_DEADLINE.reset(outside)
 
-    async def until(
+    async def run_update(
         self,
         session_id: str,
         update: str,
@@ -293,7 +303,10 @@ class Updates:
         deadline = time.monotonic() + timeout
         began = time.time()
         update_id = _update_id(update, argument)
-        async with self._take_place(session_id, argument), self._diagnosis.logged(self.handle(session_id).id):
+        async with (
+            self._take_place(session_id, argument),
+            self._diagnosis.log_while_waiting(self.get_workflow_handle(session_id).id),
+        ):
             for attempt in range(1_000_000):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -303,7 +316,7 @@ class Updates:
                     result = await self._update_once(
                         session_id, update, argument, result_type, start, wait, update_id
                     )
-                except _Again as again:
+                except _RetryUpdate as again:
                     if again.ended:
                         await self._check_alive(session_id, began)
                     if again.gone and start is None:
@@ -334,8 +347,8 @@ class Updates:
         is_below = below is not None and caller.startswith(below)
         if (is_own or is_below) and info.workflow_namespace == self._client.namespace:
             raise InvalidRequestError(
-                f"session {session_id!r}: {update!r} waits for a turn, and the turn that runs waits for this "
-                "tool, so it can't be waited for from it; use send, or ask another session"
+                f"session {session_id!r}: {update!r} waits for the turn that runs, and that turn waits for "
+                "this tool; use send, or ask another session"
             )
 
     def _take_place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
@@ -348,8 +361,10 @@ class Updates:
         """That there was no result in time, and why, as far as the session or the server can tell."""
         said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
         seen = await self._read_status(session_id)
-        reasons = [] if seen is None else [_waits_for(seen.pending), describe_calls(seen.failing)]
-        reasons = [*filter(None, [*reasons, await self._diagnosis.why(self.handle(session_id).id)])]
+        waits = "" if seen is None else _describe_pending_calls(seen.pending)
+        failing = "" if seen is None else describe_calls(seen.failing)
+        why = await self._diagnosis.explain_wait(self.get_workflow_handle(session_id).id)
+        reasons = [each for each in (waits, failing, why) if each]
         if seen is None and not reasons:
             reasons = ["the session did not answer a query either"]
         return "; ".join([said, *reasons])
@@ -357,7 +372,7 @@ class Updates:
     async def _read_status(self, session_id: str) -> SessionInfo | None:
         """What the session tells, None if it does not.  It explains an error, and is none."""
         try:
-            return await self.look(session_id, 1.0)
+            return await self.query_status(session_id, 1.0)
         except (RPCError, HelixError):
             return None
 
@@ -378,28 +393,30 @@ class Updates:
         try:
             async with asyncio.timeout(left):
                 try:
-                    return await self.handle(session_id).execute_update(update, argument, **options)
+                    return await self.get_workflow_handle(session_id).execute_update(
+                        update, argument, **options
+                    )
                 except RPCError as error:
                     if error.status is not RPCStatusCode.NOT_FOUND or start is None:
                         raise
-                return await self._with_start(session_id, update, argument, start, options)
+                return await self._update_with_start(session_id, update, argument, start, options)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 # The SDK has put an error of its own in the place of our caller's cancel.
                 raise asyncio.CancelledError from error
-            raise _Again("no answer in time") from error
+            raise _RetryUpdate("no answer in time") from error
         except WorkflowUpdateFailedError as error:
             raise _error_of_failure(error) from error
         except RPCError as error:
-            check_namespace(self._client, error)
+            refuse_unknown_namespace(self._client, error)
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise _Again("not running", ended=True, gone=True) from error
+                raise _RetryUpdate("not running", ended=True, gone=True) from error
             if error.status in PASSING:
-                raise _Again(error.status.name) from error
+                raise _RetryUpdate(error.status.name) from error
             raise
 
-    async def _with_start(
+    async def _update_with_start(
         self, session_id: str, update: str, argument: Any, start: SessionInput, options: dict[str, Any]
     ) -> Any:
         operation = WithStartWorkflowOperation(
@@ -410,7 +427,7 @@ class Updates:
             memo=memo_of(self._deployment),
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            search_attributes=self._found_by(start),
+            search_attributes=self._search_attributes_of(start),
         )
         try:
             return await self._client.execute_update_with_start_workflow(
@@ -420,7 +437,7 @@ class Updates:
             # Its future holds the start's outcome; unread, it is reported as never retrieved.
             await asyncio.gather(operation.workflow_handle(), return_exceptions=True)
 
-    def _found_by(self, start: SessionInput) -> TypedSearchAttributes:
+    def _search_attributes_of(self, start: SessionInput) -> TypedSearchAttributes:
         return TypedSearchAttributes(
             [
                 SearchAttributePair(key, start.metadata[name])
@@ -436,18 +453,19 @@ class Updates:
             SessionTerminatedError: It was terminated, or timed out, after we began to wait.
         """
         try:
-            described = await self.handle(session_id).describe()
+            described = await self.get_workflow_handle(session_id).describe()
         except RPCError as error:
             if error.status in {RPCStatusCode.NOT_FOUND, *PASSING}:
                 return
             raise
         closed = described.close_time.timestamp() if described.close_time else 0.0
-        if (ended := _CLOSED_HARD.get(described.status)) and closed >= since:
+        if (ended := _CLOSED_BY_SERVER.get(described.status)) and closed >= since:
             raise SessionTerminatedError(
-                f"session {session_id!r}: its run {ended} while we waited; ask again with the same message id"
+                f"session {session_id!r}: its run {ended} while the call waited; ask again with the same "
+                "message id"
             )
 
-    async def if_running(
+    async def update_if_running(
         self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
     ) -> Any:
         """What a session that runs answers to one update; None where none runs.
@@ -459,19 +477,21 @@ class Updates:
         for attempt in range(1_000_000):
             left = deadline - time.monotonic()
             try:
-                result = await self._if_running(session_id, update, argument, result_type, update_id, left)
+                result = await self._update_running_once(
+                    session_id, update, argument, result_type, update_id, left
+                )
                 if not _is_moved(result):
                     return result
                 update_id = uuid.uuid4().hex
-                raise _Again("its run goes on as new")
-            except _Again as again:
+                raise _RetryUpdate("its run goes on as new")
+            except _RetryUpdate as again:
                 wait = min(0.05 * 2 ** min(attempt, 5), left)
                 if wait <= 0:
                     raise TimeoutError(await self._timed_out(session_id, update, CONTROL_SECONDS)) from again
                 await asyncio.sleep(wait)
         raise AssertionError("unreachable")  # pragma: no cover
 
-    async def _if_running(
+    async def _update_running_once(
         self,
         session_id: str,
         update: str,
@@ -485,21 +505,21 @@ class Updates:
         if result_type is not None:
             options["result_type"] = result_type
         try:
-            return await self.handle(session_id).execute_update(update, *arguments, **options)
+            return await self.get_workflow_handle(session_id).execute_update(update, *arguments, **options)
         except RPCError as error:
-            check_namespace(self._client, error)
+            refuse_unknown_namespace(self._client, error)
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             if error.status in PASSING:
-                raise _Again(error.status.name) from error
+                raise _RetryUpdate(error.status.name) from error
             raise
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 # The SDK has put an error of its own in the place of our caller's cancel.
                 raise asyncio.CancelledError from error
-            raise _Again("no answer in time") from error
+            raise _RetryUpdate("no answer in time") from error
         except WorkflowUpdateFailedError as error:
-            if _type_of(error) == _ENDED_UNDER_US:
+            if _type_of(error) == _RUN_ENDED:
                 return None
             raise _error_of_failure(error) from error
 
@@ -529,18 +549,27 @@ class _Slots:
             self._every.pop(self._session_id, None)
 
 
-def _waits_for(pending: Sequence[PendingCall]) -> str:
+def _describe_pending_calls(pending: Sequence[PendingCall]) -> str:
     """What messages queue up behind: calls without an answer, and not their arguments, which are content."""
     if not pending:
         return ""
     named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
     more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
-    return f"it waits for answers to {', '.join([*named, *more])}: see submit_tool_result"
+    return f"it waits for answers to {', '.join([*named, *more])}; give them with submit_tool_result"
 
 
-def is_bounded() -> bool:
-    """Whether this runs inside `Updates.within`, which ends it in time."""
-    return _BOUNDED.get()
+def no_run_error(session_id: str) -> errors.SessionNotFoundError:
+    """The error for a session without a run that could be asked."""
+    return errors.SessionNotFoundError(
+        f"session {session_id!r} has no run: it never ran, or its history was deleted; check its id, "
+        "or start "
+        "it with ask"
+    )
+
+
+def has_deadline() -> bool:
+    """Whether this runs inside `Updates.with_deadline`, which ends it in time."""
+    return _HAS_DEADLINE.get()
 
 
 def _awaits_turn(update: str, argument: object) -> bool:
@@ -580,16 +609,16 @@ def _type_of(error: WorkflowUpdateFailedError) -> str | None:
 
 
 def _error_of_failure(error: WorkflowUpdateFailedError) -> Exception:
-    if _type_of(error) == _ENDED_UNDER_US:
-        return _Again("its run ended", ended=True)
+    if _type_of(error) == _RUN_ENDED:
+        return _RetryUpdate("its run ended", ended=True)
     if _type_of(error) == _NOT_TAKEN_UP:
-        return _Again("no worker took it up")
+        return _RetryUpdate("no worker took it up")
     if isinstance(error.cause, ApplicationError) and error.cause.type:
         return errors.for_caller(error.cause.type, error.cause.message)
     return error
 
 
-def _came_too_early(said: ApplicationError) -> bool:
+def _is_task_not_done(said: ApplicationError) -> bool:
     return said.type == TaskNotDoneError.__name__ or said.message == TASK_NOT_DONE
 
 

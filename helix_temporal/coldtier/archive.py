@@ -32,7 +32,7 @@ from helix_temporal.coldtier.plan import (
 )
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.records import Packed, Record, pack_each, unpack_records
+from helix_temporal.models.records import Head, Packed, Record, pack_each, unpack_records
 from helix_temporal.stores.protocols.threads import Progress, no_progress
 
 T = TypeVar("T")
@@ -290,6 +290,10 @@ class Archive:
             return None
         inline = manifest.record_at(position - 1)
         return inline.id if inline else (await self.read(manifest, position - 1, position))[0].id
+
+    async def holds(self, manifest: Manifest, head: Head) -> bool:
+        """Whether the message that ``head`` names stands just before it, in the archive."""
+        return await self.id_before(manifest, head.position) == head.last_id
 
     async def cut(self, manifest: Manifest, position: int) -> Log:
         """The archive's parts below a position; reads what the cut splits."""

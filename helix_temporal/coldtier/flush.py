@@ -45,19 +45,10 @@ from helix_temporal.stores.protocols.threads import (
     FlushReceipt,
     FlushStatus,
     FlushThread,
-    OpenThread,
     Progress,
     no_progress,
 )
-from helix_temporal.stores.threads.fences import (
-    check_adapter,
-    check_epoch,
-    check_existence,
-    check_hot_epoch,
-    check_same_owner,
-    closed_epoch_error,
-    late_open_error,
-)
+from helix_temporal.stores.threads.fences import Fence
 
 
 def check_regressed(hot: HotSnapshot | None, archive: Manifest) -> None:
@@ -76,27 +67,21 @@ def check_regressed(hot: HotSnapshot | None, archive: Manifest) -> None:
         )
 
 
-def hot_id_before(hot: HotSnapshot, position: int) -> str | None:
-    """Id of the message before ``position`` as the hot record knows it, None if it does not."""
-    if position == hot.header.head.position:
-        return hot.header.head.last_id
-    if position == hot.header.base.position:
-        return hot.header.base.last_id
-    at = position - 1 - hot.first
-    return hot.records[at].id if 0 <= at < len(hot.records) else None
-
-
 def continues_archive(hot: HotSnapshot | None, archive: Manifest) -> bool:
     """Whether hot may go on from the archive: same message at its last position, epoch not lower."""
     # Over a tombstone nothing goes on: a hot copy is what a late hydrate left there.
     if hot is None or hot.header.deleted or archive.deleted or hot.header.epoch < archive.epoch:
         return False
-    end = archive.head.position
     if archive.is_absent:
         return hot.header.base.position == 0
     if archive.closed and hot.header.epoch == archive.epoch and hot.header.head != archive.head:
         return False  # what a late attempt added to a copy that did not know of the closing
-    return hot.header.head.position >= end and hot_id_before(hot, end) == archive.head.last_id
+    return hot.holds(archive.head)
+
+
+def is_alive(hot: HotHeader | None, archive: Manifest) -> bool:
+    """Whether a hot record is the thread, rather than a leftover of a deleted or older one."""
+    return hot is not None and not hot.deleted and not archive.deleted and hot.epoch >= archive.epoch
 
 
 def hot_records_from(hot: HotSnapshot, position: int) -> tuple[Record, ...]:
@@ -139,7 +124,7 @@ def decide_flush(
     if hot is None or (archive.deleted and archive.epoch == request.epoch):
         return _without_hot(request, archive, archive_holds_mine)
     header = hot.header
-    check_hot_epoch(header, request.epoch, closing=request.closes)
+    Fence.of(header).check_writer(request.epoch, closing=request.closes)
     _check_state(request, max(header.slice_version, archive.slice_version))
     if not continues_archive(hot, archive) or header.slice_version < archive.slice_version:
         raise HeadMovedError(
@@ -158,9 +143,8 @@ def _position_of(head: Head | None) -> int:
 
 
 def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> None:
-    check_epoch(f"thread {request.thread_id!r}", archive.epoch, request.epoch)
-    if archive.epoch == request.epoch and archive.closed and not request.closes:
-        raise closed_epoch_error(request.thread_id, request.epoch)
+    if archive.epoch >= request.epoch:
+        Fence.of(archive).check_writer(request.epoch, closing=request.closes)
     check_regressed(hot, archive)
     if archive.epoch < request.epoch and hot is None:
         if archive.is_absent:
@@ -195,7 +179,7 @@ def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: b
     mine, header = request.mine or request.known, hot.header
     if mine is None:
         return
-    known = hot_id_before(hot, mine.position)
+    known = hot.id_before(mine.position)
     behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
     # What is too old to be in the snapshot is archived, if it is there at all.
     if behind or (known != mine.last_id if known is not None else not archive_holds_mine):
@@ -203,43 +187,6 @@ def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: b
             f"thread {request.thread_id!r}: the record at {header.head.position} (committed "
             f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
         )
-
-
-def is_alive(hot: HotHeader | None, archive: Manifest) -> bool:
-    """Whether a hot record is the thread, rather than a leftover of a deleted or older one."""
-    return hot is not None and not hot.deleted and not archive.deleted and hot.epoch >= archive.epoch
-
-
-def check_open(
-    request: OpenThread, hot: HotHeader | None, archive: Manifest, *, legacy: bool = False
-) -> bool:
-    """Whether the archive already shows this open's success; False if it is still to be committed.
-
-    ``legacy``: there is a version 1 snapshot to go on from.
-
-    Raises:
-        FencedError, ThreadExistsError, ThreadNotFoundError, InvalidRequestError: As `ThreadStore.open`.
-    """
-    highest = max(archive.epoch, hot.epoch if hot else 0)
-    if highest > request.epoch:
-        raise late_open_error(request, highest)
-    if hot is not None and hot.epoch == request.epoch and hot.owner != request.owner:
-        raise late_open_error(request, hot.epoch)
-    if archive.epoch == request.epoch:
-        if archive.owner != request.owner or archive.deleted:
-            raise late_open_error(request, archive.epoch)
-        return True
-    alive = hot if is_alive(hot, archive) else None
-    # Who opens again had it open in this format: an old snapshot can't be what it knew.
-    legacy = legacy and request.reopen is None
-    check_existence(request, exists=not archive.is_absent or alive is not None or legacy)
-    if not archive.is_absent:
-        check_same_owner(request, archive.owner)
-        check_adapter(request, archive.adapter)
-    elif alive is not None:
-        check_same_owner(request, alive.owner)
-        check_adapter(request, alive.adapter)
-    return False
 
 
 THREADS: Final = 3
@@ -381,7 +328,7 @@ class Flushing:
         self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
     ) -> FlushDecision:
         mine = request.mine or request.known
-        holds = mine is not None and await self._archive.id_before(archive, mine.position) == mine.last_id
+        holds = mine is not None and await self._archive.holds(archive, mine)
         return decide_flush(request, hot, archive, archive_holds_mine=holds)
 
     async def _plan_flush(

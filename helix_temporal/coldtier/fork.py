@@ -19,8 +19,8 @@ from helix_temporal.errors import FencedError, StoreUnavailableError, ThreadNotF
 from helix_temporal.models.records import EMPTY, Head, Record, head_after
 from helix_temporal.models.rows import check_split
 from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
-from helix_temporal.stores.threads.fences import fork_position
 from helix_temporal.stores.threads.hot_only import first_answer, origin_of
+from helix_temporal.stores.threads.opening import fork_position
 
 TRIES: Final = 20
 

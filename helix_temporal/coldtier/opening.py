@@ -10,7 +10,6 @@ from helix_temporal.coldtier.flush import (
     Backlog,
     Flushing,
     back_off,
-    check_open,
     check_regressed,
     continues_archive,
     hot_records_from,
@@ -21,7 +20,6 @@ from helix_temporal.coldtier.plan import TAIL_MESSAGES, CommitPlan, Log, plan_co
 from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
 from helix_temporal.errors import (
     ConflictError,
-    HeadMovedError,
     StoreCorruptError,
     StoreUnavailableError,
     ThreadNotFoundError,
@@ -48,15 +46,44 @@ from helix_temporal.stores.protocols.threads import (
     Reopen,
     no_progress,
 )
-from helix_temporal.stores.threads.fences import (
+from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.stores.threads.opening import (
     OpenPlace,
     check_adapter,
-    check_epoch,
+    check_existence,
     check_rewind,
-    closed_epoch_error,
     kept_after_known,
     other_message_error,
 )
+
+
+def check_open(
+    request: OpenThread, hot: HotHeader | None, archive: Manifest, *, legacy: bool = False
+) -> bool:
+    """Whether the archive already shows this open's success; False if it is still to be committed.
+
+    ``legacy``: there is a version 1 snapshot to go on from.
+
+    Raises:
+        FencedError, ThreadExistsError, ThreadNotFoundError, InvalidRequestError: As `ThreadStore.open`.
+    """
+    if hot is not None:
+        # That it has the hot record is not success yet: the archive's swap is.
+        Fence.of(hot).check_opener(request)
+    if Fence.of(archive).check_opener(request):
+        return True
+    alive = hot if is_alive(hot, archive) else None
+    # Who opens again had it open in this format: an old snapshot can't be what it knew.
+    legacy = legacy and request.reopen is None
+    check_existence(request, exists=not archive.is_absent or alive is not None or legacy)
+    if not archive.is_absent:
+        Fence.of(archive).check_same_owner(request)
+        check_adapter(request, archive.adapter)
+    elif alive is not None:
+        Fence.of(alive).check_same_owner(request)
+        check_adapter(request, alive.adapter)
+    return False
+
 
 TRIES: Final = 60
 TAIL_BYTES: Final = 8 * 1024 * 1024
@@ -186,10 +213,8 @@ class Opening:
             return "" if position == 0 else None
         return await self._archive.id_before(base.archive, position)
 
-    async def _has_head(self, base: OpenBase, head: Head) -> bool:
-        return (
-            head.position <= base.head.position and await self._id_before(base, head.position) == head.last_id
-        )
+    async def _holds(self, base: OpenBase, head: Head) -> bool:
+        return await self._id_before(base, head.position) == head.last_id
 
     async def _find_place(self, request: OpenThread, base: OpenBase) -> OpenPlace:
         if request.rewind_to is not None:
@@ -204,11 +229,11 @@ class Opening:
         """What is committed stays: only a rewind cuts it."""
         if reopen.known is None:
             return OpenPlace(base.head, await self._find_committed_head(base))
-        if await self._has_head(base, reopen.known):
+        if await self._holds(base, reopen.known):
             end = await self._after_known(reopen, reopen.known, base)
             if base.committed <= end.position:
                 return OpenPlace(base.head if reopen.reset else end, reopen.known)
-        elif base.committed <= reopen.turn_start.position and await self._has_head(base, reopen.turn_start):
+        elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
             return OpenPlace(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
         return OpenPlace(base.head, await self._find_committed_head(base))
 
@@ -222,7 +247,7 @@ class Opening:
         if base.archive.ended:
             return None  # its execution was cancelled, or failed: nobody was told that it waits
         kept = request.keeps(await self._load_slice(base))
-        if kept is None or kept.position <= base.committed or not await self._has_head(base, kept):
+        if kept is None or kept.position <= base.committed or not await self._holds(base, kept):
             return None
         return kept
 
@@ -253,7 +278,7 @@ class Opening:
 
     async def _check_rewind_head(self, to: Head, request: OpenThread, base: OpenBase) -> Head:
         check_rewind(request, to.position, base.committed)
-        if not await self._has_head(base, to):
+        if not await self._holds(base, to):
             raise other_message_error(request, to.position)
         return to
 
@@ -397,11 +422,7 @@ class Opening:
     def _check_own(archive: Manifest, epoch: int) -> None:
         if archive.is_absent and archive.epoch <= epoch:
             raise ThreadNotFoundError(f"thread {archive.thread_id!r} is not archived")
-        check_epoch(f"thread {archive.thread_id!r}", archive.epoch, epoch)
-        if archive.epoch < epoch:
-            raise HeadMovedError(f"thread {archive.thread_id!r}: the archive has epoch {archive.epoch}")
-        if archive.closed:
-            raise closed_epoch_error(archive.thread_id, epoch)
+        Fence.of(archive).check_writer(epoch)
 
 
 def _base_of_archive(archive: Manifest) -> OpenBase:

@@ -47,7 +47,7 @@ from helix_temporal.stores.protocols.threads import (
     Transform,
     no_progress,
 )
-from helix_temporal.stores.threads.fences import check_hot_epoch
+from helix_temporal.stores.threads.fences import Fence
 
 logger = logging.getLogger(__name__)
 
@@ -311,7 +311,7 @@ class TieredThreads:
             if view is None:
                 await self._opening.hydrate(thread_id, epoch, back_to=head.position)
                 continue
-            check_hot_epoch(view.header, epoch)
+            Fence.of(view.header).check_writer(epoch)
             if await self._trimming.bring_back(thread_id, view, head):
                 continue
             if ids and not view.after:

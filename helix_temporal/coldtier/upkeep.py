@@ -36,7 +36,7 @@ from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.records import EMPTY, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
-from helix_temporal.stores.threads.fences import check_epoch
+from helix_temporal.stores.threads.fences import Fence
 
 TRIES: Final = 20
 
@@ -239,7 +239,7 @@ class Upkeep:
         """As `ThreadStore.delete`: a tombstone first, then everything else."""
         for attempt in range(TRIES):
             stored = await self._archive.manifest(thread_id)
-            check_epoch(f"thread {thread_id!r}", stored.manifest.epoch, epoch)
+            Fence.of(stored.manifest).check_not_replaced(epoch)
             if stored.manifest.deleted or await self._write_tombstone(stored, epoch):
                 break
             await back_off(attempt)

@@ -47,7 +47,7 @@ def start_local_server(
     """
     account = processes.unprivileged_account()
     binaries = programs.find_program(SOURCE, place.environment).resolve().parent
-    directory = place.make("postgres", account)
+    directory = place.make_directory("postgres", account)
     if account:
         _require_search(directory, account)
         binaries = _readable_binaries(binaries, directory, account)

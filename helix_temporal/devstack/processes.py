@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from helix_temporal.devstack import _supervisor
+from helix_temporal.devstack import supervisor
 from helix_temporal.devstack.errors import ServerStartError
 
 _CLOSE_SECONDS: Final = 30.0
 _LOG_LINES: Final = 15
+_ENDED: Final = "the supervisor of the local servers has ended; start the stack again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class ServerSupervisor:
     """
 
     def __init__(self, directory: Path | None = None) -> None:
-        argv = [sys.executable, "-I", "-S", _supervisor.__file__, str(os.getpid())]
+        argv = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid())]
         self._process = subprocess.Popen(
             [*argv, *([str(directory)] if directory else [])],
             stdin=subprocess.PIPE,
@@ -136,9 +137,9 @@ class ServerSupervisor:
                 self._process.stdin.flush()
                 line = self._process.stdout.readline()
             except (OSError, ValueError) as error:
-                raise ServerStartError(f"the supervisor of the local servers is gone: {error}") from error
+                raise ServerStartError(f"{_ENDED} ({error})") from error
         if not line:
-            raise ServerStartError("the supervisor of the local servers has ended; start the stack again")
+            raise ServerStartError(_ENDED)
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise ServerStartError(f"{command['do']} {command['name']}: {reply['error']}")

@@ -126,7 +126,7 @@ class Ports:
     postgres: int | None = None
     s3: int | None = None
 
-    def settled(self, preferred: Self) -> "Ports":
+    def choose_ports(self, preferred: Self) -> "Ports":
         """What must be used as it is, and the preferred ones, or others where those are in use.
 
         Raises:

@@ -63,7 +63,7 @@ def start_local_server(place: ServerPlace, *, port: int | None = None) -> tuple[
         ServerStartError: It did not become ready.
     """
     binary = programs.find_program(SOURCE, place.environment)
-    directory = place.make("s3")
+    directory = place.make_directory("s3")
     identities = directory / "identities.json"
     identities.write_text(json.dumps(_identities_config()))
     identities.chmod(0o600)
@@ -85,7 +85,7 @@ def start_local_server(place: ServerPlace, *, port: int | None = None) -> tuple[
         leftovers=[_socket_pattern(number) for number in (port, *ports.values())],
     )
     endpoint = S3Endpoint(f"http://127.0.0.1:{port}", BUCKET, REGION, ACCESS_KEY, SECRET_KEY)
-    signer = servers.Signer(REGION, ACCESS_KEY, SECRET_KEY)
+    signer = servers.RequestSigner(REGION, ACCESS_KEY, SECRET_KEY)
     is_ready = partial(servers.bucket_answers, endpoint.endpoint, BUCKET, signer)
     server = LocalServer(place.supervisor, program, is_ready)
     server.start()

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from helix_temporal.devstack import _resp
 from helix_temporal.devstack.errors import ServerStartError
 from helix_temporal.devstack.processes import (
     Account,
@@ -54,15 +53,6 @@ def wait_until_ready(
                 f"{program.name} runs but did not answer within {seconds:g} s:\n{last_lines(program.log)}"
             )
         time.sleep(_PAUSE)
-
-
-def redis_answers(host: str, port: int) -> bool:
-    """Whether ``PING`` is answered; not yet while data are being loaded."""
-    try:
-        with _resp.RespConnection(host, port) as connection:
-            return connection.ask("PING") == "PONG"
-    except (OSError, _resp.ReplyError):
-        return False
 
 
 def http_answers(port: int, path: str) -> bool:
@@ -101,14 +91,14 @@ def tcp_answers(host: str, port: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Signer:
+class RequestSigner:
     """Signs requests without a query or a body (AWS Signature Version 4)."""
 
     region: str
     access_key: str
     secret_key: str
 
-    def headers(self, method: str, host: str, path: str) -> dict[str, str]:
+    def sign_request(self, method: str, host: str, path: str) -> dict[str, str]:
         """The headers of one request, good for the next minutes."""
         now = datetime.now(UTC)
         stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
@@ -129,7 +119,7 @@ class Signer:
         return hmac.digest(key, text.encode(), "sha256").hex()
 
 
-def bucket_answers(endpoint: str, bucket: str, signer: Signer) -> bool:
+def bucket_answers(endpoint: str, bucket: str, signer: RequestSigner) -> bool:
     """Whether the bucket takes a signed PUT and a signed DELETE.
 
     An endpoint that answers at all is not ready yet: right after it the bucket can still be missing.
@@ -140,7 +130,7 @@ def bucket_answers(endpoint: str, bucket: str, signer: Signer) -> bool:
             connection = http.client.HTTPConnection(host, timeout=_TIMEOUT)
             try:
                 path = f"/{bucket}/.ready"
-                headers = signer.headers(method, host, path)
+                headers = signer.sign_request(method, host, path)
                 connection.request(method, path, body=b"" if method == "PUT" else None, headers=headers)
                 if connection.getresponse().status != expected:
                     return False
@@ -171,7 +161,7 @@ class ServerPlace:
         """Temporary data need no orderly end: SeaweedFS takes seconds for it."""
         return "SIGTERM" if self.keeps_data else "SIGKILL"
 
-    def make(self, name: str, account: Account | None = None) -> Path:
+    def make_directory(self, name: str, account: Account | None = None) -> Path:
         """The directory of one server."""
         directory = self.directory / name
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

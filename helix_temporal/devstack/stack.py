@@ -1,4 +1,4 @@
-"""The local servers together: started, stopped, and told by the variables that `Settings.from_env` reads."""
+"""The local servers together: started, stopped, and named by the variables that `Settings.from_env` reads."""
 
 import re
 import threading
@@ -126,7 +126,7 @@ _PORT_LOST: Final = re.compile("address already in use|could not bind|failed lis
 class Stack:
     """Local servers, or the given ones in their place; use `start_stack` to have one.
 
-    Services are started by `ensure`, also later and from several threads, and each only once.
+    Services are started by `start_services`, also later and from several threads, and each only once.
     """
 
     def __init__(self, place: ServerPlace, ports: Ports, on_ready: Ready) -> None:
@@ -137,7 +137,7 @@ class Stack:
         self._endpoints: dict[str, Endpoint] = {}
         self.servers: dict[str, LocalServer] = {}
 
-    def ensure(self, services: Iterable[str]) -> None:
+    def start_services(self, services: Iterable[str]) -> None:
         """Start those of the services that aren't there yet, side by side, and wait until all are ready.
 
         Raises:
@@ -147,7 +147,7 @@ class Stack:
         with self._lock:
             missing = [name for name in sorted(services) if name not in self._endpoints]
             with ThreadPoolExecutor(max_workers=len(missing) or 1) as pool:
-                for _ in pool.map(self._ensure_service, missing):
+                for _ in pool.map(self._start_or_find_service, missing):
                     pass
 
     @property
@@ -180,7 +180,7 @@ class Stack:
         """Where the servers keep their data and logs."""
         return self._place.directory
 
-    def env(self, *services: str) -> dict[str, str]:
+    def get_environment(self, *services: str) -> dict[str, str]:
         """Variables that `Settings.from_env` reads, for these services; for all that were started by default.
 
         One server and a cluster of Redis have the same variables; the server's win.
@@ -198,10 +198,12 @@ class Stack:
 
     def _get_endpoint(self, name: str) -> Endpoint:
         if name not in self._endpoints:
-            raise ServerMissingError(f"{name} was not asked for; the stack has {sorted(self._endpoints)}")
+            raise ServerMissingError(
+                f"{name} was not started; the stack has {sorted(self._endpoints)}: name it in start_stack"
+            )
         return self._endpoints[name]
 
-    def _ensure_service(self, name: str) -> None:
+    def _start_or_find_service(self, name: str) -> None:
         if name not in SERVICES | {REDIS_CLUSTER}:
             raise ServerMissingError(f"there is no service {name!r}; choose from {sorted(SERVICES)}")
         started = time.monotonic()
@@ -265,5 +267,5 @@ def start_stack(
     """
     with open_place(directory, environment) as place:
         stack = Stack(place, ports or Ports(), on_ready)
-        stack.ensure(services)
+        stack.start_services(services)
         yield stack

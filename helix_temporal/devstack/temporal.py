@@ -58,9 +58,9 @@ class TemporalEndpoint:
     ui_url: str | None = None
 
 
-def dynamic_config_arguments(dynamic_config: Mapping[str, str] = DYNAMIC_CONFIG) -> list[str]:
+def dynamic_config_arguments() -> list[str]:
     """Arguments that set dynamic configuration, also for ``WorkflowEnvironment.start_local``."""
-    return [f"--dynamic-config-value={key}={value}" for key, value in dynamic_config.items()]
+    return [f"--dynamic-config-value={key}={value}" for key, value in DYNAMIC_CONFIG.items()]
 
 
 def start_local_server(
@@ -73,7 +73,7 @@ def start_local_server(
         ServerStartError: It did not become ready.
     """
     binary = programs.find_program(SOURCE, place.environment)
-    directory = place.make("temporal")
+    directory = place.make_directory("temporal")
     port, ui_port, http_port, metrics_port = (
         port or free_port(),
         ui_port or free_port(),

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from helix_temporal.devstack import _resp, programs, servers
+from helix_temporal.devstack import programs
 from helix_temporal.devstack.errors import ServerStartError
 from helix_temporal.devstack.processes import Program
 from helix_temporal.devstack.programs import free_port
@@ -20,6 +20,7 @@ _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _SLOTS: Final = 16384
 _PRIMARIES: Final = 3
 _CLUSTER_SECONDS: Final = 30.0
+_TIMEOUT: Final = 5.0
 
 
 def _wheel_directory() -> str:
@@ -51,7 +52,7 @@ class Valkey(LocalServer):
     """One Valkey server."""
 
     def __init__(self, place: ServerPlace, program: Program, port: int) -> None:
-        super().__init__(place.supervisor, program, partial(servers.redis_answers, "127.0.0.1", port))
+        super().__init__(place.supervisor, program, partial(redis_answers, "127.0.0.1", port))
         self.port = port
 
     @property
@@ -59,10 +60,43 @@ class Valkey(LocalServer):
         """Its address, the same after a restart."""
         return f"redis://127.0.0.1:{self.port}/0"
 
-    def ask(self, *words: str | int) -> _resp.Reply:
-        """Send one command, for tests that have no driver at hand."""
-        with _resp.RespConnection("127.0.0.1", self.port) as connection:
-            return connection.ask(*words)
+    def ask(self, *words: str | int) -> Any:
+        """Send one command, and return its reply as `send_command` does."""
+        return send_command("127.0.0.1", self.port, *words)
+
+
+def send_command(host: str, port: int, *words: str | int) -> Any:
+    """Send one command over a connection of its own; the reply, with texts as ``str``.
+
+    Raises:
+        redis.RedisError: The server does not answer, or refuses the command.
+    """
+    import redis  # noqa: PLC0415 (whoever opens this door needs no driver)
+
+    make: Any = redis.Connection  # without types
+    connection = make(
+        host=host,
+        port=port,
+        protocol=2,
+        socket_timeout=_TIMEOUT,
+        socket_connect_timeout=_TIMEOUT,
+        decode_responses=True,
+    )
+    try:
+        connection.send_command(*words)
+        return connection.read_response()
+    finally:
+        connection.disconnect()
+
+
+def redis_answers(host: str, port: int) -> bool:
+    """Whether ``PING`` is answered; not yet while data are being loaded."""
+    from redis import RedisError  # noqa: PLC0415 (as in `send_command`)
+
+    try:
+        return bool(send_command(host, port, "PING") == "PONG")
+    except RedisError:
+        return False
 
 
 def start_local_server(
@@ -87,7 +121,7 @@ def start_local_server(
         ServerStartError: It did not become ready.
     """
     binary = programs.find_program(SOURCE, place.environment)
-    directory = place.make(name)
+    directory = place.make_directory(name)
     port = port or free_port()
     durability = ("--appendonly", "yes", "--appendfsync", "always") if persistent else ("--appendonly", "no")
     program = Program(
@@ -157,7 +191,9 @@ def start_cluster(place: ServerPlace) -> list[Valkey]:
     deadline = time.monotonic() + _CLUSTER_SECONDS
     while not all(_sees_the_cluster(node) for node in nodes):
         if time.monotonic() > deadline:
-            raise ServerStartError(f"the Redis Cluster did not form within {_CLUSTER_SECONDS:g} s")
+            raise ServerStartError(
+                f"the Redis Cluster did not form within {_CLUSTER_SECONDS:g} s; see the logs of its servers"
+            )
         time.sleep(0.02)
     return nodes
 

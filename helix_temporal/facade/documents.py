@@ -109,7 +109,9 @@ class FileSessionStorage:
         except FileNotFoundError:
             return None
         except ValidationError:
-            raise StoreCorruptError(f"{path.name}: no session is in it; restore or remove the file") from None
+            raise StoreCorruptError(
+                f"{path.name} does not hold a session; restore or remove the file"
+            ) from None
 
     def _replace_document(self, path: Path, body: bytes) -> None:
         with _raise_store_errors(path, "written"):
@@ -246,6 +248,10 @@ def _raise_store_errors(path: Path, what: str) -> Iterator[None]:
     except FileNotFoundError:
         if what == "read":
             raise
-        raise StoreUnavailableError(f"{path.name}: not {what}: the directory went away") from None
+        raise StoreUnavailableError(
+            f"{path.name}: not {what}: its directory was removed meanwhile; repeat the call"
+        ) from None
     except OSError as error:
-        raise StoreUnavailableError(f"{path.name}: not {what}: {error.strerror}") from error
+        raise StoreUnavailableError(
+            f"{path.name}: not {what}: {error.strerror}; check the disk and the permissions"
+        ) from error

@@ -14,7 +14,6 @@ from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
     InvalidConfigError,
     InvalidRequestError,
-    SessionNotFoundError,
     ThreadNotFoundError,
     TooLargeError,
 )
@@ -27,6 +26,7 @@ from helix_temporal.facade.session import (
     finish_write,
     generate_session_id,
     hold_lease,
+    session_not_found_error,
 )
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.handles import DeleteResult
@@ -80,7 +80,7 @@ def create_session_storage(
 
 def _require_option(value: Any, kind: str, what: str) -> Any:
     if not value:
-        raise InvalidConfigError(f"session storage {kind!r} needs {what}")
+        raise InvalidConfigError(f"session storage {kind!r}: no {what} is given; give one")
     return value
 
 
@@ -130,9 +130,11 @@ async def create_session(
         SessionNotFoundError: The session to resume or to fork is not there.
     """
     if resume is not None and fork is not None:
-        raise InvalidRequestError("resume and fork are both given; a session is one or the other")
+        raise InvalidRequestError("resume and fork are both given; give one of them")
     if metadata and (resume is not None or fork is not None):
-        raise InvalidRequestError("metadata is for a new session; one that is resumed or forked has its own")
+        raise InvalidRequestError(
+            "metadata is for a new session; leave it out for one that is resumed or forked, which has its own"
+        )
     if resume is not None:
         return await resume_session(resume, agent, storage=storage, client=client, properties=properties)
     if fork is not None:
@@ -142,7 +144,7 @@ async def create_session(
     if client is not None:
         _refuse_both(storage)
         session_id = session_id or generate_session_id()
-        return _through_workflow(
+        return _open_workflow_session(
             agent, client, session_id, properties, _require_text_metadata(metadata or {})
         )
     storage, made_at = storage or get_default_storage(), current_time_ms()
@@ -179,13 +181,13 @@ async def resume_session(
     """
     if client is not None:
         _refuse_both(storage)
-        metadata = await _known_metadata(client, session_id)
-        return _through_workflow(agent, client, session_id, properties, metadata)
+        metadata = await _load_metadata(client, session_id)
+        return _open_workflow_session(agent, client, session_id, properties, metadata)
     storage = storage or get_default_storage()
     await _load_session(storage, session_id)
     if properties is not None:
         await _set_properties(storage, session_id, properties)
-    return _active_session(agent, storage, session_id)
+    return _open_stored_session(agent, storage, session_id)
 
 
 @typed_arguments
@@ -194,7 +196,7 @@ async def fork_session(
     agent: Agent,
     *,
     new_session_id: str | None = None,
-    at_message: int | None = None,
+    at: int | None = None,
     at_checkpoint: str | None = None,
     copy_usage: bool = False,
     storage: SessionStorage | None = None,
@@ -207,7 +209,7 @@ async def fork_session(
         session_id: The session to copy.
         agent: Who goes on.
         new_session_id: Of the copy; the same one again gives the first copy.
-        at_message: Copy only so many messages; not between a tool call and its result.
+        at: Copy only so many messages; not between a tool call and its result.
         at_checkpoint: Copy what the session was at this checkpoint; only with ``client``.
         copy_usage: Count what the original used for the copy as well; only without ``client``.
         storage: Where both are kept.
@@ -216,28 +218,34 @@ async def fork_session(
 
     Raises:
         SessionNotFoundError: The original is not in the storage, or no session of the client's workers.
-        InvalidRequestError: The new id belongs to another session, ``at_message`` is out of place, or
+        InvalidRequestError: The new id belongs to another session, ``at`` is out of place, or
             ``storage`` and ``client`` are both given.
     """
     if client is not None:
         _refuse_both(storage)
         if copy_usage:
-            raise InvalidRequestError("copy_usage is for sessions of a storage; client is given")
-        return await _forked_by_workflow(
-            session_id, agent, client, new_session_id, at_message, at_checkpoint, properties
+            raise InvalidRequestError(
+                "copy_usage is for sessions of a storage; leave it out where a client is given"
+            )
+        return await _fork_by_workflow(
+            session_id, agent, client, new_session_id, at, at_checkpoint, properties
         )
     if at_checkpoint is not None:
-        raise InvalidRequestError("sessions of a storage have no checkpoints; say at_message instead")
+        raise InvalidRequestError(
+            "sessions of a storage have no checkpoints; give at, a number of messages, instead"
+        )
     storage = storage or get_default_storage()
     source = await _load_session(storage, session_id)
     target = validate_id(new_session_id or generate_session_id(), "session id")
     made = await storage.load(target)
     if made is None:
-        copy = _copy_session(source, target, at_message, properties, copy_usage=copy_usage)
+        copy = _copy_session(source, target, at, properties, copy_usage=copy_usage)
         made = await _save_new(storage, copy)
     if made.parent_id != session_id:
-        raise InvalidRequestError(f"session {target!r} exists and is no fork of {session_id!r}")
-    return _active_session(agent, storage, target)
+        raise InvalidRequestError(
+            f"session {target!r} exists and is no fork of {session_id!r}; choose another id"
+        )
+    return _open_stored_session(agent, storage, target)
 
 
 @typed_arguments
@@ -267,11 +275,11 @@ async def delete_session(
     """
     if client is not None:
         _refuse_both(storage)
-        talker = client if isinstance(client, SessionClient) else SessionClient(client)
-        return await talker.session(session_id).delete(keep_usage=keep_usage)
+        return await _session_client(client).session(session_id).delete(keep_usage=keep_usage)
     if keep_usage:
         raise InvalidRequestError(
-            "keep_usage is for sessions of a client: a storage keeps use in the session"
+            "keep_usage is for sessions of a client; leave it out for a storage, which has usage within "
+            "the session"
         )
     storage = storage or get_default_storage()
     validate_id(session_id, "session id")
@@ -288,7 +296,7 @@ async def delete_session(
 def _copy_session(
     source: StoredSession,
     new_session_id: str,
-    at_message: int | None,
+    at: int | None,
     properties: SessionProperties | None,
     *,
     copy_usage: bool,
@@ -297,7 +305,7 @@ def _copy_session(
     return source.model_copy(
         update={
             "id": new_session_id,
-            "messages": source.messages[: _fork_position(source, at_message)],
+            "messages": source.messages[: _fork_position(source, at)],
             "usage": source.usage if copy_usage else Usage(),
             "created_at": made_at,
             "updated_at": made_at,
@@ -307,22 +315,22 @@ def _copy_session(
     )
 
 
-async def _forked_by_workflow(
+async def _fork_by_workflow(
     session_id: str,
     agent: Agent,
     client: Client | SessionClient,
     new_session_id: str | None,
-    at_message: int | None,
+    at: int | None,
     at_checkpoint: str | None,
     properties: SessionProperties | None,
 ) -> Session:
-    talker = client if isinstance(client, SessionClient) else SessionClient(client)
+    sessions = _session_client(client)
     target = new_session_id or generate_session_id()
     try:
-        await talker.session(session_id).fork(target, at=at_message, at_checkpoint=at_checkpoint)
+        await sessions.session(session_id).fork(target, at=at, at_checkpoint=at_checkpoint)
     except ThreadNotFoundError as error:
-        raise SessionNotFoundError(f"Session not found: {session_id!r}") from error
-    return _through_workflow(agent, talker, target, properties)
+        raise session_not_found_error(session_id) from error
+    return _open_workflow_session(agent, sessions, target, properties)
 
 
 async def _save_new(storage: SessionStorage, session: StoredSession) -> StoredSession:
@@ -339,7 +347,9 @@ def _fork_position(source: StoredSession, at: int | None) -> int:
     if at is None:
         return size
     if not 0 <= at <= size:
-        raise InvalidRequestError(f"session {source.id!r}: fork at {at}, but it has {size} messages")
+        raise InvalidRequestError(
+            f"session {source.id!r}: fork at {at}: 0 to {size} expected, the number of its messages"
+        )
     kinds = kinds_of(source.messages)
     before, after = kinds[at - 1] if at else None, kinds[at] if at < size else None
     check_split(f"session {source.id!r}", at, before, after)
@@ -361,11 +371,11 @@ async def _set_properties(storage: SessionStorage, session_id: str, properties: 
 async def _load_session(storage: SessionStorage, session_id: str) -> StoredSession:
     found = await storage.load(validate_id(session_id, "session id"))
     if found is None:
-        raise SessionNotFoundError(f"Session not found: {session_id!r}")
+        raise session_not_found_error(session_id)
     return found
 
 
-def _active_session(agent: Agent, storage: SessionStorage, session_id: str) -> Session:
+def _open_stored_session(agent: Agent, storage: SessionStorage, session_id: str) -> Session:
     """The session that is in use in this process, or else a new one for what is stored."""
     active = _active.get((id(storage), session_id))
     if active is not None and not active.closed:
@@ -382,7 +392,8 @@ def _new_session(agent: Agent, storage: SessionStorage, session_id: str) -> Sess
 def _refuse_both(storage: SessionStorage | None) -> None:
     if storage is not None:
         raise InvalidRequestError(
-            "storage and client are both given; with a client the session is in its workers' stores"
+            "storage and client are both given; give one of them: with a client the session is in its "
+            "workers' stores"
         )
 
 
@@ -395,35 +406,36 @@ def _require_text_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     for name, value in metadata.items():
         if not isinstance(value, str):
             raise InvalidRequestError(
-                f"metadata {name!r} is {type(value).__name__}; a session workflow takes texts"
+                f"metadata {name!r} is {type(value).__name__}; a session workflow takes texts: give one"
             )
     return dict(metadata)
 
 
-async def _known_metadata(client: Client | SessionClient, session_id: str) -> dict[str, str]:
+async def _load_metadata(client: Client | SessionClient, session_id: str) -> dict[str, str]:
     """The metadata of a session that is there, for an execution that has to be started.
 
     Raises:
         SessionNotFoundError: There is no such session.
     """
-    talker = client if isinstance(client, SessionClient) else SessionClient(client)
     try:
-        state = await talker.session(session_id).state()
+        state = await _session_client(client).session(session_id).get_state()
     except TooLargeError:  # too large to travel, but there
         return {}
     if state is None:
-        raise SessionNotFoundError(f"Session not found: {session_id!r}")
+        raise session_not_found_error(session_id)
     return {name: value for name, value in state.metadata.items() if isinstance(value, str)}
 
 
-def _through_workflow(
+def _open_workflow_session(
     agent: Agent,
     client: Client | SessionClient,
     session_id: str,
     properties: SessionProperties | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> Session:
-    talker = client if isinstance(client, SessionClient) else SessionClient(client)
-    return Session(
-        session_id, WorkflowEngine(talker.session(session_id, agent=agent.name), properties, metadata)
-    )
+    session = _session_client(client).session(session_id, agent=agent.name)
+    return Session(session_id, WorkflowEngine(session, properties, metadata))
+
+
+def _session_client(client: Client | SessionClient) -> SessionClient:
+    return client if isinstance(client, SessionClient) else SessionClient(client)

@@ -27,7 +27,7 @@ from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.client import SessionHandle
 from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.agents import AgentFacts, BeforeUserMessage, ToolFacts
-from helix_temporal.models.base import canonical_json, storable_text
+from helix_temporal.models.base import JsonObject, canonical_json, storable_text
 from helix_temporal.models.facade import (
     ErrorEvent,
     MessageEvent,
@@ -67,8 +67,6 @@ from helix_temporal.workflows.turn import Turn, TurnResult
 
 Emit = Callable[[SessionEvent], None]
 
-JsonObject = dict[str, Any]
-
 _logger = logging.getLogger(__name__)
 
 _OWNER = "facade"
@@ -87,7 +85,7 @@ class StateChanges:
         self._changes[request.position, request.key] = changes
         return request.key
 
-    def merged(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
+    def merge_changes(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
         """The state with the changes of calls that these answers ask for, in their order."""
         merged = dict(state)
         for (_, key), changes in sorted(self._changes.items(), key=lambda each: each[0][0]):
@@ -212,10 +210,6 @@ class LocalCalls:
         """As `Calls.new_id`."""
         return secrets.token_hex(16)
 
-    def patched(self, _change: str, /) -> bool:
-        """As `Calls.patched`: nothing is replayed."""
-        return True
-
     async def _emit_messages(self, thread_id: str, before: Head, after: Head) -> None:
         for message in await read_message_range(self._threads, thread_id, before.position, after.position):
             self._emit(MessageEvent(message=message))
@@ -252,14 +246,14 @@ async def run_turn(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
     handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
-    talk = CurrentThread(request, handle, agent.facts(), tracing_context=trace)
+    thread = CurrentThread(request, handle, agent.facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
-    turn = Turn(calls, talk, number=_count_turns(stored) + 1, max_steps=agent.max_steps)
+    turn = Turn(calls, thread, number=_count_turns(stored) + 1, max_steps=agent.max_steps)
     result = await turn.run([message])
     emit(StopEvent(stop_reason=result.exit_reason.value, usage=result.usage))
-    added = await read_message_range(threads, stored.id, len(stored.messages), talk.head.position)
+    added = await read_message_range(threads, stored.id, len(stored.messages), thread.head.position)
     answers = {each.id for each in added if each.tool_calls}
-    return result, (*stored.messages, *added), calls.changes.merged(stored.state, answers)
+    return result, (*stored.messages, *added), calls.changes.merge_changes(stored.state, answers)
 
 
 async def run_before_user_message(agent: Agent, stored: StoredSession, message: UserMessage) -> UserMessage:
@@ -279,7 +273,7 @@ async def run_before_user_message(agent: Agent, stored: StoredSession, message: 
         text=message.text,
     )
     try:
-        decision = await agent.hooks.call("before_user_message", event)
+        decision = await agent.hooks.run_hook("before_user_message", event)
     except Exception as error:  # noqa: BLE001 (a user's code; its text may hold what must not be told)
         raise refused_message_error(f"hook before_user_message failed: {type(error).__name__}") from None
     if decision is not None and decision.refuse is not None:
@@ -309,6 +303,14 @@ def _step_failure(error: Exception, number: int, waited: float) -> ApplicationEr
 
 def _late_step(agent: str, seconds: float) -> str:
     return f"model of agent {agent!r}: no answer within {seconds:g} s"
+
+
+def session_not_found_error(session_id: str) -> SessionNotFoundError:
+    """The error for a session that was never created, or was deleted."""
+    return SessionNotFoundError(
+        f"Session not found: {session_id!r} was never created here, or was deleted; check its id and its "
+        "storage, or create it"
+    )
 
 
 def refused_message_error(reason: str | None) -> InvalidRequestError:
@@ -364,19 +366,19 @@ def generate_message_id() -> str:
 class Engine(Protocol):
     """What answers a message of a session."""
 
-    async def answer(self, message: UserMessage, emit: Any) -> None:
+    async def answer_message(self, message: UserMessage, emit: Any) -> None:
         """Run one turn and tell what happens; what it stores is stored when it returns."""
         ...
 
-    async def stored(self) -> StoredSession:
+    async def load_session(self) -> StoredSession:
         """The session as it is now."""
         ...
 
-    async def state(self) -> dict[str, Any]:
+    async def get_state(self) -> dict[str, Any]:
         """What tools have made of its state."""
         ...
 
-    async def used(self) -> Usage:
+    async def get_usage(self) -> Usage:
         """What its model calls used."""
         ...
 
@@ -392,8 +394,8 @@ class LocalEngine:
     ) -> None:
         self._agent, self._storage, self._session_id, self._locks = agent, storage, session_id, locks
 
-    async def answer(self, message: UserMessage, emit: Any) -> None:
-        """See `Engine.answer`; a message that is in the session already gets the answer that it got.
+    async def answer_message(self, message: UserMessage, emit: Any) -> None:
+        """See `Engine.answer_message`; a message that is in the session already gets the answer that it got.
 
         Raises:
             IdempotencyConflictError: The message has the id of an answer or of a tool's result.
@@ -408,7 +410,7 @@ class LocalEngine:
 
     async def _answer_under_lease(self, message: UserMessage, emit: Any) -> ResultEvent:
         # Somebody else may have had a turn since ours.
-        found = await self.stored()
+        found = await self.load_session()
         if any(each.id == message.id for each in found.messages):
             answer = answer_before(found, message.id)
             ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
@@ -427,24 +429,24 @@ class LocalEngine:
         text = None if result.answer is None else messages[result.answer.position].text
         return ResultEvent(text=text, usage=result.usage)
 
-    async def stored(self) -> StoredSession:
-        """See `Engine.stored`.
+    async def load_session(self) -> StoredSession:
+        """See `Engine.load_session`.
 
         Raises:
             SessionNotFoundError: It was deleted meanwhile.
         """
         found = await self._storage.load(self._session_id)
         if found is None:
-            raise SessionNotFoundError(f"Session not found: {self._session_id!r} was deleted")
+            raise session_not_found_error(self._session_id)
         return found
 
-    async def state(self) -> dict[str, Any]:
-        """See `Engine.state`."""
-        return dict((await self.stored()).state)
+    async def get_state(self) -> dict[str, Any]:
+        """See `Engine.get_state`."""
+        return dict((await self.load_session()).state)
 
-    async def used(self) -> Usage:
-        """See `Engine.used`."""
-        return (await self.stored()).usage
+    async def get_usage(self) -> Usage:
+        """See `Engine.get_usage`."""
+        return (await self.load_session()).usage
 
 
 @asynccontextmanager
@@ -476,8 +478,8 @@ class WorkflowEngine:
         self._session = session
         self._properties, self._metadata = properties, metadata
 
-    async def answer(self, message: UserMessage, emit: Any) -> None:
-        """See `Engine.answer`."""
+    async def answer_message(self, message: UserMessage, emit: Any) -> None:
+        """See `Engine.answer_message`."""
         emit(MessageEvent(message=Message(id=message.id, role="user", content=message.text)))
         result = await self._session.ask(
             message.text,
@@ -495,19 +497,19 @@ class WorkflowEngine:
         emit(StopEvent(stop_reason=(result.exit_reason or result.status).value))
         emit(ResultEvent(text=result.text))
 
-    async def stored(self) -> StoredSession:
-        """See `Engine.stored`: read through the workflow's workers."""
-        messages = await self._session.messages()
+    async def load_session(self) -> StoredSession:
+        """See `Engine.load_session`: read through the workflow's workers."""
+        messages = await self._session.get_messages()
         return StoredSession(id=self._session.session_id, messages=tuple(messages))
 
-    async def state(self) -> dict[str, Any]:
-        """See `Engine.state`: what the session store says."""
-        found = await self._session.state()
+    async def get_state(self) -> dict[str, Any]:
+        """See `Engine.get_state`: what the session store says."""
+        found = await self._session.get_state()
         return {} if found is None else dict(found.custom_state)
 
-    async def used(self) -> Usage:
-        """See `Engine.used`: what the thread says of its model calls."""
-        return (await self._session.usage()).tokens
+    async def get_usage(self) -> Usage:
+        """See `Engine.get_usage`: what the thread says of its model calls."""
+        return (await self._session.get_usage()).tokens
 
 
 class Session:
@@ -537,7 +539,7 @@ class Session:
         if self._receiving or self._pending is not None:
             raise InvalidRequestError("a message is being answered; receive its answer first")
         if not text:
-            raise InvalidRequestError("text is empty")
+            raise InvalidRequestError("text is empty; give at least one character")
         self._pending = UserMessage(id=message_id or generate_message_id(), text=text)
         return self._pending.id
 
@@ -552,7 +554,7 @@ class Session:
         """
         self._check_open()
         if self._pending is None:
-            raise InvalidRequestError("nothing was sent that could be answered")
+            raise InvalidRequestError("no message was sent; call send first")
         message, self._pending, self._receiving = self._pending, None, True
         events: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
         turn = self._running = asyncio.create_task(self._run_pending_turn(message, events))
@@ -565,13 +567,13 @@ class Session:
             turn.cancel()
             await asyncio.gather(turn, return_exceptions=True)
 
-    async def get_messages(self) -> tuple[Message, ...]:
+    async def get_messages(self) -> list[Message]:
         """All messages of finished turns, whoever had them.
 
         Raises:
             SessionNotFoundError: The session was deleted.
         """
-        return (await self._engine.stored()).messages
+        return [*(await self._engine.load_session()).messages]
 
     async def get_state(self) -> dict[str, Any]:
         """What tools have made of the session's state (`ToolOutcome.state`), up to the newest finished turn.
@@ -579,7 +581,7 @@ class Session:
         Raises:
             SessionNotFoundError: The session was deleted.
         """
-        return await self._engine.state()
+        return await self._engine.get_state()
 
     async def get_usage(self) -> Usage:
         """What model calls used, over all turns.
@@ -587,7 +589,7 @@ class Session:
         Raises:
             SessionNotFoundError: The session was deleted.
         """
-        return await self._engine.used()
+        return await self._engine.get_usage()
 
     async def close(self) -> None:
         """Use it no more; every finished turn is stored already."""
@@ -611,7 +613,7 @@ class Session:
         self, message: UserMessage, events: "asyncio.Queue[SessionEvent | None]"
     ) -> None:
         try:
-            await self._engine.answer(message, events.put_nowait)
+            await self._engine.answer_message(message, events.put_nowait)
         except HelixError as error:
             events.put_nowait(_error_event(error))
         except (Exception, asyncio.CancelledError) as error:
@@ -619,8 +621,7 @@ class Session:
                 _logger.warning("a turn of session %r failed", self.id, exc_info=error)
                 events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=describe_error(error)))
             elif self._deleted:
-                gone = SessionNotFoundError(f"Session not found: {self.id!r} was deleted")
-                events.put_nowait(_error_event(gone))
+                events.put_nowait(_error_event(session_not_found_error(self.id)))
             else:
                 raise
         finally:
@@ -633,7 +634,7 @@ class Session:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidRequestError(f"session {self.id!r} is closed")
+            raise InvalidRequestError(f"session {self.id!r} is closed; resume_session opens it again")
 
 
 def _error_event(error: HelixError) -> ErrorEvent:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
 
-from helix_temporal.models.base import JsonObject, Model
+from helix_temporal.models.base import JsonObject, WireModel
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
 from helix_temporal.models.states import TracingContext
@@ -24,7 +24,7 @@ ChildThread = Literal["new", "fork", "continue"]
 between the two before."""
 
 
-class ToolSpec(Model):
+class ToolSpec(WireModel):
     """What a model is told of a tool; ``parameters`` is a JSON schema of an object."""
 
     name: str
@@ -32,7 +32,7 @@ class ToolSpec(Model):
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
 
 
-class ToolFacts(Model):
+class ToolFacts(WireModel):
     """How the workflow runs a tool.
 
     Attributes:
@@ -70,7 +70,7 @@ class ToolFacts(Model):
     schedule_to_start: float | None = Field(default=None, gt=0)
 
 
-class HookFacts(Model):
+class HookFacts(WireModel):
     """The activity type of each hook that the agent has; None where it has none."""
 
     session_started: str | None = None
@@ -80,7 +80,7 @@ class HookFacts(Model):
     after_user_message: str | None = None
 
 
-class AgentFacts(Model):
+class AgentFacts(WireModel):
     """What the workflow learns of an agent when it opens a session.
 
     Attributes:
@@ -180,7 +180,7 @@ ModelEvent = TextDelta | ReasoningDelta | ToolCallStarted | ToolArgumentsDelta |
 """What a streaming model yields; the response comes last."""
 
 
-class HookEvent(Model):
+class HookEvent(WireModel):
     """What every hook is told.
 
     Attributes:
@@ -257,7 +257,7 @@ class AfterUserMessage(HookEvent):
     text: str
 
 
-class UserMessageDecision(Model):
+class UserMessageDecision(WireModel):
     """What a `BeforeUserMessage` hook decides; nothing given lets the message pass as it is.
 
     Attributes:

@@ -23,7 +23,7 @@ from pydantic import (
 from helix_temporal.errors import InvalidMessageError, InvalidRequestError
 
 
-class Model(BaseModel):
+class WireModel(BaseModel):
     """Frozen; unknown fields of a newer version are ignored, missing required ones refused."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")

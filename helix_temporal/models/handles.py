@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from helix_temporal.models.base import Model
+from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message, Usage
@@ -17,7 +17,7 @@ from helix_temporal.models.usage import UsageRollup
 Many = Annotated[int, Field(strict=True, ge=1, le=500)]
 
 
-class TurnInfo(Model):
+class TurnInfo(WireModel):
     """A finished turn.
 
     Attributes:
@@ -50,7 +50,7 @@ class HistoryPage(Page[Message]):
     head: Head = EMPTY
 
 
-class ListTurnsInput(Model):
+class ListTurnsInput(WireModel):
     """Finished turns of a thread, by pages.
 
     Attributes:
@@ -65,28 +65,28 @@ class ListTurnsInput(Model):
     newest: Many | None = None
 
 
-class ListTurnsResult(Model):
+class ListTurnsResult(WireModel):
     """Turns, oldest first; ``after`` is the start of the next page, None at the end."""
 
     turns: tuple[TurnInfo, ...] = ()
     after: Position | None = None
 
 
-class FindTurnInput(Model):
+class FindTurnInput(WireModel):
     """The finished turn that has this message of the user's."""
 
     thread_id: Id
     message_id: Id
 
 
-class FindTurnResult(Model):
+class FindTurnResult(WireModel):
     """Where the turn begins and ends."""
 
     start: Head
     end: Head
 
 
-class ShowSessionInput(Model):
+class ShowSessionInput(WireModel):
     """Names a session, and its thread where that has another id.
 
     Attributes:
@@ -103,14 +103,14 @@ class ShowSessionInput(Model):
         return self.thread_id or self.session_id
 
 
-class ShowSessionResult(Model):
+class ShowSessionResult(WireModel):
     """The state, or the run; None if there is no such session or run."""
 
     state: SessionState | None = None
     run: Run | None = None
 
 
-class ModelCalls(Model):
+class ModelCalls(WireModel):
     """Model calls of one session itself that told what they used (``ModelResponse.usage``).
 
     Attributes:
@@ -122,7 +122,7 @@ class ModelCalls(Model):
     tokens: Usage = Usage()
 
 
-class SessionUsage(Model):
+class SessionUsage(WireModel):
     """What a session used.
 
     Attributes:
@@ -142,7 +142,7 @@ class SessionUsage(Model):
     recorded: UsageRollup | None = None
 
 
-class ChildInfo(Model):
+class ChildInfo(WireModel):
     """A sub-agent's session, as the session that calls it knows it.
 
     Attributes:
@@ -182,7 +182,7 @@ class ListChildrenInput(ShowSessionInput):
     if_any: bool = False
 
 
-class TakeBackRequest(Model):
+class TakeBackRequest(WireModel):
     """Take finished turns back; exactly one of ``to``, ``turns`` and ``checkpoint`` says how far.
 
     Attributes:
@@ -206,7 +206,7 @@ class TakeBackResult(RewindResult):
     messages: tuple[UserMessage, ...] = ()
 
 
-class PlanTakeBackInput(Model):
+class PlanTakeBackInput(WireModel):
     """How to carry a request out: read only.
 
     Attributes:
@@ -222,7 +222,7 @@ class PlanTakeBackInput(Model):
     tried: bool = False
 
 
-class PlanTakeBackResult(Model):
+class PlanTakeBackResult(WireModel):
     """Where to cut; ``done`` if it was carried out before.
 
     Attributes:
@@ -234,7 +234,7 @@ class PlanTakeBackResult(Model):
     record: TakenBack
 
 
-class EraseSessionInput(Model):
+class EraseSessionInput(WireModel):
     """Remove one session from all stores of the workers; its sub-agents' are named apart.
 
     Attributes:
@@ -247,7 +247,7 @@ class EraseSessionInput(Model):
     keep_usage: bool = False
 
 
-class LeftBehind(Model):
+class LeftBehind(WireModel):
     """Something of a session that is still there.
 
     Attributes:
@@ -261,14 +261,14 @@ class LeftBehind(Model):
     why: str
 
 
-class EraseSessionResult(Model):
+class EraseSessionResult(WireModel):
     """What was there and is gone: ``thread``, ``state``, ``stream``, ``usage``; a repeat finds nothing."""
 
     removed: tuple[str, ...] = ()
     left: tuple[LeftBehind, ...] = ()
 
 
-class DeleteResult(Model):
+class DeleteResult(WireModel):
     """What a deletion did; a repeat tells only what it found itself.
 
     Attributes:

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from helix_temporal.models.base import Model
+from helix_temporal.models.base import WireModel
 from helix_temporal.models.ids import Id
 from helix_temporal.models.store_calls import Limit
 
@@ -12,28 +12,28 @@ ABANDONED_AFTER: Final = 7 * 24 * 3600.0
 """Seconds; as long as payload stores keep what was put aside: longer than any step may be retried."""
 
 
-class ListHotInput(Model):
+class ListHotInput(WireModel):
     """Which hot threads to list; ``limit`` bounds one answer."""
 
     after: str = ""
     limit: int = 1000
 
 
-class ListHotResult(Model):
+class ListHotResult(WireModel):
     """Ids of hot threads in order; ``more`` if there are further ones after the last."""
 
     thread_ids: tuple[str, ...] = ()
     more: bool = False
 
 
-class SweepThreadInput(Model):
+class SweepThreadInput(WireModel):
     """Archive one hot thread that nobody may be looking after any more; ``evict`` drops it then."""
 
     thread_id: Id
     evict: bool = False
 
 
-class SweepThreadResult(Model):
+class SweepThreadResult(WireModel):
     """What the sweep found and did; ``outcome`` is ``archived``, ``clean``, ``gone`` or ``failed``."""
 
     thread_id: str
@@ -42,7 +42,7 @@ class SweepThreadResult(Model):
     detail: str = ""
 
 
-class KeepThreadInput(Model):
+class KeepThreadInput(WireModel):
     """Compact, collect garbage of, and audit one thread.
 
     Attributes:
@@ -57,7 +57,7 @@ class KeepThreadInput(Model):
     abandoned_after: float = ABANDONED_AFTER
 
 
-class KeepThreadResult(Model):
+class KeepThreadResult(WireModel):
     """What upkeep did to one thread."""
 
     thread_id: str
@@ -68,7 +68,7 @@ class KeepThreadResult(Model):
     problems: tuple[str, ...] = ()
 
 
-class SweepInput(Model):
+class SweepInput(WireModel):
     """One sweep of all hot threads.
 
     Attributes:
@@ -85,7 +85,7 @@ class SweepInput(Model):
     summary: "SweepResult | None" = None
 
 
-class SweepResult(Model):
+class SweepResult(WireModel):
     """Sums over all threads of a sweep; ``failed`` holds the first ids that could not be archived."""
 
     seen: int = 0
@@ -97,7 +97,7 @@ class SweepResult(Model):
     pending_bytes: int = 0
 
 
-class ListArchivedInput(Model):
+class ListArchivedInput(WireModel):
     """Which archived threads to list: those of one of the archive's 256 parts."""
 
     part: Annotated[int, Field(ge=0, lt=256)] = 0
@@ -105,14 +105,14 @@ class ListArchivedInput(Model):
     limit: int = 500
 
 
-class ListArchivedResult(Model):
+class ListArchivedResult(WireModel):
     """Ids of archived threads in order; ``more`` if there are further ones in this part."""
 
     thread_ids: tuple[str, ...] = ()
     more: bool = False
 
 
-class KeepInput(Model):
+class KeepInput(WireModel):
     """Upkeep of all archived threads, hot or cold.
 
     Attributes:
@@ -131,7 +131,7 @@ class KeepInput(Model):
     summary: "KeepResult | None" = None
 
 
-class KeepResult(Model):
+class KeepResult(WireModel):
     """Sums over all threads; ``damaged`` holds the first ids with problems, ``failed`` those not kept."""
 
     seen: int = 0
@@ -153,7 +153,7 @@ MAX_ERRORS = 50
 """Errors that a summary names; the rest is only counted."""
 
 
-class CleanupError(Model):
+class CleanupError(WireModel):
     """What went wrong with one session; the others went on."""
 
     session_id: str
@@ -161,7 +161,7 @@ class CleanupError(Model):
     message: str
 
 
-class CleanupSummary(Model):
+class CleanupSummary(WireModel):
     """What a clean-up of expired sessions did.
 
     Attributes:
@@ -193,7 +193,7 @@ class CleanupSummary(Model):
         return self.model_copy(update={"errors": errors, "error_count": self.error_count + 1})
 
 
-class CleanUpExpiredInput(Model):
+class CleanUpExpiredInput(WireModel):
     """End sessions that are past their time.
 
     Attributes:
@@ -205,7 +205,7 @@ class CleanUpExpiredInput(Model):
     dry_run: bool = False
 
 
-class AgeCleanupSummary(Model):
+class AgeCleanupSummary(WireModel):
     """What a clean-up by age did; ``changed`` were used while we looked, ``running`` run: both stay."""
 
     scanned: int = 0
@@ -226,7 +226,7 @@ class AgeCleanupSummary(Model):
         return self.model_copy(update={"errors": errors, "error_count": self.error_count + 1})
 
 
-class CleanUpOldInput(Model):
+class CleanUpOldInput(WireModel):
     """Delete sessions that nobody has changed for so long (ms)."""
 
     max_age_ms: Annotated[int, Field(ge=1000)]
@@ -234,19 +234,19 @@ class CleanUpOldInput(Model):
     dry_run: bool = False
 
 
-class PurgeOperationsInput(Model):
+class PurgeOperationsInput(WireModel):
     """Forget operations older than this (ms): a repeat of one is then a new operation."""
 
     older_than_ms: Annotated[int, Field(ge=1000)] = 7 * DAY_MS
 
 
-class PurgeOperationsResult(Model):
+class PurgeOperationsResult(WireModel):
     """How many were forgotten."""
 
     purged: int = 0
 
 
-class CleanupInput(Model):
+class CleanupInput(WireModel):
     """What one run of the clean-up workflow does; a None leaves that part out."""
 
     expired: CleanUpExpiredInput | None = CleanUpExpiredInput()
@@ -254,7 +254,7 @@ class CleanupInput(Model):
     operations: PurgeOperationsInput | None = PurgeOperationsInput()
 
 
-class CleanupResult(Model):
+class CleanupResult(WireModel):
     """What it did."""
 
     expired: CleanupSummary = CleanupSummary()

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
 from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
-from helix_temporal.models.base import CheckedObject, JsonObject, Model, canonical_json, check_json
+from helix_temporal.models.base import CheckedObject, JsonObject, WireModel, canonical_json, check_json
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.states import SessionProperties
@@ -28,7 +28,7 @@ Content = Annotated[str | list[JsonObject], BeforeValidator(_validate_content)]
 """Plain text, or provider-independent parts such as ``{"type": "text", "text": …}``."""
 
 
-class Usage(Model):
+class Usage(WireModel):
     """What model calls used, in tokens; sums of several are sums of each field.
 
     ``input_tokens`` are all that went in, those read from and written to a cache among them;
@@ -56,7 +56,7 @@ class Usage(Model):
         return Usage(**{name: max(mine[name] - theirs[name], 0) for name in mine})
 
 
-class SummaryUsage(Model):
+class SummaryUsage(WireModel):
     """What it took to sum up turns that a model call was not given; ``id`` is of that work alone."""
 
     id: Id
@@ -77,7 +77,7 @@ class Finish(StrEnum):
     REFUSAL = "refusal"
 
 
-class ToolCall(Model):
+class ToolCall(WireModel):
     """One tool that the model asks for; ``id`` is the provider's and need not be unique over turns."""
 
     id: str = Field(min_length=1, max_length=256)
@@ -115,12 +115,19 @@ def without_arguments(call: ToolCall) -> ToolCall:
     return ToolCall(id=call.id, name=call.name, arguments={_LARGE: True})
 
 
+def shorten_arguments(call: ToolCall, limit: int) -> ToolCall:
+    """A call as a workflow carries it: without arguments beyond so many bytes."""
+    if len(canonical_json(call.arguments)) <= limit:
+        return call
+    return without_arguments(call)
+
+
 def are_left_out(arguments: Mapping[str, Any]) -> bool:
     """Whether these stand for arguments that are in the thread alone."""
     return arguments.get(_LARGE) is True
 
 
-class Message(Model):
+class Message(WireModel):
     """One message of a thread.
 
     Attributes:
@@ -162,7 +169,7 @@ class Message(Model):
         return "".join(str(part["text"]) for part in self.content if part.get("type") == "text")
 
 
-class UserMessage(Model):
+class UserMessage(WireModel):
     """A message to a session.
 
     Attributes:
@@ -284,7 +291,7 @@ def _with_cache_mark(part: JsonObject, cache: bool) -> JsonObject:
     return part | {"cache": True} if cache else part
 
 
-class ChildEnd(Model):
+class ChildEnd(WireModel):
     """Which sub-agent's session gave a tool's result, and how it ended there.
 
     Attributes:
@@ -300,7 +307,7 @@ class ChildEnd(Model):
     killed: bool = False
 
 
-class ToolResult(Model):
+class ToolResult(WireModel):
     """A tool's result: short ones as they are, long ones by reference.
 
     Attributes:

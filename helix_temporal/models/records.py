@@ -8,7 +8,7 @@ from zlib import crc32
 from pydantic import Field
 
 from helix_temporal.errors import ArchiveCorruptError
-from helix_temporal.models.base import Model
+from helix_temporal.models.base import WireModel
 
 Position = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 """A place in a thread: messages are numbered from 0."""
@@ -17,7 +17,7 @@ Epoch = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 """Microseconds since 1970 at which the open of a thread was scheduled; higher fences lower."""
 
 
-class Head(Model):
+class Head(WireModel):
     """A place in a thread: the next position, and the id of the message before it (empty at 0)."""
 
     position: Position

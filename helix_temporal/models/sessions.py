@@ -10,18 +10,18 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import Changes, CheckedObject, KnownFields, Model
+from helix_temporal.models.base import Changes, CheckedObject, KnownFields, WireModel
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.states import Millis, SessionProperties, Submission, TracingContext
 from helix_temporal.models.waiting import (
-    AnsweredCall,
-    ChildWait,
-    KnownCall,
+    AnswerReceipt,
+    CallOutcome,
     ParentLink,
     PendingCall,
+    SuspendedCall,
     WaitingCall,
     Wake,
 )
@@ -40,7 +40,7 @@ StopMode = Literal["interrupt", "abort"]
 """After the present step, or at once and without a trace of the turn."""
 
 
-class TakenBack(Model):
+class TakenBack(WireModel):
     """A request to take turns back that was carried out.
 
     Attributes:
@@ -60,7 +60,7 @@ class TakenBack(Model):
     cut: tuple[str, ...] = ()
 
 
-class SessionOptions(Model, Changes):
+class SessionOptions(WireModel, Changes):
     """How a session behaves; it remembers what was named, for executions that others start.
 
     Attributes:
@@ -120,7 +120,7 @@ class Status(StrEnum):
     SUSPENDED = "suspended"
 
 
-class AnswerRef(Model):
+class AnswerRef(WireModel):
     """Where an answer stands in the thread."""
 
     position: Position
@@ -140,7 +140,7 @@ class AskStatus(StrEnum):
     """The turn waits for answers to its calls; ask again with the same message id for its end."""
 
 
-class AskResult(Model):
+class AskResult(WireModel):
     """What became of an ask; it always comes.
 
     Attributes:
@@ -172,13 +172,13 @@ class AskResult(Model):
     thread_id: Id | None = None
 
 
-class SendResult(Model):
+class SendResult(WireModel):
     """``accepted`` is false when the run is ending: send again, with the same id."""
 
     accepted: bool
 
 
-class StopRequest(Model):
+class StopRequest(WireModel):
     """Stop the turn under way: after its present step, or at once and without a trace of it.
 
     Attributes:
@@ -191,7 +191,7 @@ class StopRequest(Model):
     suspended: bool = False
 
 
-class StopResult(Model):
+class StopResult(WireModel):
     """Whether a turn (that turn, if one was named) was under way.
 
     Attributes:
@@ -206,7 +206,7 @@ class StopResult(Model):
     error: str | None = None
 
 
-class RewindResult(Model):
+class RewindResult(WireModel):
     """Where the thread stands; ``done`` is false when the run was ending (ask again)."""
 
     done: bool
@@ -214,7 +214,7 @@ class RewindResult(Model):
     error: str | None = None
 
 
-class SubmitReply(Model):
+class SubmitReply(WireModel):
     """What became of an answer; without a ``submission`` the run was ending: send it again.
 
     Attributes:
@@ -231,14 +231,14 @@ class SubmitReply(Model):
         return "moved" if self.submission is None else self.submission.status
 
 
-class ForkFrom(Model, KnownFields):
+class ForkFrom(WireModel, KnownFields):
     """The thread that a new one begins as, up to a committed position (its end if None)."""
 
     thread_id: Id
     at: Position | None = None
 
 
-class Receipt(Model):
+class Receipt(WireModel):
     """What one clean-up step did; each is independent of the others."""
 
     name: str
@@ -246,7 +246,7 @@ class Receipt(Model):
     detail: str = ""
 
 
-class CallPolicy(Model, KnownFields):
+class CallPolicy(WireModel, KnownFields):
     """Time-outs and retries of the session's activities, in seconds, from the worker's settings."""
 
     store_start_to_close: float = 30.0
@@ -271,7 +271,7 @@ class CallPolicy(Model, KnownFields):
     """How long another worker is tried where one lacks an agent, tool or hook."""
 
 
-class SetPropertiesInput(Model):
+class SetPropertiesInput(WireModel):
     """Set properties of a session that exists.
 
     Attributes:
@@ -283,7 +283,7 @@ class SetPropertiesInput(Model):
     epoch: Epoch | None = None
 
 
-class SetPropertiesResult(Model):
+class SetPropertiesResult(WireModel):
     """They are set; here is what a running session has to know of what the session store has now.
 
     Attributes:
@@ -295,7 +295,7 @@ class SetPropertiesResult(Model):
     version: int = 0
 
 
-class OpenHandle(Model):
+class OpenHandle(WireModel):
     """An open thread, as the workflow carries it: also over continue-as-new."""
 
     epoch: Epoch
@@ -304,7 +304,7 @@ class OpenHandle(Model):
     archived: bool = True
 
 
-class ArchiveLag(Model):
+class ArchiveLag(WireModel):
     """How far the archive is behind a session.
 
     Attributes:
@@ -322,14 +322,14 @@ class ArchiveLag(Model):
     error: str = ""
 
 
-class Answered(Model):
+class Answered(WireModel):
     """A message that was answered, and where."""
 
     message_id: str
     answer: AnswerRef
 
 
-class SuspendedTurn(Model):
+class SuspendedTurn(WireModel):
     """A turn that waits for answers, whole enough to go on with in another execution.
 
     Attributes:
@@ -351,13 +351,13 @@ class SuspendedTurn(Model):
     messages: tuple[UserMessage, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     waiting: tuple[WaitingCall, ...] = ()
-    known: tuple[KnownCall, ...] = ()
+    known: tuple[CallOutcome, ...] = ()
     dropped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    children: tuple[ChildWait, ...] = ()
+    children: tuple[SuspendedCall, ...] = ()
 
 
-class ResetPoint(Model):
+class ResetPoint(WireModel):
     """The oldest place from which a workflow that was reset has gone on; see `RunStepInput`.
 
     Attributes:
@@ -368,7 +368,7 @@ class ResetPoint(Model):
     epoch: Epoch
 
 
-class ReopenHeads(Model):
+class ReopenHeads(WireModel):
     """What a workflow knows when it opens again.
 
     Attributes:
@@ -383,16 +383,16 @@ class ReopenHeads(Model):
     reset: bool = False
 
 
-class Carried(Model):
+class Carried(WireModel):
     """What an execution takes along when it continues as new; never messages of the thread.
 
     Attributes:
-        told: What became of the newest message, for the result of a session that ends by itself.
+        last_result: What became of the newest message, for the result of a session that ends by itself.
         used: What the execution used so far.
         tried: As in `OpenSessionInput`.
         unsettled: What the thread is to be opened at first: an open ended without a verdict.
         stopping: How the suspended turn is to end, as somebody was told.
-        unsaid: Of the answered calls, those of sub-agents that no step has told the slice yet.
+        unsaved_answers: Of the answered calls, those of sub-agents that no step has saved yet.
         expires_at: When the session expires.
         lag: How far the archive is behind.
         lost: Receipts of lost messages that no `AskResult` has told yet.
@@ -412,14 +412,14 @@ class Carried(Model):
     saved_values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
-    told: AskResult | None = None
+    last_result: AskResult | None = None
     used: Usage | None = None
     suspended: SuspendedTurn | None = None
-    answered_calls: tuple[AnsweredCall, ...] = ()
+    answered_calls: tuple[AnswerReceipt, ...] = ()
     tried: tuple[str, ...] = ()
     unsettled: ReopenHeads | None = None
     stopping: StopMode | None = None
-    unsaid: tuple[str, ...] = ()
+    unsaved_answers: tuple[str, ...] = ()
     expires_at: Millis | None = None
     lag: ArchiveLag | None = None
     lost: tuple[Receipt, ...] = ()
@@ -428,7 +428,7 @@ class Carried(Model):
     asked: tuple[str, ...] = ()
 
 
-class SessionInput(Model):
+class SessionInput(WireModel):
     """Starts, or restarts, a session.
 
     Attributes:
@@ -470,14 +470,14 @@ class SessionInput(Model):
         return self.options if self.parent is None and self.options.model_fields_set else None
 
 
-class SessionResult(Model):
+class SessionResult(WireModel):
     """How an execution ended.
 
     Attributes:
         usage: Of the session, with its earlier executions.
         receipts: What each clean-up step did.
         error: Type and message of the failure, if it failed.
-        told: In a session that is not persistent: what became of its message.  The text is there up to
+        last_result: In a session that is not persistent: what became of its message.  The text is there up to
             2 KiB; ``answer`` says where a longer one is.
         used: What this execution used; in a session that is not persistent.
         due: In a session that is not persistent, and has ended while sub-agents of its wait: when the
@@ -493,12 +493,12 @@ class SessionResult(Model):
     usage: Usage = Usage()
     receipts: tuple[Receipt, ...] = ()
     error: str | None = None
-    told: AskResult | None = None
+    last_result: AskResult | None = None
     used: Usage | None = None
     due: Millis | None = None
 
 
-class FailingCall(Model):
+class FailingCall(WireModel):
     """A call of the session's workflow that has failed so far, and is tried again.
 
     Attributes:
@@ -518,7 +518,7 @@ class FailingCall(Model):
     workflow_id: str | None = None
 
 
-class SessionInfo(Model):
+class SessionInfo(WireModel):
     """The answer to the query ``status``.
 
     Attributes:
@@ -531,7 +531,7 @@ class SessionInfo(Model):
         lag: How far the archive is behind, where it is.
         receipts: What each clean-up step did, once it has ended; before that, what had to be put right.  One
             named ``lost`` tells positions of messages that were acknowledged and are gone: ``lost: 8..9``.
-        failing: Calls that have failed so far, and are tried again; as `SessionHandle.status` finds them.
+        failing: Calls that have failed so far, and are tried again; as `SessionHandle.get_status` finds them.
     """
 
     session_id: str

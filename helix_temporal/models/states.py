@@ -13,7 +13,7 @@ from pydantic import AliasChoices, AliasGenerator, BeforeValidator, ConfigDict, 
 from pydantic.alias_generators import to_camel
 
 from helix_temporal.errors import InvalidRequestError, SessionExpiredError
-from helix_temporal.models.base import Changes, CheckedObject, CheckedValue, Model, check_json, check_text
+from helix_temporal.models.base import Changes, CheckedObject, CheckedValue, WireModel, check_json, check_text
 from helix_temporal.models.ids import Id
 from helix_temporal.models.records import EMPTY, Head
 
@@ -48,7 +48,7 @@ def is_past(deadline: float | None, now: float) -> bool:
     return deadline is not None and deadline <= now
 
 
-class StoredModel(Model):
+class StoredModel(WireModel):
     """Base of what session stores keep."""
 
     model_config = ConfigDict(

@@ -7,7 +7,7 @@ default never changes, since fields that were not set are not written.
 from pydantic import Field, JsonValue
 
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.base import CheckedObject, Model
+from helix_temporal.models.base import CheckedObject, WireModel
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.messages import Finish, ToolCall, Usage
@@ -31,10 +31,10 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.sessions import ReopenHeads as ReopenHeads  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.states import Millis, SessionProperties, TracingContext
-from helix_temporal.models.waiting import AnsweredCall, KnownCall, ParentLink, Suspension, WaitingCall
+from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, ParentLink, Suspension, WaitingCall
 
 
-class OpenSessionInput(Model):
+class OpenSessionInput(WireModel):
     """Open a session's thread: create, continue, fork, rewind or re-open it.
 
     Attributes:
@@ -73,7 +73,7 @@ class OpenSessionInput(Model):
     names_thread: bool = False
 
 
-class OpenSessionResult(Model):
+class OpenSessionResult(WireModel):
     """An open session.
 
     Attributes:
@@ -110,7 +110,7 @@ class OpenSessionResult(Model):
     notes: tuple[Receipt, ...] = ()
     taken_back: bool = False
     suspended: SuspendedTurn | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     options: SessionOptions | None = None
     expires_at: Millis | None = None
     metadata: dict[str, str] | None = None
@@ -121,7 +121,7 @@ class OpenSessionResult(Model):
     thread_id: Id | None = None
 
 
-class StepInput(Model):
+class StepInput(WireModel):
     """One input of a step: a user's message, or a tool's result in call order.
 
     Attributes:
@@ -141,11 +141,11 @@ class StepInput(Model):
     usage: Usage | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
     child: ChildEnd | None = None
-    answered: AnsweredCall | None = None
+    answered: AnswerReceipt | None = None
     staged: str = ""
 
 
-class RunStepInput(Model):
+class RunStepInput(WireModel):
     """One model call and everything around it.
 
     Attributes:
@@ -170,13 +170,13 @@ class RunStepInput(Model):
     values: CheckedObject | None = None
     changed: tuple[str, ...] | None = None
     run_id: str | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     archive: ArchiveMode | None = None
     since: ResetPoint | None = None
     tracing_context: TracingContext | None = None
 
 
-class RunStepResult(Model):
+class RunStepResult(WireModel):
     """A step by reference: what the workflow must know, nothing that grows with the thread.
 
     Attributes:
@@ -223,12 +223,12 @@ class RunStepResult(Model):
     reason: str = ""
     answers: tuple[Answered, ...] = ()
     unknown: tuple[int, ...] = ()
-    known: tuple[KnownCall, ...] = ()
+    known: tuple[CallOutcome, ...] = ()
     goes_on: bool = False
     run: str | None = None
 
 
-class EndTurnInput(Model):
+class EndTurnInput(WireModel):
     """Commit tool results without a further model call: the turn ends here, for ``reason``.
 
     Attributes:
@@ -242,11 +242,11 @@ class EndTurnInput(Model):
     inputs: tuple[StepInput, ...]
     run_id: str | None = None
     reason: ExitReason | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     archive: ArchiveMode | None = None
 
 
-class SaveValuesInput(Model):
+class SaveValuesInput(WireModel):
     """Save the application's values in the slice, the rest of it stays; and how the session ended.
 
     Attributes:
@@ -270,19 +270,19 @@ class SaveValuesInput(Model):
     error: str | None = None
     ends_run: bool = False
     cut_children: tuple[str, ...] = ()
-    known: tuple[KnownCall, ...] | None = None
+    known: tuple[CallOutcome, ...] | None = None
     suspended: Suspension | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     run_id: str | None = None
 
 
-class SaveValuesResult(Model):
+class SaveValuesResult(WireModel):
     """The slice's new version."""
 
     version: int
 
 
-class ToolInput(Model):
+class ToolInput(WireModel):
     """One tool call.
 
     Attributes:
@@ -309,7 +309,7 @@ class ToolInput(Model):
     tracing_context: TracingContext | None = None
 
 
-class PutTextInput(Model):
+class PutTextInput(WireModel):
     """Put a long text, or parts, aside, for a message that will name it.
 
     Attributes:
@@ -322,27 +322,27 @@ class PutTextInput(Model):
     parts: list[dict[str, JsonValue]] | None = None
 
 
-class PutTextResult(Model):
+class PutTextResult(WireModel):
     """The reference for `UserMessage.ref`."""
 
     ref: str
 
 
-class AgentFactsInput(Model):
+class AgentFactsInput(WireModel):
     """What is to be known of an agent, from a worker where it has these tools."""
 
     agent: str
     tools: tuple[str, ...] = ()
 
 
-class LoadAnswerInput(Model):
+class LoadAnswerInput(WireModel):
     """Read one answer that is in the thread."""
 
     thread_id: Id
     answer: AnswerRef
 
 
-class LoadAnswerResult(Model):
+class LoadAnswerResult(WireModel):
     """Its text; None when it is too long to travel."""
 
     text: str | None = None

@@ -11,7 +11,7 @@ from pydantic import (
     model_serializer,
 )
 
-from helix_temporal.models.base import KnownFields, Model
+from helix_temporal.models.base import KnownFields, WireModel
 from helix_temporal.models.checkpoints import (
     Checkpoint,
     NewRun,
@@ -55,7 +55,7 @@ TtlMs = Annotated[int, Field(strict=True)]
 """Milliseconds; the store checks the range."""
 
 
-class LockInfo(Model):
+class LockInfo(WireModel):
     """A lease as the store granted it.
 
     Attributes:
@@ -72,7 +72,7 @@ class LockInfo(Model):
     expires_at: int
 
 
-class AcquireLockInput(Model):
+class AcquireLockInput(WireModel):
     """Take a lease.
 
     Attributes:
@@ -86,13 +86,13 @@ class AcquireLockInput(Model):
     owner: Id | None = None
 
 
-class AcquireLockResult(Model):
+class AcquireLockResult(WireModel):
     """The lease, or none if somebody else holds one."""
 
     lock: LockInfo | None = None
 
 
-class RefreshLockInput(Model):
+class RefreshLockInput(WireModel):
     """Make a lease last ``ttl_ms`` from now; by default as long as it was taken for."""
 
     key: Id
@@ -100,20 +100,20 @@ class RefreshLockInput(Model):
     ttl_ms: TtlMs | None = None
 
 
-class RefreshLockResult(Model):
+class RefreshLockResult(WireModel):
     """Whether the token still held the lock; false is for good."""
 
     held: bool
 
 
-class ReleaseLockInput(Model):
+class ReleaseLockInput(WireModel):
     """Give a lease back."""
 
     key: Id
     fencing_token: FencingToken
 
 
-class ReleaseLockResult(Model):
+class ReleaseLockResult(WireModel):
     """Whether this call freed the lock; a repeat, or one that comes after the end, did not."""
 
     released: bool
@@ -289,7 +289,7 @@ class SessionSnapshot(StoredModel):
     status: SessionStatus
 
 
-class SessionKey(Model):
+class SessionKey(WireModel):
     """Names a session."""
 
     session_id: Id
@@ -313,7 +313,7 @@ class CreateSessionInput(SessionCall):
     if_not_exists: bool = False
 
 
-class LoadSessionResult(Model):
+class LoadSessionResult(WireModel):
     """The state; None if there is no such session."""
 
     state: SessionState | None = None
@@ -342,7 +342,7 @@ class CompareAndSetStatusInput(SessionCall):
     failure_reason: str | None = None
 
 
-class CompareAndSetStatusResult(Model):
+class CompareAndSetStatusResult(WireModel):
     """Whether it was set, and otherwise what is stored."""
 
     outcome: CasOk | CasConflict
@@ -360,7 +360,7 @@ class DeleteSessionInput(SessionCall):
     expected_version: int | None = None
 
 
-class DeleteSessionResult(Model):
+class DeleteSessionResult(WireModel):
     """Whether there was one."""
 
     deleted: bool
@@ -403,7 +403,7 @@ class StartRunInput(SessionCall):
     expect_status: tuple[SessionStatus, ...] = tuple(SessionStatus)
 
 
-class StartRunResult(Model):
+class StartRunResult(WireModel):
     """The run, or why it was not started."""
 
     outcome: RunRecorded | RunStartRefused
@@ -416,7 +416,7 @@ class UpdateRunInput(SessionCall):
     change: RunChange
 
 
-class CurrentRunResult(Model):
+class CurrentRunResult(WireModel):
     """The run that is live, if any."""
 
     run: Run | None = None
@@ -443,7 +443,7 @@ class GetStopInput(SessionKey):
     run_id: Id
 
 
-class GetStopResult(Model):
+class GetStopResult(WireModel):
     """The request, if the run is live and there is one."""
 
     request: StopRecord | None = None
@@ -462,7 +462,7 @@ class SubSessionStatusInput(SessionCall):
     status: SessionStatus
 
 
-class SubSessionRefsResult(Model):
+class SubSessionRefsResult(WireModel):
     """Children in the order in which they were added."""
 
     refs: tuple[SubSessionRef, ...] = ()
@@ -474,7 +474,7 @@ class SubmitToolResultInput(SessionCall):
     submission: ToolResultSubmission
 
 
-class ListExpiredInput(Model):
+class ListExpiredInput(WireModel):
     """Sessions past their time by the store's clock."""
 
     limit: Limit = DEFAULT_LIMIT
@@ -494,13 +494,13 @@ class StepKey(SessionCall):
     step_id: Id
 
 
-class ListStagedResult(Model):
+class ListStagedResult(WireModel):
     """What is staged, in the order in which it would be applied."""
 
     rows: tuple[StagedRow, ...] = ()
 
 
-class CountedResult(Model):
+class CountedResult(WireModel):
     """How many."""
 
     count: int
@@ -542,13 +542,13 @@ class LatestCheckpointInput(SessionKey):
     run_id: str | None = None
 
 
-class CheckpointResult(Model):
+class CheckpointResult(WireModel):
     """The checkpoint, if there is one."""
 
     checkpoint: Checkpoint | None = None
 
 
-class SnapshotResult(Model):
+class SnapshotResult(WireModel):
     """A consistent view; None of a session that is not there."""
 
     snapshot: SessionSnapshot | None = None

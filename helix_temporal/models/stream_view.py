@@ -23,7 +23,7 @@ from helix_temporal.models.streams import (
     StoredChunk,
     StreamResync,
     Suspended,
-    TextDelta,
+    TextChunk,
     Thinking,
     ToolArgStreamDelta,
     ToolArgStreamStart,
@@ -104,7 +104,7 @@ class StreamView:
     def take(self, chunk: ChunkBase) -> None:
         """Take a chunk in, whatever its place."""
         match chunk:
-            case TextDelta():
+            case TextChunk():
                 self._message_of(chunk).text += chunk.delta
             case Thinking():
                 self._message_of(chunk).thinking += chunk.content

@@ -9,7 +9,7 @@ import orjson
 from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, ValidationError
 
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
-from helix_temporal.models.base import CheckedObject, CheckedValue, Model, dump_json
+from helix_temporal.models.base import CheckedObject, CheckedValue, WireModel, dump_json
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import ErrorInfo
 
@@ -41,7 +41,7 @@ class ChunkBase(BaseModel, frozen=True, extra="allow"):
         self.__pydantic_fields_set__.add("type")
 
 
-class TextDelta(ChunkBase, frozen=True):
+class TextChunk(ChunkBase, frozen=True):
     """A piece of the answer's text."""
 
     type: Literal["text_delta"] = "text_delta"
@@ -298,7 +298,7 @@ class UnknownChunk(ChunkBase, frozen=True):
 
 
 KNOWN: Final[tuple[type[ChunkBase], ...]] = (
-    TextDelta, Thinking, ToolArgStreamStart, ToolArgStreamDelta, ToolStart, ToolEnd, ToolApprovalRequest,
+    TextChunk, Thinking, ToolArgStreamStart, ToolArgStreamDelta, ToolStart, ToolEnd, ToolApprovalRequest,
     SubAgentStart, SubAgentEnd, StatePatch, Custom, Error, Output, UsageChunk, Heartbeat,
     StepStarted, StepCommitted, StepDiscarded, RunStarted, RunEnded, RunPaused, RunResumed, RunInterrupted,
     RunSuperseded, CheckpointCreated, Suspended, StreamResync,
@@ -315,7 +315,7 @@ def _chunk_tag(value: object) -> str:
 
 
 StreamChunk = Annotated[
-    Annotated[TextDelta, Tag("text_delta")]
+    Annotated[TextChunk, Tag("text_delta")]
     | Annotated[Thinking, Tag("thinking")]
     | Annotated[ToolArgStreamStart, Tag("tool_arg_stream_start")]
     | Annotated[ToolArgStreamDelta, Tag("tool_arg_stream_delta")]
@@ -440,7 +440,7 @@ class StoredChunk:
         return from_bytes(self.body)
 
 
-class StreamInfo(Model):
+class StreamInfo(WireModel):
     """A stream as it stands.
 
     Attributes:

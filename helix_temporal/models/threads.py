@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helix_temporal.models.base import CheckedObject, Model
+from helix_temporal.models.base import CheckedObject, WireModel
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Epoch, Head, Position
@@ -17,20 +17,20 @@ from helix_temporal.models.steps import ReopenHeads
 Limit = Annotated[int, Field(strict=True)]
 
 
-class ThreadInput(Model):
+class ThreadInput(WireModel):
     """Names a thread."""
 
     thread_id: Id
 
 
-class ThreadEpochInput(Model):
+class ThreadEpochInput(WireModel):
     """Names a thread and the epoch under which it is open."""
 
     thread_id: Id
     epoch: Epoch
 
 
-class OpenThreadInput(Model):
+class OpenThreadInput(WireModel):
     """Take a thread's epoch.  ``owner`` defaults to the calling workflow's first execution."""
 
     thread_id: Id
@@ -41,7 +41,7 @@ class OpenThreadInput(Model):
     adapter: str = ""
 
 
-class OpenThreadResult(Model):
+class OpenThreadResult(WireModel):
     """The epoch to write under, and where the thread stands."""
 
     epoch: Epoch
@@ -52,7 +52,7 @@ class OpenThreadResult(Model):
     cut: int = 0
 
 
-class AppendMessagesInput(Model):
+class AppendMessagesInput(WireModel):
     """One step: messages that stand together exactly at ``head``.
 
     Attributes:
@@ -66,7 +66,7 @@ class AppendMessagesInput(Model):
     commits: bool = True
 
 
-class AppendMessagesResult(Model):
+class AppendMessagesResult(WireModel):
     """Where the thread stands after them; ``repeated`` if they stood there already."""
 
     head: Head
@@ -74,7 +74,7 @@ class AppendMessagesResult(Model):
     repeated: bool = False
 
 
-class ReplaceMessagesInput(Model):
+class ReplaceMessagesInput(WireModel):
     """Replace all messages: a rewind to the beginning and an append, in one step."""
 
     thread_id: Id
@@ -82,7 +82,7 @@ class ReplaceMessagesInput(Model):
     owner: str | None = None
 
 
-class ReadMessagesInput(Model):
+class ReadMessagesInput(WireModel):
     """Which messages to read; see `ReadPage` for the meaning of each field.
 
     Attributes:
@@ -100,7 +100,7 @@ class ReadMessagesInput(Model):
     packed: bool = False
 
 
-class LargeMessage(Model):
+class LargeMessage(WireModel):
     """A message of a page whose content is too large for one result; ``size`` is that of its body."""
 
     position: Position
@@ -108,7 +108,7 @@ class LargeMessage(Model):
     size: int
 
 
-class ReadMessagesResult(Model):
+class ReadMessagesResult(WireModel):
     """Consecutive messages, oldest first, and where to go on.
 
     Attributes:
@@ -126,7 +126,7 @@ class ReadMessagesResult(Model):
     packed: str = ""
 
 
-class ReadBodyInput(Model):
+class ReadBodyInput(WireModel):
     """A part of one message's body, from byte ``offset`` on."""
 
     thread_id: Id
@@ -135,14 +135,14 @@ class ReadBodyInput(Model):
     offset: Position = 0
 
 
-class ReadBodyResult(Model):
+class ReadBodyResult(WireModel):
     """Bytes of the body in Base64, as many as fit one result, and how many there are in all."""
 
     data: str
     size: int
 
 
-class DescribeThreadResult(Model):
+class DescribeThreadResult(WireModel):
     """Where a thread stands."""
 
     thread_id: str
@@ -158,7 +158,7 @@ class DescribeThreadResult(Model):
     size: int
 
 
-class ForkThreadInput(Model):
+class ForkThreadInput(WireModel):
     """Copy finished turns into a new thread.  ``transform`` names a registered transform."""
 
     source_id: Id
@@ -168,14 +168,14 @@ class ForkThreadInput(Model):
     owner: str | None = None
 
 
-class LoadStateResult(Model):
+class LoadStateResult(WireModel):
     """The slice and its version."""
 
     state: CheckedObject
     version: int
 
 
-class SaveStateInput(Model):
+class SaveStateInput(WireModel):
     """Replace the slice of an open thread."""
 
     thread_id: Id
@@ -184,13 +184,13 @@ class SaveStateInput(Model):
     expected_version: int
 
 
-class SaveStateResult(Model):
+class SaveStateResult(WireModel):
     """The new version."""
 
     version: int
 
 
-class FlushThreadInput(Model):
+class FlushThreadInput(WireModel):
     """Archive an open thread.
 
     Attributes:
@@ -208,7 +208,7 @@ class FlushThreadInput(Model):
     head: Head | None = None
 
 
-class FlushThreadResult(Model):
+class FlushThreadResult(WireModel):
     """What the flush did; ``status`` is ``archived``, ``no_cold_tier`` or ``unavailable``."""
 
     status: str
@@ -222,24 +222,24 @@ class FlushThreadResult(Model):
     reason: str = ""
 
 
-class EvictThreadResult(Model):
+class EvictThreadResult(WireModel):
     """What became of the hot record: ``dropped``, ``kept_warm``, ``absent``, ``newer``, ``no_cold_tier``."""
 
     outcome: str
 
 
-class HydrateThreadResult(Model):
+class HydrateThreadResult(WireModel):
     """Whether the thread is hot now."""
 
     hot: bool
     head: Head = EMPTY
 
 
-class DeleteThreadInput(Model):
+class DeleteThreadInput(WireModel):
     """Remove a thread for good."""
 
     thread_id: Id
 
 
-class Done(Model):
+class Done(WireModel):
     """It is done."""

@@ -17,12 +17,12 @@ from helix_temporal.models.base import (
     KnownFields,
     Label,
     Milliseconds,
-    Model,
     Name,
     SmallCount,
     Sum,
     Text,
     Whole,
+    WireModel,
 )
 from helix_temporal.models.ids import Id
 
@@ -32,14 +32,14 @@ Number = Annotated[int, Field(strict=True)]
 """The store checks the range."""
 
 
-class UsageSource(Model):
+class UsageSource(WireModel):
     """Who used it."""
 
     type: Literal["agent", "tool", "subagent"]
     name: Name
 
 
-class TokenCounts(Model):
+class TokenCounts(WireModel):
     """Tokens of one model call; ``total`` is prompt and completion together unless it is given."""
 
     prompt: Count = 0
@@ -59,7 +59,7 @@ class TokenCounts(Model):
         return values
 
 
-class _Entry(Model):
+class _Entry(WireModel):
     """What entries of all kinds have in common; see `UsageEntry`."""
 
     _kind: ClassVar[str]
@@ -149,14 +149,14 @@ UsageEntry = Annotated[
 # ---- questions --------------------------------------------------------------------------------------
 
 
-class StepRange(Model):
+class StepRange(WireModel):
     """Steps from ``min`` to ``max``, both included; None leaves an end open."""
 
     min: Number | None = None
     max: Number | None = None
 
 
-class UsageQuery(Model, KnownFields):
+class UsageQuery(WireModel, KnownFields):
     """Which entries of all sessions.
 
     Attributes:
@@ -180,7 +180,7 @@ class UsageQuery(Model, KnownFields):
 # ---- sums -------------------------------------------------------------------------------------------
 
 
-class TokenSums(Model):
+class TokenSums(WireModel):
     """Tokens of many model calls."""
 
     prompt: Whole = 0
@@ -191,7 +191,7 @@ class TokenSums(Model):
     total: Whole = 0
 
 
-class CallStats(Model):
+class CallStats(WireModel):
     """How often something was called, how it went, and how long all calls took together."""
 
     total_calls: Whole = 0
@@ -212,7 +212,7 @@ class SubAgentStats(CallStats):
     by_type: dict[str, CallStats] = Field(default_factory=dict)
 
 
-class UsageRollup(Model):
+class UsageRollup(WireModel):
     """Sums over all entries of one session, or of it and all its descendants.
 
     Attributes:
@@ -237,19 +237,19 @@ class UsageRollup(Model):
 # ---- activities -------------------------------------------------------------------------------------
 
 
-class RecordUsageInput(Model):
+class RecordUsageInput(WireModel):
     """One entry; its id comes from the workflow, so all attempts record it once."""
 
     entry: UsageEntry
 
 
-class RecordUsageResult(Model):
+class RecordUsageResult(WireModel):
     """Whether this attempt recorded it; false if it was there already."""
 
     recorded: bool
 
 
-class UsageEntriesInput(Model):
+class UsageEntriesInput(WireModel):
     """Which entries of one session; see `UsageStore.get_entries`."""
 
     session_id: Id
@@ -260,20 +260,20 @@ class UsageEntriesInput(Model):
     offset: Number = 0
 
 
-class UsageEntriesResult(Model):
+class UsageEntriesResult(WireModel):
     """Entries by time, then id."""
 
     entries: tuple[UsageEntry, ...] = ()
 
 
-class UsageRollupInput(Model):
+class UsageRollupInput(WireModel):
     """Whose usage, and whether with that of all descendants."""
 
     session_id: Id
     include_sub_agents: bool = False
 
 
-class UsageRollupResult(Model):
+class UsageRollupResult(WireModel):
     """The sums; none if nothing was recorded."""
 
     rollup: UsageRollup | None = None

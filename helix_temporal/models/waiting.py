@@ -10,11 +10,11 @@ from pydantic import Field, JsonValue, ValidationError
 
 from helix_temporal.errors import InvalidIdError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.base import CheckedObject, KnownFields, Model, canonical_json, only_set
+from helix_temporal.models.base import CheckedObject, KnownFields, WireModel, canonical_json, only_set
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left_out
 from helix_temporal.models.records import Head, Position
-from helix_temporal.models.states import MAX_ERROR_TEXT, Millis, Submission
+from helix_temporal.models.states import MAX_ERROR_TEXT, Millis
 from helix_temporal.models.store_calls import Limit
 
 CallKind = Literal["client", "approval"]
@@ -32,7 +32,7 @@ REMEMBERED_CALLS: Final = 32
 """Answered calls that a session remembers, to tell late and repeated answers apart."""
 
 RESUME: Final = "resume"
-"""Submitted as a call's id: nothing is answered, and whoever sleeps looks whether it can go on."""
+"""Submitted as a call's id: nothing is answered, and whoever is suspended looks whether it can go on."""
 
 NO_ANSWER: Final = "No answer in time."
 DENIED: Final = "The call was not approved."
@@ -40,7 +40,7 @@ WENT_ON: Final = "The user went on without answering."
 INTERRUPTED: Final = "Interrupted before it was answered."
 
 
-class WaitingCall(Model):
+class WaitingCall(WireModel):
     """A call of the newest step that waits for an answer.
 
     Attributes:
@@ -56,7 +56,7 @@ class WaitingCall(Model):
     until: Millis | None = None
 
 
-class AnsweredCall(Model):
+class AnswerReceipt(WireModel):
     """Remembers an answer, so that a late or repeated one is told so.
 
     Attributes:
@@ -69,7 +69,7 @@ class AnsweredCall(Model):
     by: str = ""
 
 
-class KnownCall(Model):
+class CallOutcome(WireModel):
     """What is known of a call of a suspended step, and is not in the thread yet.
 
     Attributes:
@@ -80,16 +80,16 @@ class KnownCall(Model):
 
     at: int
     result: ToolResult | None = None
-    answered: AnsweredCall | None = None
+    answered: AnswerReceipt | None = None
 
 
-class PendingCall(Model):
+class PendingCall(WireModel):
     """A tool call that a client executes, a person answers, or somebody approves.
 
     Attributes:
         id: What `SessionHandle.submit_tool_result` wants; of an approval, its ``approval_id`` too.
         call_id: The provider's id, as in the thread and in streams.
-        arguments: None where they are too large to travel: `SessionHandle.pending` reads them.
+        arguments: None where they are too large to travel: `SessionHandle.get_pending_calls` reads them.
         since, until: When it was asked for, and until when an answer counts.
         position: Of the message that asks, in the thread; ``at`` is the call's number in it.
         route: The sessions below this one that lead to the one whose call it is, where that is another.
@@ -107,7 +107,48 @@ class PendingCall(Model):
     route: tuple[str, ...] = ()
 
 
-class ChildWait(Model):
+class ToolApproval(WireModel, KnownFields):
+    """Leave to run a tool, or not; ``reason`` is told to the model where it is denied."""
+
+    approval_id: Annotated[str, Field(min_length=1, max_length=512)]
+    approved: bool
+    reason: Annotated[str, Field(max_length=MAX_ERROR_TEXT)] | None = None
+
+
+class SubmitInput(WireModel):
+    """An answer to a pending call, as it travels.
+
+    Attributes:
+        call: The pending call's id.
+        outcome: Of a kind that the call takes: see `check_outcome`.
+        text: The result as text, or what went wrong.
+        parts: The result as parts.
+        ref: Names a payload that holds the result.
+        by: The client's name of this submission.
+        wait: Answer when the turn is over, or waits for others.
+    """
+
+    call: Annotated[str, Field(min_length=1, max_length=512)]
+    outcome: Literal["result", "error", "approved", "denied"] = "result"
+    text: str = ""
+    parts: list[dict[str, JsonValue]] | None = None
+    ref: str | None = None
+    by: Annotated[str, Field(max_length=256)] = ""
+    wait: bool = False
+
+
+class TakenAnswer(WireModel):
+    """An answer that a root has taken, on its way to the session of the sub-agent whose call it is.
+
+    Attributes:
+        when: When it was taken: a deadline that passes on the way does not count.
+    """
+
+    request: SubmitInput
+    when: Millis = 0
+
+
+class SuspendedCall(WireModel):
     """A call of a sub-agent whose session has ended, since it waits for people.
 
     Attributes:
@@ -119,6 +160,7 @@ class ChildWait(Model):
         since, until: When it was called, and when its time is over.
         due: When the first call of a sub-agent further below has used up its time.
         used: By what ran of it so far.
+        answers: Of its calls, taken and not given to its session yet.
     """
 
     at: int = 0
@@ -131,9 +173,25 @@ class ChildWait(Model):
     until: Millis | None = None
     due: Millis | None = None
     used: Usage | None = None
+    answers: tuple[TakenAnswer, ...] = ()
+
+    def pending(self) -> tuple[PendingCall, ...]:
+        """Calls that no answer was taken of, with the way to each from the caller."""
+        answered = {each.request.call for each in self.answers}
+        return tuple(
+            call.model_copy(update={"route": (self.session_id, *call.route)})
+            for call in self.calls
+            if call.id not in answered
+        )
+
+    def with_calls(self, calls: tuple[PendingCall, ...], **changes: Any) -> "SuspendedCall":
+        """Its session has ended once more, and waits for these: answers of others have arrived."""
+        wanted = {each.id for each in calls}
+        left = tuple(each for each in self.answers if each.request.call in wanted)
+        return self.model_copy(update={"calls": calls, "answers": left, **changes})
 
 
-class Suspension(Model):
+class Suspension(WireModel):
     """In the slice of a thread: its newest step waits for answers.
 
     Attributes:
@@ -143,40 +201,8 @@ class Suspension(Model):
 
     head: Head
     calls: tuple[WaitingCall, ...] = ()
-    known: tuple[KnownCall, ...] = ()
-    children: tuple[ChildWait, ...] = ()
-
-
-class ToolApproval(Model, KnownFields):
-    """Leave to run a tool, or not; ``reason`` is told to the model where it is denied."""
-
-    approval_id: Annotated[str, Field(min_length=1, max_length=512)]
-    approved: bool
-    reason: Annotated[str, Field(max_length=MAX_ERROR_TEXT)] | None = None
-
-
-class SubmitInput(Model):
-    """An answer to a pending call, as it travels.
-
-    Attributes:
-        call: The pending call's id.
-        outcome: Of a kind that the call takes: see `check_outcome`.
-        text: The result as text, or what went wrong.
-        parts: The result as parts.
-        ref: Names a payload that holds the result.
-        by: The client's name of this submission.
-        wait: Answer when the turn is over, or waits for others.
-        route: The sessions below this one that lead to the owner of the call.
-    """
-
-    call: Annotated[str, Field(min_length=1, max_length=512)]
-    outcome: Literal["result", "error", "approved", "denied"] = "result"
-    text: str = ""
-    parts: list[dict[str, JsonValue]] | None = None
-    ref: str | None = None
-    by: Annotated[str, Field(max_length=256)] = ""
-    wait: bool = False
-    route: tuple[Id, ...] = ()
+    known: tuple[CallOutcome, ...] = ()
+    children: tuple[SuspendedCall, ...] = ()
 
 
 def check_outcome(call: str, kind: CallKind, outcome: str) -> None:
@@ -213,13 +239,9 @@ def pending_call(waiting: WaitingCall, call: ToolCall, position: int) -> Pending
     )
 
 
-def pending_below(waits: Iterable[ChildWait]) -> tuple[PendingCall, ...]:
+def pending_below(waits: Iterable[SuspendedCall]) -> tuple[PendingCall, ...]:
     """What sub-agents wait for, with the way to each."""
-    return tuple(
-        call.model_copy(update={"route": (wait.session_id, *call.route)})
-        for wait in waits
-        for call in wait.calls
-    )
+    return tuple(call for wait in waits for call in wait.pending())
 
 
 MAX_DEPTH: Final = 8
@@ -236,7 +258,7 @@ _CHILD: Final = re.compile(r".+>[A-Za-z0-9_.-]+", re.DOTALL)
 """A parent's id, and behind the last ``>`` a tool's name, a call, or a digest."""
 
 
-class ParentLink(Model):
+class ParentLink(WireModel):
     """Whose sub-agent a session is.
 
     Attributes:
@@ -251,7 +273,7 @@ class ParentLink(Model):
     depth: int = 1
 
 
-class MessageRef(Model):
+class MessageRef(WireModel):
     """Content that is in a thread already: a message's text, or the arguments of one of its calls.
 
     Attributes:
@@ -270,7 +292,7 @@ class MessageRef(Model):
         return _MARK + canonical_json(self.model_dump(mode="json", exclude_defaults=True)).decode()
 
 
-class PayloadRef(Model):
+class PayloadRef(WireModel):
     """A payload that was put aside for another thread."""
 
     thread_id: Id
@@ -281,66 +303,29 @@ class PayloadRef(Model):
         return _PUT_ASIDE + canonical_json(self.model_dump(mode="json")).decode()
 
 
-class ChildPending(Model):
-    """What a sub-agent's session tells its parent that it waits for, and those below it.
-
-    Attributes:
-        run: The execution that says so.
-        number: Goes up with each; an older one says nothing new.
-        calls: Nothing while it works.
-        expired: Calls that nobody answered in time, as far as they are remembered.
-    """
-
-    session_id: Id
-    run: str
-    number: int
-    calls: tuple[PendingCall, ...] = ()
-    expired: tuple[AnsweredCall, ...] = ()
-
-
-class RoutedSubmit(Model):
-    """An answer on its way from the root to the session whose call it is.
-
-    Attributes:
-        id: Names it for the reply.
-        reply_to: The workflow that waits for that.
-    """
-
-    id: str
-    reply_to: str
-    request: SubmitInput
-
-
-class Wake(Model):
+class Wake(WireModel):
     """Starts a sub-agent's session again, which ended while it waits for people.
 
     Attributes:
-        submits: Answers for it, and for those below it.
+        answers: For it, and for those below it.
         ends: Its turn ends without further answers.
     """
 
-    submits: tuple[RoutedSubmit, ...] = ()
+    answers: tuple[TakenAnswer, ...] = ()
     ends: bool = False
 
 
-class RoutedReply(Model):
-    """What became of it; without a ``submission`` the owner was ending."""
-
-    id: str
-    submission: Submission | None = None
-
-
-class TakenUpInput(Model):
+class HasStartedInput(WireModel):
     """Names the execution of a sub-agent's session."""
 
     workflow_id: str
     run_id: str
 
 
-class TakenUpResult(Model):
+class HasStartedResult(WireModel):
     """Whether a worker has begun with it; if none has, it is ended."""
 
-    taken_up: bool
+    has_started: bool
 
 
 def is_message_ref(ref: str) -> bool:
@@ -420,7 +405,7 @@ MAX_NAMED: Final = 20
 """Sessions that a summary names; the rest is only counted."""
 
 
-class WakeInput(Model):
+class WakeInput(WireModel):
     """Start sessions that ended while they waited, and whose deadline has passed since.
 
     Attributes:
@@ -436,7 +421,7 @@ class WakeInput(Model):
     again_after: Annotated[float, Field(ge=1)] = 3600.0
 
 
-class WakeResult(Model):
+class WakeResult(WireModel):
     """What one run did.
 
     Attributes:

@@ -24,7 +24,7 @@ class Entry:
     """A message in the session, and what its askers are told once that is known.
 
     Attributes:
-        told: What they were told while its turn was suspended.
+        interim_result: What they were told while its turn was suspended.
         asked: Only askers wait for it: nobody was promised that it will have a turn.
         taken: It is part of the turn under way.
     """
@@ -32,7 +32,7 @@ class Entry:
     message: UserMessage
     result: AskResult | None = None
     alone: bool = False
-    told: AskResult | None = None
+    interim_result: AskResult | None = None
     asked: bool = False
     taken: bool = False
 
@@ -59,7 +59,7 @@ class Inbox:
         )
         self._taken: dict[str, Entry] = {}
         self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
-        self.told: AskResult | None = None
+        self.last_result: AskResult | None = None
         """What became of the newest message, for the result of the execution."""
         self.turn = TurnOutcome()
         """Of the turn under way, or of the next one."""
@@ -91,10 +91,10 @@ class Inbox:
         """Those that wait are not to be tried before the archive is back, or somebody comes."""
         return self._held and bool(self._waiting)
 
-    def hold(self, told: AskResult) -> None:
+    def hold(self, result: AskResult) -> None:
         """The archive is too far behind for a turn: what was sent waits, and those who ask come again."""
         self.leave([*self._taken])
-        self.turn_away(told)
+        self.turn_away(result)
         self._held = True
 
     def release(self) -> None:
@@ -131,20 +131,20 @@ class Inbox:
             entry.message, entry.taken = message, True
             self._taken[message.id] = entry
 
-    def suspend(self, told: AskResult) -> None:
+    def suspend(self, result: AskResult) -> None:
         """The turn waits for others than us: its askers need not wait with it."""
         for entry in self._taken.values():
-            entry.told, entry.taken = told, True
+            entry.interim_result, entry.taken = result, True
 
     def come_again(self) -> None:
         """Whoever asks comes again, and waits on: nothing is known yet."""
         for entry in (*self._taken.values(), *self._waiting.values()):
-            entry.told = AskResult(status=AskStatus.MOVED)
+            entry.interim_result = AskResult(status=AskStatus.MOVED)
 
-    def turn_away(self, told: AskResult) -> None:
+    def turn_away(self, result: AskResult) -> None:
         """Nobody waits here for a turn that is not soon: those who ask come again."""
         for entry in list(self._waiting.values()):
-            entry.told = told
+            entry.interim_result = result
             if entry.asked:
                 del self._waiting[entry.message.id]
 
@@ -209,12 +209,12 @@ class Inbox:
         else:
             entry.result = AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=answer)
             self._remember_answer(message_id, answer)
-        self.told = entry.result
+        self.last_result = entry.result
 
     def drop(self, entry: Entry, result: AskResult) -> None:
         """A message that is refused before it enters the thread."""
         self._taken.pop(entry.message.id, None)
-        entry.result = self.told = result
+        entry.result = self.last_result = result
 
     def waits_for(self, calls: Iterable[str]) -> None:
         """These are calls of the turn under way: who answers one of them may wait for its outcome."""
@@ -229,7 +229,7 @@ class Inbox:
     def finish(self, result: AskResult, *, answer: AnswerRef | None = None) -> None:
         """The turn is over: tell everybody who waits for it."""
         for entry in self._taken.values():
-            entry.result = self.told = result
+            entry.result = self.last_result = result
             if answer is not None:
                 self._remember_answer(entry.message.id, answer)
         self._taken = {}

@@ -40,7 +40,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     StepInput,
 )
-from helix_temporal.models.waiting import AnsweredCall, KnownCall, Outcome, Suspension, WaitingCall
+from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, Outcome, Suspension, WaitingCall
 from helix_temporal.session.answers import result_of_answer
 from helix_temporal.session.record import SessionRecord, check_values
 
@@ -289,7 +289,7 @@ def project_suspension(
     }
 
 
-def project_resumption(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
+def project_resumption(state: SessionState, answers: Sequence[AnswerReceipt]) -> dict[str, Any]:
     """The turn goes on with these answers: nothing is pending any more."""
     changes = project_no_suspension(state, answers)
     # A repeat finds nothing that waits.
@@ -297,7 +297,7 @@ def project_resumption(state: SessionState, answers: Sequence[AnsweredCall]) -> 
     return changes | ({"resume_count": state.resume_count + 1} if goes_on else {})
 
 
-def project_no_suspension(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
+def project_no_suspension(state: SessionState, answers: Sequence[AnswerReceipt]) -> dict[str, Any]:
     """Nothing is pending any more, and these calls were answered.  What an application keeps there stays."""
     context = state.suspension_context
     mine = context is not None and context.kind in _OWN_KINDS and context.step_id == state.suspended_step_id
@@ -319,7 +319,7 @@ def project_no_suspension(state: SessionState, answers: Sequence[AnsweredCall]) 
     return changes
 
 
-def project_answers(state: SessionState, answers: Sequence[AnsweredCall]) -> dict[str, Any]:
+def project_answers(state: SessionState, answers: Sequence[AnswerReceipt]) -> dict[str, Any]:
     """These calls were answered; others may still wait."""
     completed = dict(state.completed_client_tool_calls)
     for each in answers:
@@ -335,7 +335,7 @@ def project_answers(state: SessionState, answers: Sequence[AnsweredCall]) -> dic
     }
 
 
-def list_still_pending(state: SessionState, answered: Sequence[AnsweredCall]) -> list[AnsweredCall]:
+def list_still_pending(state: SessionState, answered: Sequence[AnswerReceipt]) -> list[AnswerReceipt]:
     """Those that the state has still pending."""
     return [each for each in answered if each.id in state.pending_client_tool_calls]
 
@@ -356,14 +356,14 @@ def _make_pending_call(waiting: WaitingCall, answer: Message, run_id: str | None
     )
 
 
-def read_answer(call: PendingClientToolCall) -> KnownCall:
+def read_answer(call: PendingClientToolCall) -> CallOutcome:
     """An answer in the store as the turn takes it."""
     response = call.response
     assert response is not None
     outcome: Outcome = response.outcome
-    answered = AnsweredCall(id=call.tool_call_id, outcome=outcome, when=call.responded_at or 0)
+    answered = AnswerReceipt(id=call.tool_call_id, outcome=outcome, when=call.responded_at or 0)
     result = result_of_answer(call.kind, outcome, _text_of(response))
-    return KnownCall(at=0, answered=answered, **only_set(result=result))
+    return CallOutcome(at=0, answered=answered, **only_set(result=result))
 
 
 def _text_of(response: ClientToolResponse) -> str:

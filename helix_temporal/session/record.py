@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 
 from pydantic import Field
 
-from helix_temporal.models.base import CheckedObject, Model, canonical_json
+from helix_temporal.models.base import CheckedObject, WireModel, canonical_json
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.records import Epoch, Head, Position, Record, head_after
 from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
-from helix_temporal.models.waiting import REMEMBERED_CALLS, AnsweredCall, Suspension, WaitingCall
+from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt, Suspension, WaitingCall
 
 MAX_CHANGED_KEYS: Final = 256
 MAX_CHANGED_BYTES: Final = 4 * 1024
@@ -26,7 +26,7 @@ REMEMBERED_CUT_MESSAGES: Final = 128
 """Messages that were taken back and that a record remembers, each by 12 letters."""
 
 
-class Summary(Model):
+class Summary(WireModel):
     """What a thread says up to a place, in short; the messages themselves stay where they are.
 
     Attributes:
@@ -37,7 +37,7 @@ class Summary(Model):
     upto: Head
 
 
-class ChangedKeys(Model):
+class ChangedKeys(WireModel):
     """When keys of the values changed, so that a state that is turns behind can be brought forward.
 
     Attributes:
@@ -55,7 +55,7 @@ class ChangedKeys(Model):
     staged: tuple[str, ...] = ()
 
 
-class SessionRecord(Model):
+class SessionRecord(WireModel):
     """What must survive with a session's thread, saved with each step.
 
     Attributes:
@@ -92,7 +92,7 @@ class SessionRecord(Model):
     summary: Summary | None = None
     taken_back: tuple[TakenBack, ...] = ()
     suspended: Suspension | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     options: SessionOptions | None = None
     writer: str = ""
     stream_reached: int = 0
@@ -340,7 +340,7 @@ def find_suspension(record: SessionRecord, head: Head) -> Suspension | None:
     return suspended if suspended is not None and suspended.head == head else None
 
 
-def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnsweredCall, ...]:
+def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceipt, ...]:
     """Calls that the thread has answers of; not one that waits again, since its answer was lost."""
     suspended = find_suspension(record, head)
     if suspended is None:
@@ -350,7 +350,7 @@ def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnsweredCall
     return tuple(each for each in (*record.answered, *known.values()) if each.id not in again)
 
 
-def _add_answered(record: SessionRecord, answered: Iterable[AnsweredCall]) -> tuple[AnsweredCall, ...]:
+def _add_answered(record: SessionRecord, answered: Iterable[AnswerReceipt]) -> tuple[AnswerReceipt, ...]:
     """Answered calls that the record has, and these."""
     known = {each.id for each in record.answered}
     return (*record.answered, *(each for each in answered if each.id not in known))

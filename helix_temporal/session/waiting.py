@@ -14,14 +14,15 @@ from helix_temporal.models.states import Submission, is_past
 from helix_temporal.models.waiting import (
     NO_ANSWER,
     REMEMBERED_CALLS,
-    AnsweredCall,
+    RESUME,
+    AnswerReceipt,
     CallKind,
-    ChildWait,
-    KnownCall,
+    CallOutcome,
     PendingCall,
-    RoutedSubmit,
     SubmitInput,
+    SuspendedCall,
     Suspension,
+    TakenAnswer,
     WaitingCall,
     pending_below,
     pending_call,
@@ -30,163 +31,215 @@ from helix_temporal.session.answers import FirstAnswer, error_result, refuse_ans
 
 
 @dataclass(frozen=True, slots=True)
-class Woken:
+class ResumedCall:
     """A call that may go on.
 
     Attributes:
-        letters: Answers for its session, and those below.
+        call: As it waited.
+        answers: For its session, and those below.
         ends: It is to end without answers.
         late: Its time is over.
     """
 
-    wait: ChildWait
-    letters: tuple[RoutedSubmit, ...] = ()
+    call: SuspendedCall
+    answers: tuple[TakenAnswer, ...] = ()
     ends: bool = False
     late: bool = False
 
 
-def _never_leaves() -> bool:
-    return False
+def _tell_nobody() -> None:
+    """Nobody is told."""
 
 
 @dataclass(slots=True)
-class Sleepers:
-    """Those of one step; each is woken by an answer, by its deadline, or by the end of the turn.
+class SuspendedCalls:
+    """Calls of one step that are sub-agents whose sessions have ended, since they wait for people.
+
+    Each is resumed by an answer, by its deadline, or by the end of the turn.
 
     Attributes:
         clock: Milliseconds since 1970, the same on replay.
-        leaves: Whether sessions of sub-agents end while they wait.
         ending: All are to end without answers.
         in_order: A call is not made before the one before it has its result.
-        news: Set when one of them may go on.
+        news: Set when one of them, or another call of the step, may go on.
+        on_wait: Told when one waits for something new.
+        on_expired: Told of a call below that nobody answered in time.
     """
 
     clock: Callable[[], int]
-    leaves: Callable[[], bool] = _never_leaves
-    allowed: bool = False
     ending: bool = False
     in_order: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    _asleep: dict[int, ChildWait] = field(default_factory=dict)
-    _letters: dict[str, list[RoutedSubmit]] = field(default_factory=dict)
-    _left: list[ChildWait] = field(default_factory=list)
+    on_wait: Callable[[], None] = _tell_nobody
+    on_expired: Callable[[PendingCall], None] = lambda _: None
+    _suspended: dict[int, SuspendedCall] = field(default_factory=dict)
+    _resumed: dict[int, SuspendedCall] = field(default_factory=dict)
+    _unsent: list[tuple[str, TakenAnswer]] = field(default_factory=list)
+    _left: list[SuspendedCall] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self._asleep)
+        return bool(self._suspended)
 
-    def allow(self, *, parallel: bool) -> bool:
-        """Whether sub-agents may sleep in the step that begins, or is gone on with."""
-        self.in_order = not parallel
-        self.allowed = bool(self._asleep) or self.leaves()
-        return self.allowed
+    # -- suspended
 
-    # -- asleep
+    def suspend(self, call: SuspendedCall) -> None:
+        """This call's session has ended, and waits."""
+        known = {each.id for each in self.pending()}
+        before = self._resumed.pop(call.at, None)
+        if before is not None:
+            call = call.model_copy(update={"answers": before.answers}).with_calls(call.calls)
+            self._note_expired(before, call.calls)
+        self._suspended[call.at] = call
+        if call.answers:
+            self.news.set()
+        if any(each.id not in known for each in call.pending()):
+            self.on_wait()
 
-    def sleep(self, wait: ChildWait) -> None:
-        """This call's session has ended."""
-        self._asleep[wait.at] = wait
+    def take_up(self, calls: Iterable[SuspendedCall]) -> None:
+        """Those that another execution has left."""
+        self._suspended = {each.at: each for each in calls}
 
-    def take_up(self, waits: Iterable[ChildWait]) -> None:
-        """Those that another execution has left asleep."""
-        self._asleep = {each.at: each for each in waits}
-
-    def waits(self) -> tuple[ChildWait, ...]:
+    def calls(self) -> tuple[SuspendedCall, ...]:
         """All, in call order."""
-        return tuple(self._asleep[at] for at in sorted(self._asleep))
+        return tuple(self._suspended[at] for at in sorted(self._suspended))
 
     def has(self, at: int) -> bool:
-        """Whether this call's session sleeps, or is about to be woken."""
-        return at in self._asleep
+        """Whether this call is suspended, or is about to be resumed."""
+        return at in self._suspended
 
     def holds(self, at: int) -> bool:
-        """Whether the call has to wait: asleep, or behind one that is."""
+        """Whether the call has to wait: suspended, or behind one that is."""
         if self.ending:
             return False
-        wait = self._asleep.get(at)
-        return self._is_behind(at) or (wait is not None and not self._may_wake(wait))
+        call = self._suspended.get(at)
+        return self._is_behind(at) or (call is not None and not self._may_resume(call))
 
-    def is_asleep(self, session_id: str) -> bool:
+    def is_suspended(self, session_id: str) -> bool:
         """Whether that session waits for people."""
-        return any(each.calls and each.session_id == session_id for each in self._asleep.values())
+        return any(each.calls and each.session_id == session_id for each in self._suspended.values())
 
     def pending(self) -> tuple[PendingCall, ...]:
-        """All that they wait for, with the way to each."""
-        return pending_below(self.waits())
+        """All that they wait for, with the way to each; of one that was resumed until it ends again."""
+        return pending_below((*self.calls(), *self._resumed.values()))
 
-    def left(self) -> float | None:
-        """Seconds until the first of them may go on although nobody has answered."""
-        times = [time for wait in self._waits_woken_by_time() for time in _deadlines_of(wait)]
+    def seconds_left(self) -> float | None:
+        """Until the first of them may go on although nobody has answered."""
+        times = [time for call in self._resumed_by_time() for time in _deadlines_of(call)]
         return max((min(times) - self.clock()) / 1000, 0.0) if times else None
 
     def due(self) -> int | None:
         """When the first of their calls, here and below, has used up its time."""
-        times = [time for wait in self._waits_woken_by_time() for time in (wait.until, wait.due)]
+        times = [time for call in self._resumed_by_time() for time in (call.until, call.due)]
         return min((each for each in times if each is not None), default=None)
 
-    # -- woken
+    # -- answers
 
-    def send(self, session_id: str, letter: RoutedSubmit) -> bool:
-        """Wake a session with an answer; false if it does not sleep."""
-        if not self.is_asleep(session_id):
-            return False
-        self._letters.setdefault(session_id, []).append(letter)
-        self.news.set()
-        return True
+    def add_answer(self, answer: TakenAnswer) -> None:
+        """An answer to a call that is pending below: its session is resumed, or is sent it while it runs."""
+        wanted = answer.request.call
+        for at, call in self._suspended.items():
+            if any(each.id == wanted for each in call.calls):
+                self._suspended[at] = _with_answer(call, answer)
+                self.news.set()
+        for at, call in self._resumed.items():
+            if any(each.id == wanted for each in call.calls):
+                self._resumed[at] = _with_answer(call, answer)
+                self._unsent.append((call.session_id, answer))
+
+    def resume_all(self, answer: TakenAnswer) -> None:
+        """Let all of them look whether they can go on."""
+        for at, call in self._suspended.items():
+            if call.calls:
+                self._suspended[at] = _with_answer(call, answer)
+                self.news.set()
+
+    def take_unsent(self) -> list[tuple[str, TakenAnswer]]:
+        """Answers for sessions that run.  Each is kept until its session has ended without that call."""
+        unsent, self._unsent = self._unsent, []
+        return unsent
+
+    # -- resumed
 
     def end_all(self) -> None:
         """Nobody needs to answer any more."""
         self.ending = True
         self.news.set()
 
-    def wake(self, at: int) -> Woken | None:
-        """The call goes on; None if it did not sleep."""
-        wait = self._asleep.pop(at, None)
-        if wait is None:
+    def resume(self, at: int) -> ResumedCall | None:
+        """The call goes on; None if it was not suspended."""
+        call = self._suspended.pop(at, None)
+        if call is None:
             return None
-        late = is_past(wait.until, self.clock())
-        letters = self._letters.pop(wait.session_id, []) if wait.calls else []
-        return Woken(wait, tuple(letters), ends=self.ending, late=late)
+        late = is_past(call.until, self.clock())
+        if call.calls and not (self.ending or late):
+            given = {each.request.call for each in call.answers}
+            left = tuple(each for each in call.calls if each.id not in given)
+            self._resumed[at] = call.model_copy(update={"calls": left, "answers": ()})
+        return ResumedCall(call, call.answers, ends=self.ending, late=late)
 
-    def leave(self, at: int) -> None:
-        """The call has its result; it has it otherwise if it still sleeps: the agent has no such tool now."""
-        wait = self._asleep.pop(at, None)
-        if wait is not None and wait.calls:
-            self._letters.pop(wait.session_id, None)
-            self._left.append(wait)
+    def finish(self, at: int) -> None:
+        """The call has its result; it has it otherwise if it is still suspended: the agent has no such tool
+        now.
+        """
+        self.forget_resumed(at)
+        call = self._suspended.pop(at, None)
+        if call is not None and call.calls:
+            self._left.append(call)
 
-    def dismiss(self) -> tuple[ChildWait, ...]:
+    def forget_resumed(self, at: int) -> None:
+        """The session that was resumed has ended otherwise than by waiting again."""
+        before = self._resumed.pop(at, None)
+        if before is not None:
+            self._note_expired(before, ())
+
+    def abandon(self, call: SuspendedCall) -> None:
+        """Its session has ended, and waits, when nobody wanted its result any more."""
+        self._resumed.pop(call.at, None)
+        self._left.append(call)
+
+    def dismiss(self) -> tuple[SuspendedCall, ...]:
         """Forget them all; those that have a turn to be ended."""
-        gone = (*self._left, *(each for each in self.waits() if each.calls))
-        self._asleep, self._letters, self._left, self.ending = {}, {}, [], False
+        gone = (*self._left, *(each for each in self.calls() if each.calls))
+        self._suspended, self._resumed, self._unsent, self._left, self.ending = {}, {}, [], [], False
         return gone
 
-    def _waits_woken_by_time(self) -> list[ChildWait]:
-        """Those whose time wakes them: not that of one that waits for another to go on first."""
-        return [wait for wait in self._asleep.values() if wait.calls and not self._is_behind(wait.at)]
+    def _note_expired(self, before: SuspendedCall, left: Iterable[PendingCall]) -> None:
+        still = {each.id for each in left}
+        for each in before.pending():
+            if each.id not in still and is_past(each.until, self.clock()):
+                self.on_expired(each)
+
+    def _resumed_by_time(self) -> list[SuspendedCall]:
+        """Those whose time resumes them: not that of one that waits for another to go on first."""
+        return [each for each in self._suspended.values() if each.calls and not self._is_behind(each.at)]
 
     def _is_behind(self, at: int) -> bool:
-        asleep = self._asleep.items() if self.in_order else ()
-        return any(before < at and not self._may_wake(wait) for before, wait in asleep)
+        others = self._suspended.items() if self.in_order else ()
+        return any(before < at and not self._may_resume(call) for before, call in others)
 
-    def _may_wake(self, wait: ChildWait) -> bool:
-        if not wait.calls:
-            return not self.is_asleep(wait.session_id)
-        return wait.session_id in self._letters or any(
-            is_past(each, self.clock()) for each in _deadlines_of(wait)
-        )
+    def _may_resume(self, call: SuspendedCall) -> bool:
+        if not call.calls:
+            return not self.is_suspended(call.session_id)
+        return bool(call.answers) or any(is_past(each, self.clock()) for each in _deadlines_of(call))
+
+
+def _with_answer(call: SuspendedCall, answer: TakenAnswer) -> SuspendedCall:
+    return call.model_copy(update={"answers": (*call.answers, answer)})
 
 
 @dataclass(slots=True)
 class OpenCalls:
-    """Calls of a step that people answer none of, though sub-agents among them may sleep."""
+    """Calls of a step that people answer none of, though sub-agents among them may be suspended."""
 
     count: int
-    sleepers: Sleepers
+    suspended_calls: SuspendedCalls
     _found: dict[int, ToolResult] = field(default_factory=dict)
 
     def to_run(self) -> list[int]:
         """Calls that may run now."""
-        return [at for at in range(self.count) if at not in self._found and not self.sleepers.holds(at)]
+        return [
+            at for at in range(self.count) if at not in self._found and not self.suspended_calls.holds(at)
+        ]
 
     def found(self, at: int, result: ToolResult) -> None:
         """A call has its result."""
@@ -196,13 +249,13 @@ class OpenCalls:
         """Results of the calls, as far as they are known."""
         return dict(self._found)
 
-    def known(self) -> tuple[KnownCall, ...]:
+    def known(self) -> tuple[CallOutcome, ...]:
         """The same, in call order."""
-        return tuple(KnownCall(at=at, result=self._found[at]) for at in sorted(self._found))
+        return tuple(CallOutcome(at=at, result=self._found[at]) for at in sorted(self._found))
 
 
-def _deadlines_of(wait: ChildWait) -> list[int]:
-    times = [wait.until, wait.due, *(each.until for each in wait.calls)]
+def _deadlines_of(call: SuspendedCall) -> list[int]:
+    times = [call.until, call.due, *(each.until for each in call.calls)]
     return [each for each in times if each is not None]
 
 
@@ -210,40 +263,43 @@ _CLOCKS: Final = 60_000
 """Milliseconds by which the clocks of workers and of the server may differ."""
 
 
-class Waits:
-    """What one session waits for.
+class PendingCalls:
+    """What one session waits for: calls of its own, and of its sub-agents.
 
     Args:
         clock: Milliseconds since 1970, the same on replay.
         remembered: Calls that were answered before.
-        unsaid: Those of them, by id, that are sub-agents', and that no step has told the slice yet.
-        leaves: Whether sessions of sub-agents end while they wait.
+        unsaved: Those of them, by id, that are sub-agents', and that no step has saved yet.
 
     Attributes:
         turn: The turn whose newest step waits; None while nothing does.
-        sleepers: Those of its calls that are sub-agents, and wait.
-        rounds: How often a step began to wait.
-        on_wait: Told of each once.
+        suspended_calls: Those of its calls that are sub-agents, and wait.
+        rounds: How often a step, or a sub-agent, began to wait.
+        on_wait: Told when a step begins to wait.
+        on_wait_below: Told when a sub-agent does.
         on_known: Told of calls, by id, that the turn under way finds answered in the thread.
     """
 
     def __init__(
         self,
         clock: Callable[[], int],
-        remembered: Sequence[AnsweredCall] = (),
-        leaves: Callable[[], bool] = lambda: False,
-        unsaid: Sequence[str] = (),
+        remembered: Sequence[AnswerReceipt] = (),
+        unsaved: Sequence[str] = (),
     ) -> None:
         self._clock = clock
-        self.sleepers = Sleepers(clock, leaves)
+        self.suspended_calls = SuspendedCalls(
+            clock, on_wait=self._note_wait_below, on_expired=self._remember_expired
+        )
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
         self.on_wait: Callable[[], None] = _tell_nobody
+        self.on_wait_below: Callable[[], None] = _tell_nobody
         self.on_known: Callable[[Iterable[str]], None] = lambda _: None
-        self._below, self._unsaid = False, dict.fromkeys(unsaid)
-        self._known: dict[int, KnownCall] = {}
+        self._unsaved = dict.fromkeys(unsaved)
+        self._known: dict[int, CallOutcome] = {}
         self._before: SuspendedTurn | None = None
         self._memory = OrderedDict((each.id, each) for each in remembered)
+        self._early = OrderedDict[str, TakenAnswer]()
 
     # -- the step that waits
 
@@ -255,7 +311,7 @@ class Waits:
         new = self.turn is None or self.turn.head != turn.head
         if new:
             self._known = {}
-            self.sleepers.take_up(turn.children)
+            self.suspended_calls.take_up(turn.children)
         if self.turn is not None and not new:
             turn = turn.model_copy(update={"waiting": self.turn.waiting})
         elif not found:
@@ -263,6 +319,7 @@ class Waits:
         self.turn = turn
         for each in turn.known:
             self._record_known_call(each)
+        self._apply_early_answers()
         if new:
             self.rounds += 1
             self.on_wait()
@@ -280,7 +337,7 @@ class Waits:
             self.turn, self._known = before, {each.at: each for each in before.known}
         return self.turn if self.turn is not None and self.turn.head == head else None
 
-    def known(self) -> tuple[KnownCall, ...]:
+    def known(self) -> tuple[CallOutcome, ...]:
         """What is known of the step's calls, in call order."""
         return tuple(self._known[at] for at in sorted(self._known))
 
@@ -288,7 +345,7 @@ class Waits:
         """Results of the step's calls, as far as they are known."""
         return {at: each.result for at, each in self._known.items() if each.result is not None}
 
-    def answers(self) -> Mapping[int, AnsweredCall]:
+    def answers(self) -> Mapping[int, AnswerReceipt]:
         """How the calls that waited were answered."""
         return {at: each.answered for at, each in self._known.items() if each.answered is not None}
 
@@ -296,15 +353,14 @@ class Waits:
         """A tool of the step has run."""
         before = self._known.get(at)
         answered = only_set(answered=None if before is None else before.answered)
-        self._known[at] = KnownCall(at=at, result=result, **answered)
+        self._known[at] = CallOutcome(at=at, result=result, **answered)
 
     @property
     def held(self) -> int:
-        """Bytes of results that are here, not put aside: all of them are in one input of the next step."""
-        return sum(
-            len(each.text.encode(errors="surrogatepass")) + _size_of_parts(each)
-            for each in self.results().values()
-        )
+        """Bytes of answers that are here, not put aside: all of them are in one input of the next step."""
+        below = [each.request for call in self.suspended_calls.calls() for each in call.answers]
+        held: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
+        return sum(len(each.text.encode(errors="surrogatepass")) + _size_of_parts(each) for each in held)
 
     def to_run(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
@@ -312,12 +368,12 @@ class Waits:
             return []
         held = {*(each.at for each in self._unanswered_calls()), *self.results()}
         calls = range(len(self.turn.calls))
-        return [at for at in calls if at not in held and not self.sleepers.holds(at)]
+        return [at for at in calls if at not in held and not self.suspended_calls.holds(at)]
 
     @property
     def ready(self) -> bool:
         """Whether the turn can do anything: a call may run, or all have their results."""
-        waits = self._unanswered_calls() or self.sleepers
+        waits = self._unanswered_calls() or self.suspended_calls
         return self.turn is not None and (bool(self.to_run()) or not waits)
 
     # -- answers
@@ -327,34 +383,68 @@ class Waits:
         return tuple(each.id for each in self._waiting_calls())
 
     def knows(self, call: str) -> bool:
-        """Whether the call waits, or was answered."""
-        return call in self._memory or any(each.id == call for each in self._waiting_calls())
+        """Whether the call waits, here or below, or was answered."""
+        own = any(each.id == call for each in self._waiting_calls())
+        return own or call in self._memory or self.has_below(call)
+
+    def has_below(self, call: str) -> bool:
+        """Whether the call is pending below."""
+        return any(each.id == call for each in self.suspended_calls.pending())
 
     def kind_wanted(self, call: str) -> CallKind | None:
-        """Of the answer that this call still takes; None if it takes none."""
+        """Of the answer that this call, here or below, still takes; None if it takes none."""
         now = self._clock()
-        open_calls = (each for each in self._unanswered_calls() if not is_past(each.until, now))
-        return next((each.kind for each in open_calls if each.id == call), None)
+        wanted = (each for each in self.pending() if not is_past(each.until, now))
+        return next((each.kind for each in wanted if each.id == call), None)
 
-    def submit(self, request: SubmitInput) -> Submission:
-        """Take an answer, once; whoever comes later is told when the first one came."""
-        now = self._clock()
+    def submit(self, request: SubmitInput, when: int | None = None) -> Submission:
+        """Take an answer, once; whoever comes later is told when the first one came.
+
+        Args:
+            request: The answer, to a call of this session or of one below it.
+            when: When the root has taken it; None for now.
+        """
+        now = self._clock() if when is None else when
         call = next((each for each in self._waiting_calls() if each.id == request.call), None)
+        below = next((each for each in self.suspended_calls.pending() if each.id == request.call), None)
+        pending = call or below
         # What waits again was answered in a part of the thread that is lost.
-        before = self._memory.get(request.call) if call is None else self.answers().get(call.at)
+        before = self._memory.get(request.call) if pending is None else None
+        before = self.answers().get(call.at) if call is not None else before
         first = None if before is None else FirstAnswer(before.outcome, before.when, before.by)
-        deadline = None if call is None else call.until
-        refusal = refuse_answer(first, is_known=call is not None, deadline=deadline, now=now, by=request.by)
-        if refusal is not None or call is None:
-            if first is None and call is not None:
-                self._expire_call(call, now)
-            return refusal or Submission(status="not_pending")
-        answered = AnsweredCall(id=call.id, when=now, **only_set(outcome=request.outcome, by=request.by))
-        result = result_of_answer(
-            call.kind, request.outcome, request.text, parts=request.parts, ref=request.ref
+        deadline = None if pending is None else pending.until
+        refusal = refuse_answer(
+            first, is_known=pending is not None, deadline=deadline, now=now, by=request.by
         )
-        self._record_known_call(KnownCall(at=call.at, answered=answered, **only_set(result=result)))
+        if refusal is not None:
+            if before is None and call is not None:
+                self._expire_call(call, now)
+            return refusal
+        receipt = AnswerReceipt(
+            id=request.call, when=now, **only_set(outcome=request.outcome, by=request.by or None)
+        )
+        if call is None:
+            self._remember_below(receipt)
+            self.suspended_calls.add_answer(TakenAnswer(request=request, when=now))
+        else:
+            result = result_of_answer(
+                call.kind, request.outcome, request.text, parts=request.parts, ref=request.ref
+            )
+            self._record_known_call(CallOutcome(at=call.at, answered=receipt, **only_set(result=result)))
+            self.suspended_calls.news.set()
         return Submission(status="submitted", completed_at=now)
+
+    def take_answer(self, answer: TakenAnswer) -> None:
+        """Take an answer that the root has taken; where nothing asks for it yet, it waits for what does.
+
+        The thread may have gone back to before the question, which the turn then comes to once more.
+        """
+        if answer.request.call == RESUME:
+            self.suspended_calls.resume_all(answer)
+        elif self.submit(answer.request, answer.when).status == "not_pending":
+            self._early[answer.request.call] = answer
+            while len(self._early) > REMEMBERED_CALLS:
+                self._early.popitem(last=False)
 
     def expire(self) -> None:
         """Give up calls whose deadline has passed."""
@@ -368,85 +458,72 @@ class Waits:
         now = self._clock()
         for call in self._waiting_calls():
             before = self.answers().get(call.at)
-            answered = before or AnsweredCall(id=call.id, outcome="error", when=now)
+            answered = before or AnswerReceipt(id=call.id, outcome="error", when=now)
             if call.at not in self.results():
-                self._record_known_call(KnownCall(at=call.at, result=error_result(why), answered=answered))
-        # Also those behind a sub-agent that sleeps, which is woken to end: they would run after it.
+                self._record_known_call(CallOutcome(at=call.at, result=error_result(why), answered=answered))
+        # Also those behind a sub-agent that is resumed to end: they would run after it.
         for at in range(len(self.turn.calls) if self.turn else 0):
-            if at not in self.results() and not self.sleepers.has(at):
-                self._record_known_call(KnownCall(at=at, result=error_result(why)))
+            if at not in self.results() and not self.suspended_calls.has(at):
+                self._record_known_call(CallOutcome(at=at, result=error_result(why)))
 
-    def left(self) -> float | None:
-        """Seconds until the first call counts as unanswered; None if all may wait for ever."""
+    def seconds_left(self) -> float | None:
+        """Until the first call counts as unanswered; None if all may wait for ever."""
         first = min((each.until for each in self._unanswered_calls() if each.until is not None), default=None)
         own = None if first is None else max((first - self._clock()) / 1000, 0.0)
-        return min((each for each in (own, self.sleepers.left()) if each is not None), default=None)
+        times = (own, self.suspended_calls.seconds_left())
+        return min((each for each in times if each is not None), default=None)
 
     def pending(self) -> tuple[PendingCall, ...]:
-        """What is still wanted, as clients see it."""
+        """What is still wanted, here and below, as clients see it."""
+        below = self.suspended_calls.pending()
         if self.turn is None:
-            return ()
+            return below
         turn, position = self.turn, self.turn.head.position - 1
-        return tuple(pending_call(each, turn.calls[each.at], position) for each in self._unanswered_calls())
+        own = (pending_call(each, turn.calls[each.at], position) for each in self._unanswered_calls())
+        return (*own, *below)
 
-    def remember(self, answered: Sequence[AnsweredCall]) -> None:
+    def remember(self, answered: Sequence[AnswerReceipt]) -> None:
         """Calls that were answered in earlier executions."""
         for each in answered:
             self._memory.setdefault(each.id, each)
         self._forget_oldest()
 
-    def answered_before(self, answered: Sequence[AnsweredCall]) -> None:
+    def answered_before(self, answered: Sequence[AnswerReceipt]) -> None:
         """Calls of the turn under way whose answers the thread has."""
         self.remember(answered)
         self.on_known(each.id for each in answered)
 
-    def remember_below(self, answered: AnsweredCall) -> None:
-        """A call of a sub-agent was answered, which no step of ours says."""
-        self._unsaid[answered.id] = None
-        self.remember((answered,))
-        self._below = True
+    def unsaved_answers(self) -> tuple[AnswerReceipt, ...]:
+        """Calls of sub-agents that were answered, and that the record has with the next step."""
+        return tuple(self._memory[each] for each in self._unsaved)
 
-    def expired(self) -> tuple[AnsweredCall, ...]:
-        """Calls that nobody answered in time, here or below."""
-        return tuple(each for each in self._memory.values() if each.outcome == "expired")
-
-    def unsaid(self) -> tuple[AnsweredCall, ...]:
-        """Calls of sub-agents that were answered, and that the slice has with the next step."""
-        return tuple(self._memory[each] for each in self._unsaid)
-
-    def said(self, answered: Sequence[AnsweredCall]) -> None:
-        """A step has told the slice of them."""
+    def mark_saved(self, answered: Sequence[AnswerReceipt]) -> None:
+        """The record has them, with a step."""
         for each in answered:
-            self._unsaid.pop(each.id, None)
-
-    def unsaved(self) -> tuple[AnsweredCall, ...]:
-        """Calls that were answered, as far as an ending saves them."""
-        if self._below and self.sleepers.allowed:
-            return tuple(self._memory.values())
-        # Without a save of their own: with what is known of the turn that waits.
-        return self.unsaid() if self.turn is not None and (self._known or self.sleepers) else ()
+            self._unsaved.pop(each.id, None)
 
     def carried(self) -> dict[str, Any]:
         """What the next run needs."""
         turn = self.turn and self._with_known_calls(self.turn)
-        known, unsaid = tuple(self._memory.values()), tuple(self._unsaid)
-        return only_set(suspended=turn, answered_calls=known or None, unsaid=unsaid or None)
+        known, unsaved = tuple(self._memory.values()), tuple(self._unsaved)
+        return only_set(suspended=turn, answered_calls=known or None, unsaved_answers=unsaved or None)
 
     def suspension(self) -> Suspension | None:
-        """What the slice is to say of the turn, where sub-agents sleep: no step could say so."""
-        if self.turn is None or not self.sleepers:
+        """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""
+        if self.turn is None or not self.suspended_calls:
             return None
         known = {"calls": self.turn.waiting or None, "known": self.known() or None}
-        return Suspension(head=self.turn.head, children=self.sleepers.waits(), **only_set(**known))
+        return Suspension(head=self.turn.head, children=self.suspended_calls.calls(), **only_set(**known))
 
     def to_save(self) -> dict[str, Any]:
         """What an ending saves of it."""
-        return {"known": self.known() or None, "suspended": self.suspension(), "answered": self.unsaved()}
+        answered = tuple(self._memory.values()) if self._unsaved else ()
+        return {"known": self.known() or None, "suspended": self.suspension(), "answered": answered}
 
     # -- how
 
     def _with_known_calls(self, turn: SuspendedTurn) -> SuspendedTurn:
-        children = {"children": self.sleepers.waits()} if self.sleepers or turn.children else {}
+        children = {"children": self.suspended_calls.calls()} if self.suspended_calls or turn.children else {}
         return turn.model_copy(update={"known": self.known(), **children})
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
@@ -463,24 +540,39 @@ class Waits:
         return [each for each in self._waiting_calls() if each.at not in self._known]
 
     def _expire_call(self, call: WaitingCall, now: int) -> None:
-        answered = AnsweredCall(id=call.id, outcome="expired", when=now)
-        self._record_known_call(KnownCall(at=call.at, result=error_result(NO_ANSWER), answered=answered))
+        answered = AnswerReceipt(id=call.id, outcome="expired", when=now)
+        self._record_known_call(CallOutcome(at=call.at, result=error_result(NO_ANSWER), answered=answered))
 
-    def _record_known_call(self, call: KnownCall) -> None:
+    def _record_known_call(self, call: CallOutcome) -> None:
         self._known[call.at] = call
         if call.answered is not None:
             self._memory[call.answered.id] = call.answered
             self._forget_oldest()
 
+    def _remember_below(self, answered: AnswerReceipt) -> None:
+        self._unsaved[answered.id] = None
+        self._memory[answered.id] = answered
+        self._forget_oldest()
+
+    def _remember_expired(self, call: PendingCall) -> None:
+        self._remember_below(AnswerReceipt(id=call.id, outcome="expired", when=call.until or 0))
+
+    def _note_wait_below(self) -> None:
+        self._apply_early_answers()
+        self.rounds += 1
+        self.on_wait_below()
+
+    def _apply_early_answers(self) -> None:
+        wanted = {each.id for each in self.pending()}
+        for call in [each for each in self._early if each in wanted]:
+            answer = self._early.pop(call)
+            self.submit(answer.request, answer.when)
+
     def _forget_oldest(self) -> None:
         while len(self._memory) > REMEMBERED_CALLS:
             gone, _ = self._memory.popitem(last=False)
-            self._unsaid.pop(gone, None)
+            self._unsaved.pop(gone, None)
 
 
-def _tell_nobody() -> None:
-    """Nobody is told."""
-
-
-def _size_of_parts(result: ToolResult) -> int:
-    return 0 if result.parts is None else len(canonical_json(result.parts))
+def _size_of_parts(answer: ToolResult | SubmitInput) -> int:
+    return 0 if answer.parts is None else len(canonical_json(answer.parts))

@@ -21,7 +21,7 @@ class HomeLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._claiming = threading.Lock()
 
-    def claim(self) -> bool:
+    def claim_loop(self) -> bool:
         """Enter on the loop that runs; whether another one, which has ended, left its connections behind.
 
         Raises:
@@ -40,6 +40,6 @@ class HomeLoop:
             self._loop = loop
         return before is not None
 
-    def leave(self) -> None:
+    def release_loop(self) -> None:
         """Nothing is open any more: any loop may be the next."""
         self._loop = None

@@ -53,7 +53,7 @@ class Cleanup:
         self._store, self._workspaces = store, dict(workspaces or {})
         self._executions = executions
 
-    async def expired(
+    async def clean_up_expired(
         self,
         request: CleanUpExpiredInput,
         report: Report | None = None,
@@ -86,7 +86,9 @@ class Cleanup:
                 break
         return summary if request.dry_run else await self._finish_pending(request.page, summary, report)
 
-    async def old(self, request: CleanUpOldInput, report: ReportOld | None = None) -> AgeCleanupSummary:
+    async def clean_up_old(
+        self, request: CleanUpOldInput, report: ReportOld | None = None
+    ) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for ``max_age_ms``, their workspace snapshots first.
 
         One whose snapshots can't be deleted stays, and is named.
@@ -112,7 +114,7 @@ class Cleanup:
                 return summary
             query = query.model_copy(update={"cursor": page.next_cursor})
 
-    async def operations(self, older_than_ms: int) -> int:
+    async def forget_operations(self, older_than_ms: int) -> int:
         """Forget operations of long ago; how many.
 
         Raises:

@@ -49,13 +49,13 @@ class HelixEnv:
         """Let so much time pass on the server, at once; timers that are due fire."""
         await self.temporal.sleep(duration)
 
-    async def messages(self, thread_id: str) -> list[Message]:
+    async def get_messages(self, thread_id: str) -> list[Message]:
         """The messages of a thread, up to its newest finished turn.
 
         Raises:
             ThreadNotFoundError: There is no such thread.
         """
-        return await self.sessions.session(thread_id).messages()
+        return await self.sessions.session(thread_id).get_messages()
 
 
 @contextlib.asynccontextmanager

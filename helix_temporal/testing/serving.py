@@ -28,7 +28,7 @@ class Served:
     plugin: HelixPlugin
     sessions: SessionClient
 
-    def talker(self, options: SessionOptions) -> SessionClient:
+    def create_client(self, options: SessionOptions) -> SessionClient:
         """Another client of the same worker; the sessions that it starts have these options."""
         return SessionClient(self.client, task_queue=self.plugin.settings.task_queue, options=options)
 

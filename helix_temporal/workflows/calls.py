@@ -55,9 +55,9 @@ from helix_temporal.models.threads import (
     FlushThreadResult,
     ThreadEpochInput,
 )
-from helix_temporal.models.waiting import ChildWait, ParentLink, TakenUpInput
+from helix_temporal.models.waiting import HasStartedInput, ParentLink, SuspendedCall
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.subagents import Children, ChildWaits
+from helix_temporal.workflows.subagents import SubAgents
 
 R = TypeVar("R")
 
@@ -158,10 +158,10 @@ class Calls(Protocol):
         """Commit tool results without a model call."""
         ...
 
-    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SuspendedCall:
         """One tool call; raises `ToolFailedError` when all attempts failed.
 
-        Of a sub-agent that sleeps, since it waits for people, it comes without a result.
+        Of a sub-agent that is suspended, since it waits for people, it comes without a result.
         """
         ...
 
@@ -175,10 +175,6 @@ class Calls(Protocol):
 
     def new_id(self) -> str:
         """A message id, the same on replay."""
-        ...
-
-    def patched(self, change: str, /) -> bool:
-        """Whether this execution knows of a change: false where one from before it is replayed."""
         ...
 
 
@@ -203,7 +199,7 @@ class TemporalCalls:
 
     def __init__(self, policy: CallPolicy = OPEN_POLICY, parent: ParentLink | None = None) -> None:
         self.policy, self.roll_outs = policy, RollOuts()
-        self.children = Children(parent, self.taken_up, ChildWaits(self.workflow_id))
+        self.children = SubAgents(parent, self.has_started, self.workflow_id)
 
     def workflow_id(self, session_id: str) -> str:
         """The workflow id of a session of this deployment."""
@@ -277,7 +273,7 @@ class TemporalCalls:
             )
         )
 
-    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SuspendedCall:
         """As `Calls.run_tool`."""
         if facts.kind == "agent":
             return await self.children.run(facts, request)
@@ -326,11 +322,11 @@ class TemporalCalls:
             workflow.execute_activity_method(SessionActivities.agent_facts, request, **options)
         )
 
-    async def taken_up(self, request: TakenUpInput) -> bool:
+    async def has_started(self, request: HasStartedInput) -> bool:
         """Whether a worker has begun with a sub-agent's session; true where that can't be told."""
-        call = workflow.execute_activity_method(ChildActivities.taken_up, request, **self.store_options())
+        call = workflow.execute_activity_method(ChildActivities.has_started, request, **self.store_options())
         try:
-            return (await with_typed_errors(call)).taken_up
+            return (await with_typed_errors(call)).has_started
         except (ActivityError, errors.HelixError):
             return True
 
@@ -388,10 +384,6 @@ class TemporalCalls:
     def new_id(self) -> str:
         """As `Calls.new_id`."""
         return workflow.uuid4().hex
-
-    def patched(self, change: str, /) -> bool:
-        """As `Calls.patched`."""
-        return workflow.patched(change)
 
     # -- options, each call whole: a partial override never drops the rest
 

@@ -17,14 +17,11 @@ from helix_temporal.models.base import only_set
 from helix_temporal.models.sessions import Receipt, ReopenHeads
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
-from helix_temporal.models.waiting import AnsweredCall, KnownCall, Suspension
+from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, Suspension
 from helix_temporal.workflows.calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
 from helix_temporal.workflows.opening import CurrentThread, opens_again, reopen_thread
 
 _SAVES: Final = 3
-_SAVED_AGAIN: Final = "saved-again"
-_LOSSES_SEEN: Final = "losses-seen-at-rest"
-_ANSWERS_OUTLAST: Final = "answers-outlast-a-store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Ending:
         closes: Shut the epoch: a step may still be running somewhere.
         run_id: Of the turn that comes to no end of its own.
         known: What is known of the calls of the turn that stays suspended.
-        suspended: All that it waits for, where sub-agents sleep.
+        suspended: All that it waits for, where sub-agents are suspended.
         answered: Calls that were answered, to be remembered.
         stays: With ``closes``: a turn stays suspended, for the next execution.
     """
@@ -49,9 +46,9 @@ class Ending:
     error: str | None = None
     closes: bool = False
     run_id: str | None = None
-    known: tuple[KnownCall, ...] | None = None
+    known: tuple[CallOutcome, ...] | None = None
     suspended: Suspension | None = None
-    answered: tuple[AnsweredCall, ...] = ()
+    answered: tuple[AnswerReceipt, ...] = ()
     stays: bool = False
 
     @property
@@ -60,7 +57,7 @@ class Ending:
         kept = self.values is not None or self.known is not None or self.suspended is not None
         return kept or bool(self.answered)
 
-    def told(self, session_id: str) -> dict[str, Any]:
+    def state_fields(self, session_id: str) -> dict[str, Any]:
         """What the session store is told."""
         told: dict[str, Any] = {"session_id": session_id, "status": self.status}
         if self.error is not None:
@@ -94,23 +91,23 @@ class Finaliser:
         self._calls, self._on_cancel, self._gives_way = calls, on_cancel, gives_way
         self.committed = 0
 
-    async def run(self, talk: CurrentThread, ending: "Ending") -> tuple[Receipt, ...]:
+    async def run(self, thread: CurrentThread, ending: "Ending") -> tuple[Receipt, ...]:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
-        await self._calls.children.ended(self._on_cancel, talk.request if cuts else None)
-        if (heads := talk.to_open_first) is not None:
-            receipts.append(await self._open_thread(talk, heads))
+        await self._calls.children.ended(self._on_cancel, thread.request if cuts else None)
+        if (heads := thread.to_open_first) is not None:
+            receipts.append(await self._open_thread(thread, heads))
         if self._has_news(ending):
-            receipts.append(await self._save_ending(talk, ending))
-        if ending.closes or not talk.handle.archived:
-            receipts.extend(await self._flush_thread(talk, ending))
-        if talk.handle.archived:
-            receipts.append(await self._evict_thread(talk))
+            receipts.append(await self._save_ending(thread, ending))
+        if ending.closes or not thread.handle.archived:
+            receipts.extend(await self._flush_thread(thread, ending))
+        if thread.handle.archived:
+            receipts.append(await self._evict_thread(thread))
         else:
             receipts.append(Receipt(name="evict", ok=False, detail="not archived"))
-        if talk.repairs:
-            mended = f"{talk.repairs} results of tool calls were mended for model calls"
+        if thread.repairs:
+            mended = f"{thread.repairs} results of tool calls were mended for model calls"
             receipts.append(Receipt(name="repair", ok=True, detail=mended))
         return tuple(receipts)
 
@@ -118,73 +115,73 @@ class Finaliser:
         """Whether there is anything to save, or to tell those who watch."""
         if ending.in_slice or self._calls.policy.keeps_state:
             return True
-        return ending.run_id is not None and workflow.patched("helix-end-is-told")
+        return ending.run_id is not None
 
-    async def _open_thread(self, talk: CurrentThread, heads: ReopenHeads) -> Receipt:
+    async def _open_thread(self, thread: CurrentThread, heads: ReopenHeads) -> Receipt:
         """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
-        request, seed, before = opens_again(talk, heads), talk.seed(), talk.handle
+        request, seed, before = opens_again(thread, heads), thread.seed(), thread.handle
         receipt, opened = await self._run_to_receipt("open", lambda: self._calls.start_open(request))
         if opened is not None:
-            talk.opened(opened.handle, seed)
+            thread.opened(opened.handle, seed)
             if opened.reset:
-                talk.went_on(before.head.position, before.epoch)
+                thread.went_on(before.head.position, before.epoch)
         return receipt
 
-    async def _save_ending(self, talk: CurrentThread, ending: "Ending") -> Receipt:
+    async def _save_ending(self, thread: CurrentThread, ending: "Ending") -> Receipt:
         cut = self._calls.children.taken_cut()
         told = self._calls.policy.keeps_state or ending.run_id is not None
         request = SaveValuesInput(
-            thread_id=talk.request.thread_id,
-            epoch=talk.handle.epoch,
+            thread_id=thread.request.thread_id,
+            epoch=thread.handle.epoch,
             values=ending.values,
             **({} if ending.values is None else {"changed": ending.changed}),
-            **(ending.told(talk.request.session_id) if told else {}),
+            **(ending.state_fields(thread.request.session_id) if told else {}),
             **({"cut_children": cut} if cut else {}),
             **_known_fields(ending),
         )
         receipt, saved = await self._run_to_receipt("save", lambda: self._calls.start_save(request))
         if saved is not None and ending.in_slice:
             update = {"slice_version": saved.version, "archived": False}
-            talk.handle = talk.handle.model_copy(update=update)
+            thread.handle = thread.handle.model_copy(update=update)
         return receipt
 
-    async def _flush_thread(self, talk: CurrentThread, ending: "Ending") -> list[Receipt]:
+    async def _flush_thread(self, thread: CurrentThread, ending: "Ending") -> list[Receipt]:
         """Archive; a state that was lost between its save and this is saved again."""
         receipts: list[Receipt] = []
         for _ in range(_SAVES):
-            receipt = await self._flush_once(talk, ending)
+            receipt = await self._flush_once(thread, ending)
             receipts.append(receipt)
             lost = ending.in_slice and _is_of(receipt.detail, HeadMovedError)
-            if not (lost and workflow.patched(_SAVED_AGAIN)):
+            if not lost:
                 break
-            receipts.append(await self._save_ending(talk, ending))
+            receipts.append(await self._save_ending(thread, ending))
         return receipts
 
-    async def _flush_once(self, talk: CurrentThread, ending: "Ending") -> Receipt:
+    async def _flush_once(self, thread: CurrentThread, ending: "Ending") -> Receipt:
         fields: dict[str, Any] = {"ends": False} if ending.stays else {}
         if ending.in_slice:
-            fields["slice_version"] = talk.handle.slice_version
+            fields["slice_version"] = thread.handle.slice_version
         if not ending.closes:
-            fields["head"] = talk.head
+            fields["head"] = thread.head
         request = FlushThreadInput(
-            thread_id=talk.request.thread_id, epoch=talk.handle.epoch, closes=ending.closes, **fields
+            thread_id=thread.request.thread_id, epoch=thread.handle.epoch, closes=ending.closes, **fields
         )
         receipt, flushed = await self._run_to_receipt("flush", lambda: self._calls.start_flush(request))
         if flushed is None:
-            talk.not_flushed(receipt.detail)
+            thread.not_flushed(receipt.detail)
             return receipt
-        talk.flushed(flushed)
+        thread.flushed(flushed)
         self.committed = flushed.committed
-        return Receipt(name="flush", ok=talk.handle.archived, detail=flushed.status)
+        return Receipt(name="flush", ok=thread.handle.archived, detail=flushed.status)
 
-    async def _evict_thread(self, talk: CurrentThread) -> Receipt:
-        request = ThreadEpochInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch)
+    async def _evict_thread(self, thread: CurrentThread) -> Receipt:
+        request = ThreadEpochInput(thread_id=thread.request.thread_id, epoch=thread.handle.epoch)
         receipt, evicted = await self._run_to_receipt("evict", lambda: self._calls.start_evict(request))
         if evicted is None:
             return receipt
         return Receipt(name="evict", ok=evicted.outcome != "newer", detail=evicted.outcome)
 
-    async def to_the_end(self, name: str, task: "asyncio.Task[bool]") -> Receipt:
+    async def run_within_budget(self, name: str, task: "asyncio.Task[bool]") -> Receipt:
         """Let something end, within the budget; cancels meanwhile are remembered."""
         late = workflow.now() + timedelta(seconds=self._calls.policy.finaliser_budget)
         while not task.done():
@@ -202,7 +199,7 @@ class Finaliser:
             return Receipt(name=name, ok=False, detail=describe_failure(error))
         return Receipt(name=name, ok=task.result())
 
-    async def told(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
+    async def await_hooks(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
         """Let the end hooks be told to the end, whatever happens meanwhile."""
         task = asyncio.create_task(telling)
         await self._await_task_end(task)
@@ -227,29 +224,31 @@ class Finaliser:
         return Receipt(name=name, ok=True), result
 
 
-async def catch_up(calls: TemporalCalls, talk: CurrentThread, *, at_rest: bool) -> None:
+async def catch_up(calls: TemporalCalls, thread: CurrentThread, *, at_rest: bool) -> None:
     """Try once to archive what an earlier flush left; it is tried again if that fails.
 
     Where the messages are gone, the thread is opened again ``at_rest``: what is lost is known then.
     """
-    request = FlushThreadInput(thread_id=talk.request.thread_id, epoch=talk.handle.epoch, head=talk.head)
+    request = FlushThreadInput(
+        thread_id=thread.request.thread_id, epoch=thread.handle.epoch, head=thread.head
+    )
     try:
-        talk.flushed(await calls.try_flush(request))
+        thread.flushed(await calls.try_flush(request))
     except ActivityError as error:
         if asyncio_cancelled(error):
             raise asyncio.CancelledError from error
         cause = typed_error(error)
-        talk.not_flushed(describe_failure(cause))
-        if at_rest and isinstance(cause, HeadMovedError) and workflow.patched(_LOSSES_SEEN):
-            await _open_after_loss(calls, talk)
+        thread.not_flushed(describe_failure(cause))
+        if at_rest and isinstance(cause, HeadMovedError):
+            await _open_after_loss(calls, thread)
 
 
-async def _open_after_loss(calls: TemporalCalls, talk: CurrentThread) -> None:
+async def _open_after_loss(calls: TemporalCalls, thread: CurrentThread) -> None:
     try:
-        await reopen_thread(calls, talk, ReopenHeads(known=talk.head, turn_start=talk.head))
+        await reopen_thread(calls, thread, ReopenHeads(known=thread.head, turn_start=thread.head))
     except (ActivityError, errors.HelixError) as error:
         # The next turn, or the end, opens it.
-        workflow.logger.warning("thread %s: not opened after a loss: %s", talk.request.thread_id, error)
+        workflow.logger.warning("thread %s: not opened after a loss: %s", thread.request.thread_id, error)
 
 
 def describe_failure(error: BaseException) -> str:
@@ -263,14 +262,14 @@ def describe_failure(error: BaseException) -> str:
 
 
 def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
-    """Whether an end now would lose who sleeps below, or an answer that was taken: it is saved nowhere."""
+    """Whether an end now would lose suspended sub-agents, or an answer: they are saved nowhere."""
     failed = [each.detail for each in receipts if each.name == "save" and not each.ok]
     if all(_is_of(each, FencedError) for each in failed):
         return False  # saved, or another execution's by now
     if ending.suspended is not None:
         return True
     passes = not all(_is_permanent(each) for each in failed)
-    return passes and ending.known is not None and workflow.patched(_ANSWERS_OUTLAST)
+    return passes and ending.known is not None
 
 
 def _is_of(detail: str, kind: type[errors.HelixError]) -> bool:

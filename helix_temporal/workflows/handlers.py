@@ -1,620 +1,44 @@
-"""Updates, signals and queries of a session, and the state of one execution that they read and change.
+"""Updates and the query of a session: ask, send, close, take back, set properties, status."""
 
-`Live` is that state; `Handlers` registers and answers; `Stops` ends turns and executions; `Submissions` takes
-answers to calls that wait; `Rewinds` queues requests to take turns back.
-"""
-
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
 
 from helix_temporal.errors import (
     AgentMismatchError,
-    HeadMovedError,
     HelixError,
     InvalidRequestError,
     ThreadNotFoundError,
-    split_text,
 )
-from helix_temporal.models.base import canonical_json, check_json, check_text, only_set
+from helix_temporal.models.base import check_text, only_set
 from helix_temporal.models.handles import (
-    PlanTakeBackInput,
-    PlanTakeBackResult,
     TakeBackRequest,
-    TakeBackResult,
 )
-from helix_temporal.models.messages import Usage, check_size
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AnswerRef,
     AskResult,
     AskStatus,
-    ExitReason,
-    Receipt,
-    ReopenHeads,
     RewindResult,
     SendResult,
     SessionInfo,
     SessionInput,
-    SessionOptions,
-    SessionResult,
     SetPropertiesInput,
-    Status,
-    StopRequest,
-    StopResult,
-    SubmitReply,
-    SuspendedTurn,
     UserMessage,
 )
 from helix_temporal.models.states import (
-    MAX_ERROR_TEXT,
     SessionProperties,
-    Submission,
     check_thread,
-    is_past,
-    session_expired_error,
 )
-from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.models.waiting import (
-    MAX_INLINE_TEXT,
-    RESUME,
-    ChildPending,
-    PendingCall,
-    RoutedReply,
-    RoutedSubmit,
-    SubmitInput,
-    Wake,
-    check_outcome,
     is_message_ref,
 )
-from helix_temporal.session.inbox import Entry, Inbox, TurnOutcome
-from helix_temporal.session.waiting import Waits
 from helix_temporal.workflows.calls import TemporalCalls
-from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.ending import describe_failure
-from helix_temporal.workflows.opening import (
-    CurrentThread,
-    open_conversation,
-    remembered_if_unclear,
-    reopen_thread,
-)
-from helix_temporal.workflows.subagents import ChildWaits, may_sleep, reply_to
-from helix_temporal.workflows.turn import Turn, TurnResult
+from helix_temporal.workflows.session_run import SessionRun, update_refusal
 
-_OUTLASTS: Final = "rewinds-outlast-time-outs"
-
-
-@dataclass(slots=True)
-class PendingRewind:
-    """A rewind that waits for the end of the turn.
-
-    Attributes:
-        before: Messages that waited when it came: their turn is first.
-    """
-
-    request: TakeBackRequest
-    before: frozenset[str] = frozenset()
-    result: RewindResult | None = None
-
-
-class Rewinds:
-    """Requests to take turns back that have no result yet."""
-
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
-        self._pending: list[PendingRewind] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._pending)
-
-    async def wait_for(self, request: TakeBackRequest) -> RewindResult:
-        """The result of this request; sent again under its id it is the same request."""
-        rewind = next((each for each in self._pending if each.request.id == request.id), None)
-        if rewind is None:
-            rewind = PendingRewind(request, frozenset(self._inbox.waiting))
-            self._pending.append(rewind)
-        await workflow.wait_condition(lambda: rewind.result is not None)
-        assert rewind.result is not None
-        return rewind.result
-
-    @property
-    def due(self) -> bool:
-        """The oldest may be carried out: no message that came before it waits."""
-        return bool(self._pending) and self.next.before.isdisjoint(self._inbox.waiting)
-
-    @property
-    def before(self) -> frozenset[str] | None:
-        """Messages whose turn is before the oldest one; None if there is none."""
-        return self.next.before if self._pending else None
-
-    @property
-    def next(self) -> PendingRewind:
-        """The oldest; it stays here until it has its result: whoever ends the run meanwhile refuses it."""
-        return self._pending[0]
-
-    def done(self, rewind: PendingRewind) -> None:
-        """It has its result."""
-        self._pending.remove(rewind)
-
-    def refuse(self) -> None:
-        """The run ends: ask again elsewhere."""
-        for rewind in self._pending:
-            rewind.result = RewindResult(done=False)
-
-
-async def carry_out(
-    calls: TemporalCalls, talk: CurrentThread, inbox: Inbox, rewind: PendingRewind
-) -> OpenSessionResult | None:
-    """Cut the thread as asked, and let what is asked anew wait for the next turn.
-
-    Returns:
-        The session as it is open now; None if nothing was changed.
-    """
-    reopened = None
-    try:
-        try:
-            plan = await _plan_take_back(calls, talk, rewind.request)
-        except HeadMovedError:
-            if rewind.request.checkpoint is not None:
-                raise
-            # An older copy of the thread: turns that are counted on it would be others than those asked for.
-            stood, reopened = talk.head, await reopen_thread(calls, talk, _as_it_stands(talk))
-            inbox.put_first(reopened.under_way)
-            if talk.head.position < stood.position:
-                raise
-            plan = await _plan_take_back(calls, talk, rewind.request)
-        opened = await _cut_thread(calls, talk, rewind.request, plan) if plan.cuts else None
-    except (HelixError, ActivityError) as error:
-        if isinstance(error, ActivityError) and not workflow.patched(_OUTLASTS):
-            raise
-        rewind.result = RewindResult(done=False, head=talk.head, error=describe_failure(error))
-        return reopened
-    messages = _requeue_messages(inbox, plan, cut=None if opened is None else opened.handle.head)
-    if opened is not None:
-        inbox.put_first(opened.under_way)
-    told: dict[str, Any] = {"messages": messages} if messages else {}
-    rewind.result = TakeBackResult(done=True, head=plan.head, **told)
-    return opened or reopened
-
-
-def _as_it_stands(talk: CurrentThread) -> ReopenHeads:
-    return ReopenHeads(known=talk.head, turn_start=talk.head)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    found: PlanTakeBackResult
-    tried: bool
-
-    @property
-    def cuts(self) -> bool:
-        """Also where the open that did it failed: the epoch that it took is not known."""
-        return self.tried or not self.found.done
-
-    @property
-    def head(self) -> Head:
-        """What was answered, or would have been, when it was carried out; else where it is cut."""
-        return self.found.record.to if self.found.done else self.found.to
-
-
-async def _plan_take_back(calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest) -> _Plan:
-    wanted = PlanTakeBackInput(
-        session_id=talk.request.session_id,
-        thread_id=talk.request.thread_id,
-        request=request,
-        known=talk.head,
-    )
-    return _Plan(await calls.plan_take_back(wanted), request.id in talk.tried)
-
-
-async def _cut_thread(
-    calls: TemporalCalls, talk: CurrentThread, request: TakeBackRequest, plan: _Plan
-) -> OpenSessionResult:
-    changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.found.to, "fork_from": None}
-    changes |= {"take_back": plan.found.record, "known_epoch": talk.handle.epoch}
-    if request.checkpoint is not None:
-        changes["checkpoint"] = request.checkpoint
-    if talk.tried:
-        changes["tried"] = talk.tried
-    # Whether or not it took effect: where the thread stands then, it is opened again.
-    heads, epoch, seed = _as_it_stands(talk), talk.handle.epoch, talk.seed()
-    try:
-        with remembered_if_unclear(calls, talk, heads):
-            opened = await open_conversation(calls, talk.request.model_copy(update=changes))
-    except (HelixError, ActivityError):
-        if request.id not in talk.tried:
-            talk.tried = (*talk.tried, request.id)
-        raise
-    talk.opened(opened.handle, seed)
-    if opened.reset:
-        talk.went_on(plan.found.to.position, epoch)
-    return opened
-
-
-def _requeue_messages(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[UserMessage, ...]:
-    """Together they become one turn; who asks for one of them gets that turn's answer."""
-    if cut is not None:
-        inbox.forget_after(cut.position)
-    messages = plan.found.record.messages
-    inbox.put_first([each for each in messages if inbox.answered(each.id) is None])
-    return messages
-
-
-LOST: Final = "helix_messages_lost"
-_LOST_ANSWERS: Final = "lost-answers-are-asked-anew"
-_OPENED_FIRST: Final = "a-message-is-taken-once-opened"
-NOTES: Final = 20
-"""Notes that an execution keeps, the newest: on the session store, and of messages that were refused."""
-_NAMED: Final = 1000
-"""Messages that a receipt names: the result of an execution has 2 MB at most."""
 MAX_TEXT_BYTES: Final = 256 * 1024
 """A user's text in an update; longer ones are put aside by the client and sent by reference."""
-
-
-@dataclass(slots=True)
-class Live:
-    """The state of one execution.
-
-    Attributes:
-        talk: The open thread; None until it is open.
-        turn, turn_task: The turn under way.
-        turn_start: Where the newest turn began.
-        closing: The run ends or moves: handlers return at once.
-        rested: Everything is saved, archived and dropped; nothing is left to finalise.
-        cancelled: A cancel was asked for, and remembered while it had to wait.
-        askers: Updates that wait for what becomes of a message.
-        aborting: The turn's task was cancelled by ``stop``, not by the workflow's cancel.
-        idle: Nobody sent anything for the idle time-out.
-        close: End once nothing waits.
-        interrupted: A parent asked to end after the present step before there was a turn.
-        used: What the execution used, in turns that came to nothing as well.
-        waits: What the turn waits for that is suspended.
-        options: How the session behaves: as it was started until it is open, then as it remembers.
-        stopping: Somebody stops the suspended turn.
-        below: What sub-agents of the turn under way wait for.
-        expires_at: When the session expires, as far as this execution knows.
-        lost: Receipts of lost messages that nobody who asked was told yet.
-        kept: The turn that failed is in the thread, and was not archived in time.
-    """
-
-    inbox: Inbox
-    quiet_since: datetime
-    waits: Waits
-    options: SessionOptions = field(default_factory=SessionOptions)
-    stopping: Literal["interrupt", "abort"] | None = None
-    below: ChildWaits = field(default_factory=ChildWaits)
-    close: bool = False
-    talk: CurrentThread | None = None
-    turn: Turn | None = None
-    turn_start: Head = EMPTY
-    turn_task: "asyncio.Task[TurnResult] | None" = None
-    status: Status = Status.OPENING
-    exit: ExitReason = ExitReason.COMPLETED
-    turns: int = 0
-    run_turns: int = 0
-    usage: Usage = field(default_factory=Usage)
-    receipts: tuple[Receipt, ...] = ()
-    notes: tuple[Receipt, ...] = ()
-    error: str | None = None
-    closing: bool = False
-    rested: bool = False
-    cancelled: bool = False
-    askers: int = 0
-    aborting: bool = False
-    idle: bool = False
-    rewinds: Rewinds = field(init=False)
-    interrupted: bool = False
-    used: Usage = field(default_factory=Usage)
-    expires_at: int | None = None
-    lost: tuple[Receipt, ...] = ()
-    kept: bool = False
-
-    def __post_init__(self) -> None:
-        self.rewinds = Rewinds(self.inbox)
-
-    @staticmethod
-    def of(input: SessionInput, now: datetime) -> "Live":
-        """The state at the start of a run."""
-        carried = input.carried
-        inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
-        known, unsaid = (carried.answered_calls, carried.unsaid) if carried else ((), ())
-        waits = Waits(now_ms, known, lambda: may_sleep(live.options.suspend), unsaid)
-        live = Live(inbox, now, waits, input.options)
-        if carried is not None:
-            live.close, inbox.told, live.used = carried.close, carried.told, carried.used or Usage()
-            live.stopping, live.expires_at = carried.stopping, carried.expires_at
-        waits.on_wait, waits.on_known = live.suspends, inbox.waits_for
-        return live
-
-    def end(self, reason: ExitReason, status: Status) -> None:
-        """How the execution ends."""
-        self.exit, self.status = reason, status
-
-    @property
-    def open(self) -> CurrentThread:
-        """The open thread."""
-        assert self.talk is not None
-        return self.talk
-
-    @property
-    def has_messages(self) -> bool:
-        """Somebody wants something of the session."""
-        if self.is_suspended:
-            wanted = self.rewinds or self.stopping or self.gives_up or self.waits.ready
-            return bool(wanted or self.open.opened_by_another_run)
-        return bool(self.inbox or self.rewinds) and (not self.inbox.held or self.rewinds.due)
-
-    @property
-    def has_work(self) -> bool:
-        """Something is to be done, be it only to end."""
-        closes = self.close and not self.stays_suspended
-        ends = closes or (self.idle and not self.is_suspended)
-        return self.has_messages or (ends and not self.inbox.held)
-
-    def check_not_expired(self, session_id: str) -> None:
-        """Refuse whoever wants something new of a session that has expired.
-
-        Raises:
-            ApplicationError: A `SessionExpiredError`, as an update tells it.
-        """
-        if is_past(self.expires_at, now_ms()):
-            raise update_refusal(session_expired_error(session_id, self.expires_at))
-
-    def refuse_unopened(self) -> None:
-        """Tell whoever comes again why the session could not even be opened.
-
-        Raises:
-            ApplicationError: With the type of that failure.
-        """
-        if self.unopened is not None:
-            kind, why = split_text(self.unopened)
-            raise ApplicationError(why, type=kind, non_retryable=True)
-
-    @property
-    def unopened(self) -> str | None:
-        """Why the session could not even be opened: it would fail again for those who come again."""
-        return self.error if self.talk is None and self.exit is ExitReason.FAILED else None
-
-    async def watch_idle(self) -> None:
-        """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
-        limit = timedelta(seconds=self.options.idle_timeout)
-        while True:
-            if self.waits.turn is not None:
-                await workflow.wait_condition(lambda: self.waits.turn is None)
-            left = limit if self.turn is not None else self.quiet_since + limit - workflow.now()
-            if left <= timedelta(0):
-                self.idle = True
-                await workflow.wait_condition(lambda: not self.idle)
-            else:
-                await asyncio.sleep(left.total_seconds())
-
-    # -- suspended
-
-    @property
-    def is_suspended(self) -> bool:
-        """A turn waits for answers, and does nothing meanwhile."""
-        return self.waits.turn is not None and self.turn is None
-
-    @property
-    def holds_askers(self) -> bool:
-        """Somebody's update is open for as long as the turn waits for people."""
-        return self.is_suspended and self.askers > 0
-
-    @property
-    def leaves(self) -> bool:
-        """The execution does not wait for people."""
-        return self.options.suspend == "exit" or self.close
-
-    @property
-    def supersedes(self) -> bool:
-        """A message ends a suspended turn."""
-        return self.options.while_suspended == "supersede"
-
-    @property
-    def stays_suspended(self) -> bool:
-        """The execution waits: it may not end, or would lose messages that were accepted."""
-        return self.is_suspended and (not self.leaves or bool(self.inbox))
-
-    @property
-    def may_end(self) -> bool:
-        """Nothing that came meanwhile holds an execution that has nothing to do."""
-        return not (self.has_messages or self.stays_suspended or self.inbox.held)
-
-    def stays(self, *, persistent: bool) -> bool:
-        """Without anything to do the execution waits; otherwise it ends."""
-        return self.stays_suspended if self.is_suspended else persistent or self.inbox.held
-
-    @property
-    def gives_up(self) -> ExitReason | None:
-        """Why the suspended turn is to end without its answers."""
-        if self.stopping == "interrupt":
-            return ExitReason.INTERRUPTED
-        return ExitReason.SUPERSEDED if self.supersedes and self.inbox else None
-
-    def suspends(self) -> None:
-        """The turn waits: whoever asked is told what for."""
-        self.status = Status.SUSPENDED
-        self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self.below.pending())))
-        self.inbox.suspend(self.suspended(in_thread=True))
-        if self.leaves and not self.supersedes:
-            self.inbox.turn_away(self.suspended(in_thread=False))
-
-    def goes(self) -> None:
-        """The execution need not wait with the turn: nor do those who have asked since it began to wait."""
-        if self.is_suspended and self.leaves:
-            self.suspends()
-
-    def suspended(self, *, in_thread: bool) -> AskResult:
-        """What those are told who ask meanwhile."""
-        fields: dict[str, Any] = {"in_thread": True} if in_thread else {}
-        result = AskResult(
-            status=AskStatus.SUSPENDED,
-            exit_reason=ExitReason.SUSPENDED,
-            pending=self.pending(),
-            **fields,
-        )
-        return self._with_archived(result)
-
-    # -- what the stores hold
-
-    def finish_result(self, result: AskResult) -> AskResult:
-        """The result with what is known of the archive, and of messages that are lost."""
-        lost, self.lost = self.lost, ()
-        result = self._with_archived(result)
-        return result.model_copy(update={"receipts": lost}) if lost else result
-
-    def _with_archived(self, result: AskResult) -> AskResult:
-        if self.talk is None or not (result.in_thread and self.talk.archives):
-            return result
-        return result.model_copy(update={"archived": self.talk.handle.archived})
-
-    def wait_for_archive(self, told: AskResult) -> None:
-        """The archive is too far behind for a turn: what was sent waits until it is not."""
-        self.inbox.hold(told)
-        self.open.handle = self.open.handle.model_copy(update={"archived": False})
-
-    def refused(self, entries: Sequence[Entry], why: str) -> None:
-        """Messages that enter no thread: of those that were sent nobody else is told."""
-        sent = self.promised(entries)
-        if sent:
-            what = f"refused ({why}), no turn for"
-            receipt = without_turn(self.open.request.session_id, what, sent)
-            self.notes = (*self.notes, receipt)[-NOTES:]
-
-    def promised(self, entries: Sequence[Entry]) -> list[str]:
-        """Ids of those that nobody waits for; of a session that serves one task, its result tells."""
-        return [each.message.id for each in entries if not each.asked] if self.options.persistent else []
-
-    def keep_unarchived(self, *, committed: bool) -> None:
-        """The turn failed because its newest step, which is in the thread, was not archived in time."""
-        self.kept = committed
-        self.open.handle = self.open.handle.model_copy(update={"archived": False})
-
-    def note_losses(self) -> None:
-        """Tell of messages that an open has found to be gone; who asks for one of them is answered anew."""
-        losses, self.open.losses = self.open.losses, ()
-        for loss in losses:
-            receipt = loss.receipt()
-            self.notes, self.lost = (*self.notes, receipt), (*self.lost, receipt)
-            self.inbox.forget_after(loss.start)
-            thread_id = self.open.request.thread_id
-            workflow.logger.error("thread %s: acknowledged messages are lost: %s", thread_id, receipt.detail)
-            workflow.metric_meter().create_counter(LOST, "Acknowledged messages that are lost.").add(
-                loss.stop - loss.start
-            )
-
-    def pending(self) -> tuple[PendingCall, ...]:
-        """Calls that wait for answers, here and below."""
-        return (*self.waits.pending(), *self.below.pending())
-
-    @property
-    def rounds(self) -> int:
-        """How often a step began to wait, here or below."""
-        return self.waits.rounds + self.below.rounds
-
-    @property
-    def waits_below(self) -> bool:
-        """Sub-agents of the turn under way wait for answers."""
-        return self.turn is not None and bool(self.below.pending())
-
-    def suspends_below(self) -> None:
-        """A sub-agent waits: whoever asked is told what for."""
-        if self.turn is not None:
-            self.inbox.waits_for(each.id for each in self.below.pending())
-            self.inbox.suspend(self.suspended(in_thread=True))
-
-    def take_up(self, turn: SuspendedTurn) -> None:
-        """Go on where another execution was suspended."""
-        self.inbox.adopt(turn.messages)
-        self.turn_start = turn.start
-        self.waits.sleepers.in_order = not self.open.facts.parallel_tools
-        self.waits.begin(turn)
-        self.waits.expire()
-
-    def drop_suspended(self) -> None:
-        """The turn that was suspended is gone."""
-        if self.waits.turn is not None:
-            self.waits.end()
-            self.status = Status.IDLE
-            self.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
-
-    def thread_of(self, input: SessionInput) -> str:
-        """The session's thread, as far as this execution knows."""
-        return input.thread if self.talk is None else self.talk.request.thread_id
-
-    def placed(self, result: AskResult, input: SessionInput) -> AskResult:
-        """The result with where its answer is read, if that is too long to travel."""
-        thread_id = self.thread_of(input)
-        if result.answer is None or result.text is not None or thread_id == input.session_id:
-            return result
-        return result.model_copy(update={"thread_id": thread_id})
-
-    def result_of(self, input: SessionInput) -> SessionResult:
-        """What the execution gives."""
-        told = self.suspended(in_thread=True) if self.is_suspended else self.inbox.told
-        if told is not None and len((told.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
-            told = told.model_copy(update={"text": None})
-        alone: dict[str, Any] = {} if self.options.persistent else {"told": told, "used": self.used}
-        due = self.waits.sleepers.due() if alone and self.is_suspended else None
-        alone |= only_set(due=due)
-        return SessionResult(
-            session_id=input.session_id,
-            thread_id=self.thread_of(input),
-            exit_reason=self.exit,
-            status=self.status,
-            head=self.talk.head if self.talk else EMPTY,
-            turns=self.turns,
-            usage=self.usage,
-            receipts=self.receipts,
-            error=self.error,
-            **alone,
-        )
-
-    def status_of(self, input: SessionInput) -> SessionInfo:
-        """What the query answers."""
-        talk = self.talk
-        further: dict[str, Any] = {"lag": talk.lag} if talk and talk.lag else {}
-        if input.parent is not None:
-            further["root_session_id"] = input.parent.root_session_id
-        return SessionInfo(
-            session_id=input.session_id,
-            thread_id=self.thread_of(input),
-            status=Status.SUSPENDED if self.waits_below else self.status,
-            agent=input.agent,
-            turns=self.turns,
-            waiting=len(self.inbox),
-            head=talk.head if talk else EMPTY,
-            epoch=talk.handle.epoch if talk else 0,
-            archived=talk.handle.archived if talk else True,
-            usage=self.usage,
-            exit_reason=self.exit if self.closing or self.rested else None,
-            receipts=self.receipts if self.closing or self.rested else self.notes,
-            error=self.error,
-            version=int(workflow.now().timestamp() * 1_000_000),
-            run_id=self.turn.run_id if self.turn else None,
-            repairs=talk.repairs if talk else 0,
-            pending=self.pending(),
-            options=self.options,
-            **further,
-        )
-
-
-def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
-    """Messages that were sent, and have no turn: whoever reads that may send them again."""
-    what = f"{what} {len(sent)}: "
-    workflow.logger.warning("session %s: messages that were sent: %s%s", session_id, what, ", ".join(sent))
-    more = [f"and {len(sent) - _NAMED} more, which the log names"] if len(sent) > _NAMED else []
-    return Receipt(name="sent", ok=False, detail=what + ", ".join([*sent[:_NAMED], *more]))
-
-
-def update_refusal(error: HelixError) -> ApplicationError:
-    """The error as an update's handler raises it: whoever sent the update gets its type and message."""
-    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
 
 
 def accept_update(*_: object) -> None:
@@ -627,7 +51,7 @@ class Handlers:
     def __init__(
         self,
         input: SessionInput,
-        live: Live,
+        live: SessionRun,
         calls: TemporalCalls,
         supersede_below: Callable[[], Awaitable[None]],
     ) -> None:
@@ -635,8 +59,7 @@ class Handlers:
         self._supersede_below = supersede_below
         self._set_last = (0, 0)
         """Epoch and version of the state that the properties are of."""
-        live.below, live.below.sleepers = calls.children.waits, live.waits.sleepers
-        live.below.on_wait = live.suspends_below
+        calls.children.suspended = live.waits.suspended_calls
 
     def register(self) -> None:
         """Make them known to the workflow."""
@@ -656,7 +79,7 @@ class Handlers:
                 f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
                 f"{message.agent!r}; close it first, then ask again, or leave the agent out"
             )
-        if self._live.talk is not None:
+        if self._live.thread is not None:
             self._check_thread(message)
         check_text(message.text, "text")
         if message.ref is not None and is_message_ref(message.ref):
@@ -667,32 +90,32 @@ class Handlers:
             return AskResult(status=AskStatus.MOVED)
         before = self._live.inbox.answered(message.id)
         if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
-            return self._live.placed(again, self._input)
+            return self._live.with_place(again, self._input)
         known = self._live.inbox.find(message.id)
         if known is None and not await self._admit_message(message):
             return AskResult(status=AskStatus.MOVED)
-        if self._live.is_suspended and self._live.leaves and not self._live.supersedes:
+        if self._live.is_suspended and self._live.exits_while_waiting and not self._live.supersedes:
             return self._live.suspended(in_thread=known is not None and known.taken)
         entry = known or self._live.inbox.put(message.without_properties(), asked=True)
         self._live.inbox.release()
         await self._supersede_below()
-        told = entry.told
+        seen = entry.interim_result
         self._live.askers += 1
         try:
-            await workflow.wait_condition(lambda: entry.result is not None or entry.told is not told)
+            await workflow.wait_condition(
+                lambda: entry.result is not None or entry.interim_result is not seen
+            )
         finally:
             self._live.askers -= 1
-        result = entry.result or entry.told
+        result = entry.result or entry.interim_result
         assert result is not None
-        return self._live.placed(result, self._input)
+        return self._live.with_place(result, self._input)
 
     async def _load_earlier_answer(self, message_id: str, answer: AnswerRef) -> AskResult | None:
         """The answer that was given before; None if the stores have lost it."""
         try:
             text = await self._calls.load_answer(self._live.thread_of(self._input), answer)
         except ThreadNotFoundError:
-            if not workflow.patched(_LOST_ANSWERS):
-                raise
             self._live.inbox.forget(message_id)
             return None
         result = AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=answer)
@@ -706,7 +129,7 @@ class Handlers:
                 return SendResult(accepted=False)
             self._live.inbox.put(message.without_properties())
             await self._supersede_below()
-            if self._live.talk is None and workflow.patched(_OPENED_FIRST):
+            if self._live.thread is None:
                 return SendResult(accepted=await self._is_open())
         return SendResult(accepted=True)
 
@@ -717,10 +140,10 @@ class Handlers:
             ApplicationError: It could not, as where it has expired.
         """
         live = self._live
-        await workflow.wait_condition(lambda: live.talk is not None or live.closing)
-        if live.talk is None:
+        await workflow.wait_condition(lambda: live.thread is not None or live.closing)
+        if live.thread is None:
             live.refuse_unopened()
-        return live.talk is not None
+        return live.thread is not None
 
     async def _admit_message(self, message: UserMessage) -> bool:
         """Whether a new message may come in, once the properties that it names are set; false: the run ends.
@@ -730,7 +153,7 @@ class Handlers:
         Raises:
             ApplicationError: The session has expired, has another thread, or no store for its properties.
         """
-        if message.thread_id not in {None, self._input.thread_id} and self._live.talk is None:
+        if message.thread_id not in {None, self._input.thread_id} and self._live.thread is None:
             # The session may have another thread than it is opened with, as the open finds.
             if not await self._is_open():
                 return False
@@ -749,7 +172,7 @@ class Handlers:
 
     async def _set_properties(self, properties: SessionProperties) -> bool:
         """Set properties of the session; false where the run ends, or could not be opened."""
-        live, opens = self._live, self._live.talk is None and self._input.carried is None
+        live, opens = self._live, self._live.thread is None and self._input.carried is None
         if not await self._is_open() or live.closing:
             return False
         if opens and properties == self._input.properties:
@@ -772,11 +195,11 @@ class Handlers:
 
     async def _on_set_properties(self, properties: SessionProperties) -> bool:
         # The store has them: the next open finds them there, and only a run that goes on as new has none.
-        return await self._set_properties(properties) or not self._live.rested
+        return await self._set_properties(properties) or not self._live.finalised
 
     async def _on_close(self) -> None:
         self._live.close = True
-        self._live.goes()
+        self._live.tell_askers_if_exiting()
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
         if not self._live.closing:
@@ -789,278 +212,3 @@ class Handlers:
     def _on_status(self) -> SessionInfo:
         info, failing = self._live.status_of(self._input), self._calls.roll_outs.failing
         return info.model_copy(update={"failing": failing}) if failing else info
-
-
-class Stops:
-    """Stops turns of one session, and of those below it."""
-
-    def __init__(self, input: SessionInput, live: Live, calls: TemporalCalls) -> None:
-        self._input, self._live, self._calls = input, live, calls
-
-    def register(self) -> None:
-        """Make the update and the parent's signal known to the workflow."""
-        workflow.set_update_handler("stop", self._on_stop, validator=accept_update)
-        workflow.set_signal_handler("interrupt", self._on_interrupt)
-
-    async def supersede_below(self) -> None:
-        """A message ends a turn whose sub-agents wait, where the session is set so."""
-        if self._live.supersedes and self._live.waits_below and self._live.inbox:
-            await self._interrupt_turn()
-
-    async def _interrupt_turn(self) -> None:
-        """Let the turn, and those of its sub-agents, end after the present step."""
-        if self._live.turn is not None:
-            self._live.turn.interrupted = True
-            await self._calls.children.interrupt(self._live.turn.run_id)
-
-    async def _on_stop(self, request: StopRequest) -> StopResult:
-        if request.suspended:
-            await workflow.wait_condition(lambda: self._live.talk is not None or self._live.closing)
-            if self._live.talk is None:
-                return self._unopened_result()
-        if self._live.is_suspended:
-            return self._stop_suspended(request)
-        if self._live.turn is None or self._live.turn_task is None:
-            return StopResult(stopping=False)
-        under_way = self._live.turn.run_id
-        if not _is_for_turn(request, under_way):
-            return StopResult(stopping=False, run_id=under_way)
-        if request.mode == "interrupt":
-            await self._interrupt_turn()
-        else:
-            self._live.aborting = True
-            self._live.turn_task.cancel()
-        return StopResult(stopping=True, run_id=under_way)
-
-    def _stop_suspended(self, request: StopRequest) -> StopResult:
-        assert self._live.waits.turn is not None
-        under_way = self._live.waits.turn.run_id
-        if not _is_for_turn(request, under_way):
-            return StopResult(stopping=False, run_id=under_way)
-        self._live.stopping = request.mode
-        return StopResult(stopping=True, run_id=under_way)
-
-    def _unopened_result(self) -> StopResult:
-        why = self._live.unopened
-        fields: dict[str, Any] = {"moved": True} if why is None else {"error": why}
-        return StopResult(stopping=False, **fields)
-
-    async def _on_interrupt(self) -> None:
-        """A parent ends its turn."""
-        if self._live.is_suspended:
-            self._live.stopping = "interrupt"
-            return
-        if self._live.turn is None and self._input.parent is not None:
-            self._live.interrupted = True
-        await self._interrupt_turn()
-
-
-def _is_for_turn(request: StopRequest, under_way: str | None) -> bool:
-    """Whether it is this run's turn that is to be stopped."""
-    # A turn that is run again goes by another name; those who stop it know the first one.
-    return request.run_id in {None, under_way, (under_way or "").split(".", 1)[0]}
-
-
-_KINDS: Final = "answers-are-of-the-kind-wanted"
-_LOOKS: Final = "resumed-sessions-look"
-_OWN_TURN: Final = "told-of-the-turn-that-was-answered"
-MAX_HELD_BYTES: Final = 1024 * 1024
-"""Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
-
-
-class Submissions:
-    """Takes answers for one session, and those below it; the workflow of each is their only writer."""
-
-    def __init__(self, live: Live, input: SessionInput, now: datetime) -> None:
-        self._live, self._session_id = live, input.session_id
-        self._handing, self._began, self._opens = 0, now, input.carried is None
-
-    @property
-    def handled(self) -> bool:
-        """Nobody who came with the start, or since, waits for us."""
-        return not self._handing and workflow.all_handlers_finished()
-
-    async def hand_over(self, wake: Wake) -> None:
-        """Do what the session was woken for, if it is still suspended; until there is something to do."""
-        ends = wake.ends or self._live.interrupted
-        if ends and self._live.is_suspended:
-            self._live.stopping = "interrupt"
-        self._handing = len(wake.submits)
-        for routed in wake.submits:
-            task = asyncio.create_task(self._on_submit_for(routed))
-            task.add_done_callback(self._finish_hand_over)
-        await workflow.wait_condition(lambda: not self._handing or self._live.has_messages)
-
-    def _finish_hand_over(self, task: "asyncio.Task[None]") -> None:
-        self._handing -= 1
-        if not task.cancelled() and task.exception() is not None:
-            workflow.logger.warning("an answer could not be handed over: %s", task.exception())
-
-    def register(self) -> None:
-        """Make the update known to the workflow."""
-        workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check_submit)
-        workflow.set_signal_handler("child_pending", self._on_child_pending)
-        workflow.set_signal_handler("tell_parent", self._live.below.tell_again)
-        workflow.set_signal_handler("submit_for", self._on_submit_for)
-        workflow.set_signal_handler("submitted", self._on_submitted)
-
-    def _check_submit(self, request: SubmitInput) -> None:
-        self._check_kind(request)
-        limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
-        check_size(
-            len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
-        )
-        check_text(request.text, "text")
-        held = self._live.waits.held + len(request.text.encode())
-        if request.parts is not None:
-            check_json(request.parts, "parts")
-            size = len(canonical_json(request.parts))
-            check_size(size, MAX_TEXT_BYTES, "parts of a tool's result")
-            held += size
-        check_size(held, MAX_HELD_BYTES, "results of one step that were not put aside")
-        if request.ref is not None and is_message_ref(request.ref):
-            raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
-
-    def _check_kind(self, request: SubmitInput) -> None:
-        """Refuse an answer that is not of the kind that the call wants, as far as the call is known here.
-
-        Raises:
-            InvalidRequestError: It is of another kind.
-        """
-        kind = self._live.waits.kind_wanted(request.call) or self._live.below.kind_wanted(request.call)
-        if kind is not None:
-            check_outcome(request.call, kind, request.outcome)
-
-    async def _on_submit(self, request: SubmitInput) -> SubmitReply:
-        looks = self._comes_with_start
-        await self._ready_for(request)
-        if request.call == RESUME and not looks and await self._is_about_to_end(request):
-            # It does not look into the session store any more; the next execution does.
-            return SubmitReply()
-        if not self._live.closing:
-            self._live.check_not_expired(self._session_id)
-        return await self._take_answer(request, checked=False)
-
-    @property
-    def _comes_with_start(self) -> bool:
-        """Whether the session is opened only after what comes now: it comes in the first activation."""
-        return self._opens and workflow.now() == self._began
-
-    async def _is_about_to_end(self, request: SubmitInput) -> bool:
-        """Whether the execution ends while its turn waits, once that has nothing else to do."""
-        live = self._live
-        if not live.leaves or live.closing or not workflow.patched(_LOOKS):
-            return False
-        if live.turn is not None:
-            live.below.wake_all(request)  # whatever else is at work beside them
-        await workflow.wait_condition(lambda: live.closing or live.turn is None)
-        return live.is_suspended and not live.stays_suspended
-
-    async def _ready_for(self, request: SubmitInput) -> None:
-        await workflow.wait_condition(lambda: self._live.closing or self._knows_call(request.call))
-
-    async def _take_answer(self, request: SubmitInput, *, checked: bool = True) -> SubmitReply:
-        live = self._live
-        await self._ready_for(request)
-        if live.closing:
-            return self._reply_when_closing()
-        if not checked:
-            self._refuse_other_kinds(request)
-        if request.call == RESUME:
-            live.below.wake_all(request)
-        rounds, turn = live.rounds, self._turn_of(request.call)
-        submission = live.waits.submit(request)
-        if submission.status == "not_pending" and live.below.has(request.call):
-            routed = await live.below.submit(request, live.open.request.thread_id, lambda: live.closing)
-            if routed is None:
-                return SubmitReply()
-            submission = routed
-        if not request.wait or submission.status != "submitted":
-            return SubmitReply(submission=submission)
-        if not workflow.patched(_OWN_TURN):
-            await workflow.wait_condition(
-                lambda: live.closing or self._is_any_over() or self._waits_on(rounds)
-            )
-            return self._reply_of_any(submission)
-        if turn is None:
-            return SubmitReply(submission=submission)
-        await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
-        result = turn.result or live.suspended(in_thread=True)
-        if result.status is AskStatus.MOVED:
-            return SubmitReply()
-        return SubmitReply(submission=submission, result=result)
-
-    def _turn_of(self, call: str) -> TurnOutcome | None:
-        """Of the turn that waits for the call, or did; None where this execution did not have it."""
-        live = self._live
-        under_way = live.turn is not None or live.waits.turn is not None
-        if under_way and live.below.has(call):
-            return live.inbox.turn
-        return live.inbox.turn_of(call)
-
-    def _refuse_other_kinds(self, request: SubmitInput) -> None:
-        """As the validator, which did not know the calls of a session that was not open yet.
-
-        Raises:
-            ApplicationError: An `InvalidRequestError`, as an update tells it.
-        """
-        try:
-            self._check_kind(request)
-        except InvalidRequestError as error:
-            if workflow.patched(_KINDS):
-                raise update_refusal(error) from error
-
-    def _reply_when_closing(self) -> SubmitReply:
-        why = self._live.unopened
-        if why is None:
-            return SubmitReply()
-        return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
-
-    def _reply_of_any(self, submission: Submission) -> SubmitReply:
-        """For histories of before `_OWN_TURN`: of whichever turn ended last."""
-        live = self._live
-        if live.closing and live.turn is not None:
-            if live.rested:
-                return SubmitReply()
-            interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=live.exit)
-            return SubmitReply(submission=submission, result=interrupted)
-        if live.waits.turn is not None or live.waits_below:
-            return SubmitReply(submission=submission, result=live.suspended(in_thread=True))
-        return SubmitReply(submission=submission, result=live.inbox.told)
-
-    def _knows_call(self, call: str) -> bool:
-        """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
-        live = self._live
-        if live.talk is None:
-            return False
-        if live.waits.knows(call) or live.below.has(call) or live.waits.turn is not None:
-            return True
-        return live.turn is None and (not live.inbox or live.inbox.held)
-
-    def _waits_on(self, rounds: int) -> bool:
-        """The turn under way waits for something else, or still waits for others."""
-        live = self._live
-        if live.rounds > rounds or live.waits_below:
-            return True
-        return live.is_suspended and not live.has_messages
-
-    def _is_any_over(self) -> bool:
-        """For histories of before `_OWN_TURN`: no turn runs or waits."""
-        return self._live.waits.turn is None and self._live.turn is None
-
-    # -- between a root and those below it
-
-    def _on_child_pending(self, told: ChildPending) -> None:
-        self._live.below.hear(told)
-        for each in told.expired:
-            if not self._live.waits.knows(each.id):
-                self._live.waits.remember_below(each)
-
-    async def _on_submit_for(self, routed: RoutedSubmit) -> None:
-        reply = await self._take_answer(routed.request)
-        await reply_to(routed, reply.submission)
-
-    def _on_submitted(self, reply: RoutedReply) -> None:
-        answered = self._live.below.take_reply(reply)
-        if answered is not None:
-            self._live.waits.remember_below(answered)

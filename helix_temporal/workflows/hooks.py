@@ -23,7 +23,7 @@ from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput
 from helix_temporal.session.inbox import Entry
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.ending import Finaliser
-from helix_temporal.workflows.handlers import Live
+from helix_temporal.workflows.session_run import SessionRun
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 
@@ -91,7 +91,7 @@ def _failure_text(error: Exception) -> str:
 class Events:
     """Builds the events of one session, for those hooks that want them."""
 
-    def __init__(self, input: SessionInput, live: Live, hooks: HookRunner) -> None:
+    def __init__(self, input: SessionInput, live: SessionRun, hooks: HookRunner) -> None:
         self._input, self._live, self._hooks = input, live, hooks
 
     async def started(self, *, created: bool) -> None:
@@ -123,7 +123,7 @@ class Events:
                 changed = {"text": decision.text or "", "ref": decision.ref}
                 entry.message = message.model_copy(update=changed)
             admitted.append(entry)
-        self._live.refused(refused, "before_user_message")
+        self._live.note_refused(refused, "before_user_message")
         return admitted
 
     async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
@@ -154,7 +154,7 @@ class Events:
             usage=live.usage,
             error=live.error,
         )
-        told = await finaliser.told(self._hooks.tell(live.open.facts, "session_ended", event))
+        told = await finaliser.await_hooks(self._hooks.tell(live.open.facts, "session_ended", event))
         live.receipts = (*live.receipts, told)
 
     def _common_fields(self) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from helix_temporal.workflows.calls import Calls, OpenedAllTheSame
 OPEN_TRIES: Final = 5
 """Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
 OPEN_PAUSE: Final = 1.0
-_SETTLES: Final = "settles-opens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +223,12 @@ async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSess
 
 
 async def reopen_thread(
-    calls: Calls, talk: CurrentThread, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
+    calls: Calls,
+    thread: CurrentThread,
+    heads: ReopenHeads,
+    *,
+    abandoned: str | None = None,
+    cuts: bool = False,
 ) -> OpenSessionResult:
     """Open again under a new epoch, keeping what this execution knows and nothing beyond it.
 
@@ -234,46 +238,46 @@ async def reopen_thread(
     Raises:
         FencedError: Another execution took the thread over.
     """
-    talk.reopened += 1
-    request, seed = opens_again(talk, heads, abandoned=abandoned, cuts=cuts), talk.seed()
-    with remembered_if_unclear(calls, talk, heads):
+    thread.reopened += 1
+    request, seed = opens_again(thread, heads, abandoned=abandoned, cuts=cuts), thread.seed()
+    with remembered_if_unclear(thread, heads):
         opened = await open_conversation(calls, request)
-    talk.reopened_at(heads, opened, seed)
+    thread.reopened_at(heads, opened, seed)
     return opened
 
 
 def opens_again(
-    talk: CurrentThread, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
+    thread: CurrentThread, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
 ) -> OpenSessionInput:
     """The request of an open that goes on with what this execution knows."""
-    talk.catches_up = talk.catches_up or talk.opened_by_another_run
-    if talk.catches_up and not cuts:
+    thread.catches_up = thread.catches_up or thread.opened_by_another_run
+    if thread.catches_up and not cuts:
         heads = heads.model_copy(update={"reset": True})
-    return talk.request.model_copy(
+    return thread.request.model_copy(
         update={
             "reopen": heads,
             "mode": "continue",
             "rewind_to": None,
             "abandoned": abandoned,
-            "known_epoch": talk.handle.epoch,
-            **({"tried": talk.tried} if talk.tried else {}),
+            "known_epoch": thread.handle.epoch,
+            **({"tried": thread.tried} if thread.tried else {}),
         }
     )
 
 
 @contextmanager
-def remembered_if_unclear(calls: Calls, talk: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
-    """Around an open: where it ends without a verdict, ``talk`` remembers at which heads to open again."""
-    seed = talk.seed()
+def remembered_if_unclear(thread: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
+    """Around an open: where it ends without a verdict, ``thread`` remembers at which heads to open again."""
+    seed = thread.seed()
     try:
         yield
     except OpenedAllTheSame as cancelled:
-        talk.opened(cancelled.opened.handle, seed)
+        thread.opened(cancelled.opened.handle, seed)
         raise
     except (Exception, asyncio.CancelledError) as error:
         refused = isinstance(error, HelixError) and not error.retryable
-        if not refused and calls.patched(_SETTLES):
-            talk.unsettled = heads
+        if not refused:
+            thread.unsettled = heads
         raise
 
 

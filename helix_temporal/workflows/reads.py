@@ -11,7 +11,7 @@ from helix_temporal.activities.stores import CheckpointActivities
 from helix_temporal.activities.subagents import ChildActivities
 from helix_temporal.activities.threads import ThreadActivities
 from helix_temporal.activities.usage import UsageActivities
-from helix_temporal.models.base import Model
+from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import (
     ChildInfo,
@@ -43,7 +43,7 @@ from helix_temporal.models.usage import UsageEntry, UsageQuery
 from helix_temporal.workflows.calls import TemporalCalls, call
 
 
-class LookRequest(Model):
+class LookRequest(WireModel):
     """What to look at: exactly one field besides ``policy`` is given.
 
     Attributes:
@@ -70,7 +70,7 @@ class LookRequest(Model):
         return "all" if threads is None else threads.thread_id
 
 
-class LookReply(Model):
+class LookReply(WireModel):
     """The result of what was asked."""
 
     show: ShowSessionResult | None = None
@@ -126,7 +126,7 @@ async def _look_across_sessions(input: LookRequest, store: workflow.ActivityConf
     return LookReply()
 
 
-class ThreadRequest(Model):
+class ThreadRequest(WireModel):
     """What to do; exactly the field of that name is given.
 
     Attributes:
@@ -156,7 +156,7 @@ class ThreadRequest(Model):
         return "" if named is None else named.session_id
 
 
-class ThreadReply(Model):
+class ThreadReply(WireModel):
     """The result of what was asked."""
 
     read: ReadMessagesResult | None = None

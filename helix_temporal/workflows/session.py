@@ -45,24 +45,16 @@ from helix_temporal.workflows.calls import (
 )
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe_failure, is_lost
-from helix_temporal.workflows.handlers import (
-    NOTES,
-    Handlers,
-    Live,
-    Stops,
-    Submissions,
-    carry_out,
-    without_turn,
-)
+from helix_temporal.workflows.handlers import Handlers
 from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result
 from helix_temporal.workflows.opening import CurrentThread, open_conversation, reopen_thread, thread_of
+from helix_temporal.workflows.rewinds import carry_out
 from helix_temporal.workflows.runners import keep_tasks_apart
+from helix_temporal.workflows.session_run import NOTES, SessionRun, without_turn
+from helix_temporal.workflows.stops import Stops
+from helix_temporal.workflows.submissions import Submissions
 from helix_temporal.workflows.turn import Turn, TurnResult
 
-_WAITS_ON: Final = "waits-on"
-_LEFT_TOGETHER: Final = "left-together"
-_BOUNDED: Final = "bounded-turns"
-_HELD: Final = "sent-messages-wait-for-the-archive"
 TURN_MESSAGES: Final = 100
 TURN_BYTES: Final = 512 * 1024
 """Messages of one turn are the input of one activity, which has 2 MB at most."""
@@ -76,7 +68,7 @@ class Serving:
         waits_on: The turn that waits could not be ended, since a store does not answer.
     """
 
-    def __init__(self, live: Live, calls: TemporalCalls, events: Events, values: Values) -> None:
+    def __init__(self, live: SessionRun, calls: TemporalCalls, events: Events, values: Values) -> None:
         self._live, self._calls, self._events, self._values = live, calls, events, values
         self._unended: Turn | None = None
         self.waits_on = False
@@ -106,7 +98,7 @@ class Serving:
             await self._abandon_turn(suspended.run_id, suspended.start)
             live.status, live.quiet_since = Status.IDLE, workflow.now()
             return
-        reason = live.gives_up
+        reason = live.reason_to_give_up
         live.stopping, live.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
         suspended = suspended.model_copy(update={"known": live.waits.known()})
@@ -124,18 +116,18 @@ class Serving:
             The run of a turn that comes to no end of its own; None for one that waits, and may go on.
         """
         live = self._live
-        suspended = None if live.talk is None else live.waits.wait_at(live.talk.head)
+        suspended = None if live.thread is None else live.waits.wait_at(live.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        asleep = live.waits.sleepers.waits()
+        asleep = live.waits.suspended_calls.calls()
         before = suspended.model_copy(update={"known": live.waits.known(), "children": asleep})
         live.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
-        receipt = await finaliser.to_the_end("end_turn", ended)
+        receipt = await finaliser.run_within_budget("end_turn", ended)
         live.notes = (*live.notes, receipt)
         lost = not ended.cancelled() and ended.exception() is not None
-        if not (receipt.ok or lost) and workflow.patched(_WAITS_ON):
+        if not (receipt.ok or lost):
             self._wait_on(before)
         return None
 
@@ -164,7 +156,7 @@ class Serving:
         return True
 
     def _make_turn(self) -> Turn:
-        self._live.waits.sleepers.ending = False
+        self._live.waits.suspended_calls.ending = False
         self._calls.children.archive = self._live.options.archive
         turn = self._live.turn = Turn(
             self._calls,
@@ -183,12 +175,12 @@ class Serving:
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
         fit = self._live.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
-        return fit if fit < len(self._live.inbox) and workflow.patched(_BOUNDED) else None
+        return fit if fit < len(self._live.inbox) else None
 
     def _settle_messages(self, result: RunStepResult) -> bool:
         """Tell those whose messages were answered before; those that a step left have their turn next."""
         inbox = self._live.inbox
-        if len(inbox.taken) < 2 or (result.left and not workflow.patched(_LEFT_TOGETHER)):
+        if len(inbox.taken) < 2:
             return False
         answers = {each.message_id: each.answer for each in result.answers}
         for each in result.dropped:
@@ -240,14 +232,14 @@ class Serving:
             self._values.known = StoredValues.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
             live.status = Status.SUSPENDED
-            live.goes()
+            live.tell_askers_if_exiting()
         else:
             await self._turn_over(turn, result, entries)
 
     def _refuse_behind(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
         refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
-        if self._live.promised(self._live.inbox.taken) and workflow.patched(_HELD):
+        if self._live.list_sent_ids(self._live.inbox.taken):
             self._live.wait_for_archive(refused)
         self._live.inbox.finish(refused)
 
@@ -265,7 +257,7 @@ class Serving:
         lost = inbox.find(str(why.facts.get("message_id")))
         failed = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
         refused = [] if finished else inbox.taken if lost is None else [lost]
-        self._live.refused(refused, type(why).__name__)
+        self._live.note_refused(refused, type(why).__name__)
         if lost is None and not finished:
             inbox.finish(failed)
             return
@@ -279,6 +271,7 @@ class Serving:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
         # What was finished before anybody could stop it stays.
         finished: dict[str, Any] = {"in_thread": True} if await self._cut_turn(run_id, start) else {}
+        self._calls.children.dismiss(self._live.open.request)
         interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
         self._live.inbox.finish(interrupted)
 
@@ -288,12 +281,12 @@ class Serving:
         Returns:
             Whether the turn was finished before, so that it stays.
         """
-        heads, talk = ReopenHeads(known=start, turn_start=start), self._live.open
-        epoch = talk.handle.epoch
-        opened = await reopen_thread(self._calls, talk, heads, abandoned=run_id, cuts=True)
+        heads, thread = ReopenHeads(known=start, turn_start=start), self._live.open
+        epoch = thread.handle.epoch
+        opened = await reopen_thread(self._calls, thread, heads, abandoned=run_id, cuts=True)
         if opened.reset:
-            talk.went_on(start.position, epoch)
-        return talk.head.position > start.position
+            thread.went_on(start.position, epoch)
+        return thread.head.position > start.position
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         self._calls.children.dismiss(self._live.open.request)
@@ -320,12 +313,10 @@ ASK_SECONDS: Final = 20.0
 
 The server lets ten updates of a run wait at once, and refuses the one that answers them.
 """
-_HEEDS: Final = "heeds-a-cancel-at-rest"
-_HEEDS_LATE: Final = "heeds-a-cancel-beside-a-late-flush"
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
-class _Move(Exception):  # noqa: N818 (control flow, not an error)
+class _ContinueAsNew(Exception):  # noqa: N818 (control flow, not an error)
     """This run is long enough: continue as new."""
 
 
@@ -345,7 +336,7 @@ class AgentSession:
         carried = input.carried
         self._input = input
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
-        self._live = Live.of(input, workflow.now())
+        self._live = SessionRun.of(input, workflow.now())
         self._events = Events(input, self._live, HookRunner(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
         self._serving = Serving(self._live, self._calls, self._events, self._values)
@@ -353,7 +344,7 @@ class AgentSession:
         stops = Stops(input, self._live, self._calls)
         stops.register()
         Handlers(input, self._live, self._calls, stops.supersede_below).register()
-        self._submissions = Submissions(self._live, input, workflow.now())
+        self._submissions = Submissions(self._live, input, workflow.now(), self._calls.children)
         self._submissions.register()
 
     @property
@@ -379,29 +370,29 @@ class AgentSession:
         self._cancels = count_cancels()
         try:
             if self._was_refused():
-                self._live.rested = True  # the first ask was rejected: there is nothing to do
+                self._live.finalised = True  # the first ask was rejected: there is nothing to do
             else:
                 await self._open_session()
                 await self._serve_turns()
         except asyncio.CancelledError:
             self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             self._live.cancelled = True
-        except _Move:
+        except _ContinueAsNew:
             await self._continue_as_new()
         except GeneratorExit:
             # The worker has ended with this run in its cache: whoever takes it over replays it.
-            self._live.rested = True
+            self._live.finalised = True
             raise
         except Exception as error:
             if not workflow.in_workflow():  # the same, met by a clean-up further in
-                self._live.rested = True
+                self._live.finalised = True
                 raise
             failure = error
             self._record_failure(error)
         finally:
             # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
             # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
-            if not self._live.rested:
+            if not self._live.finalised:
                 await self._end_execution()
         if failure is not None:
             self._raise_failure(failure)
@@ -434,7 +425,7 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.talk = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
+            self._live.thread = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
             self._live.lost = carried.lost
             self._live.turns, self._live.usage = carried.turns, carried.usage
             self._live.notes = carried.notes
@@ -459,7 +450,7 @@ class AgentSession:
         settled = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
             {"again": False} if request.again else {}
         )
-        self._live.talk = CurrentThread(
+        self._live.thread = CurrentThread(
             request.model_copy(update=settled),
             opened.handle,
             opened.facts,
@@ -470,7 +461,7 @@ class AgentSession:
             seed_before=seed,
         )
         if request.again:
-            self._live.talk.went_on(0, 0)
+            self._live.thread.went_on(0, 0)
         self._live.inbox.put_first(opened.under_way)
         self._live.turns, self._live.usage = opened.turns, opened.usage
         self._live.notes = opened.notes
@@ -482,9 +473,8 @@ class AgentSession:
 
     async def _serve_turns(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
-            await self._submissions.hand_over(self._input.woken)
+            self._submissions.take_up(self._input.woken)
         idle = asyncio.create_task(self._live.watch_idle()) if self._live.options.persistent else None
-        telling = asyncio.create_task(self._tell_parent()) if self._input.parent else None
         try:
             while True:
                 self._raise_pending_cancel()
@@ -494,7 +484,7 @@ class AgentSession:
                 elif self._live.is_suspended and self._live.has_messages:
                     await self._serving.go_on()
                     self._move_if_long()
-                elif self._live.stays_suspended:
+                elif self._live.must_stay_open:
                     continue
                 elif self._live.inbox and not (self._live.is_suspended or self._live.inbox.held):
                     await self._serving.serve()
@@ -502,28 +492,22 @@ class AgentSession:
                 elif await self._finalise_if_idle():
                     return
         finally:
-            for each in (idle, telling):
-                if each is not None:
-                    each.cancel()
+            if idle is not None:
+                idle.cancel()
 
     def _raise_pending_cancel(self) -> None:
         """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
         if self._live.cancelled or is_cancelled(self._cancels):
             raise asyncio.CancelledError
 
-    async def _tell_parent(self) -> None:
-        woken = self._input.woken is not None and self._input.carried is None
-        live, name = self._live, self._input.session_id
-        await live.below.tell(name, live.pending, live.waits.expired, woken=woken)
-
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
-        while live.stays(persistent=self._live.options.persistent) and not live.has_work:
+        while live.waits_when_idle(persistent=self._live.options.persistent) and not live.has_work:
             behind = not live.open.handle.archived and (policy.flush_each_step or live.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             asked = live.holds_askers
-            until = _shortest_timeout(timeout, live.waits.left(), ASK_SECONDS if asked else None)
+            until = _shortest_timeout(timeout, live.waits.seconds_left(), ASK_SECONDS if asked else None)
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
@@ -534,7 +518,7 @@ class AgentSession:
                     continue
                 pause *= 2
                 await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
-                if is_cancelled(self._cancels) and workflow.patched(_HEEDS_LATE):
+                if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
                 live.note_losses()
                 if live.open.handle.archived:
@@ -564,12 +548,12 @@ class AgentSession:
     def _move_if_long(self) -> None:
         limit = self._live.options.max_turns_per_run
         if workflow.info().is_continue_as_new_suggested() or (limit and self._live.run_turns >= limit):
-            raise _Move
+            raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
-        self._live.rested = self._live.closing = True
-        (inbox, answered, asked), told = self._live.inbox.carried(), self._live.inbox.told
+        self._live.finalised = self._live.closing = True
+        (inbox, answered, asked), last = self._live.inbox.carried(), self._live.inbox.last_result
         self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
         self._live.rewinds.refuse()
         await self._drain_handlers()
@@ -588,11 +572,11 @@ class AgentSession:
             **self._live.waits.carried(),
             **only_set(expires_at=self._live.expires_at),
             **only_truthy(stopping=self._live.stopping, lost=self._live.lost, asked=asked),
-            **({} if self._live.options.persistent else {"told": told, "used": self._live.used}),
+            **({} if self._live.options.persistent else {"last_result": last, "used": self._live.used}),
         )
         if self._live.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
-            self._live.rested, self._live.exit, self._live.status = (
+            self._live.finalised, self._live.exit, self._live.status = (
                 False,
                 ExitReason.CANCELLED,
                 Status.INTERRUPTED,
@@ -629,7 +613,7 @@ class AgentSession:
             return live.may_end and live.waits.known() == known and live.waits.suspension() == asleep
 
         receipts = (*live.notes, *await finaliser.run(live.open, ending))
-        if live.is_suspended and live.cancelled and workflow.patched(_HEEDS):
+        if live.is_suspended and live.cancelled:
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
         if is_lost(receipts, ending):
             await self._wait_to_save_again()
@@ -638,12 +622,12 @@ class AgentSession:
             live.receipts = receipts
             await self._events.ended(self._make_finaliser())
         live.quiet_since, live.idle = workflow.now(), False
-        if not (ends() and self._submissions.handled):
+        if not (ends() and workflow.all_handlers_finished()):
             live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
             live.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
             await self._outlast_handlers()
             return False
-        live.rested = True
+        live.finalised = True
         live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
         return True
 
@@ -659,7 +643,8 @@ class AgentSession:
         live = self._live
         try:
             await workflow.wait_condition(
-                lambda: not live.may_end or self._submissions.handled, timeout=live.waits.left()
+                lambda: not live.may_end or workflow.all_handlers_finished(),
+                timeout=live.waits.seconds_left(),
             )
         except TimeoutError:
             live.waits.expire()
@@ -669,7 +654,7 @@ class AgentSession:
         self._live.closing = True
         self._live.rewinds.refuse()
         committed = 0
-        if self._live.talk is not None:
+        if self._live.thread is not None:
             finaliser = self._make_finaliser()
             run_id = await self._serving.end_suspended(finaliser)
             status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
@@ -679,11 +664,11 @@ class AgentSession:
             self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
-        ended = committed > self._live.turn_start.position or self._live.kept
+        ended = committed > self._live.turn_start.position or self._live.failed_turn_stands
         waits = self._serving.waits_on and not ended
         self._name_messages_without_turn(cut=not (ended or waits))
         self._give_up(in_thread=ended, waits=waits)
-        if self._live.talk is not None:
+        if self._live.thread is not None:
             await self._events.ended(self._make_finaliser())
         await self._drain_handlers()
 
@@ -707,7 +692,7 @@ class AgentSession:
                 AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
             )
             # One that could not even be opened would fail again for those who only wait.
-            self._live.inbox.give_up(failed, failed if self._live.talk is None else None)
+            self._live.inbox.give_up(failed, failed if self._live.thread is None else None)
         else:
             ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
             self._live.inbox.give_up(self._live.finish_result(ended))
@@ -716,7 +701,7 @@ class AgentSession:
         """Let handlers return; a cancel meanwhile is remembered."""
         while True:
             try:
-                await workflow.wait_condition(lambda: self._submissions.handled)
+                await workflow.wait_condition(workflow.all_handlers_finished)
             except asyncio.CancelledError:
                 self._on_cancel()
             else:

@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,52 +22,49 @@ from temporalio.exceptions import TimeoutError as TimedOutError
 
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.agents import ToolFacts
-from helix_temporal.models.base import only_set
 from helix_temporal.models.ids import workflow_id
-from helix_temporal.models.messages import Finish, Usage, are_left_out
+from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import (
     ArchiveMode,
-    AskResult,
-    AskStatus,
-    ExitReason,
-    ForkFrom,
     SessionInput,
-    SessionOptions,
     SessionResult,
-    UserMessage,
 )
-from helix_temporal.models.states import SessionProperties, Submission
-from helix_temporal.models.steps import ChildEnd, OpenSessionInput, ToolInput, ToolResult
+from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.waiting import (
     MAX_DEPTH,
-    REMEMBERED_CALLS,
-    AnsweredCall,
-    CallKind,
-    ChildPending,
-    ChildWait,
-    MessageRef,
+    HasStartedInput,
     ParentLink,
-    PayloadRef,
-    PendingCall,
-    RoutedReply,
-    RoutedSubmit,
-    SubmitInput,
-    TakenUpInput,
-    Wake,
-    call_of,
-    child_session_id,
-    payload_ref,
-    task_of,
+    SuspendedCall,
 )
-from helix_temporal.session.waiting import Sleepers, Woken
+from helix_temporal.session.sub_agents import (
+    END_SECONDS,
+    add_usage,
+    child_options,
+    child_result,
+    describe_lateness,
+    ending_call_input,
+    facts_of,
+    failed_call_result,
+    interrupted_result,
+    late_result,
+    new_call_input,
+    plan_suspended_call,
+    refusal_result,
+    remaining_wait,
+    resumed_call_input,
+    seconds_left,
+    task_message,
+    with_call_facts,
+)
+from helix_temporal.session.waiting import ResumedCall, SuspendedCalls
 from helix_temporal.workflows.clock import now_ms
 
-TakenUp = Callable[[TakenUpInput], Awaitable[bool]]
+HasStarted = Callable[[HasStartedInput], Awaitable[bool]]
 """Tells whether a worker has begun with an execution, and ends one that none has begun with."""
 
 
 async def check_begun(
-    handle: "workflow.ChildWorkflowHandle[Any, Any]", facts: ToolFacts, taken_up: TakenUp
+    handle: "workflow.ChildWorkflowHandle[Any, Any]", facts: ToolFacts, has_started: HasStarted
 ) -> None:
     """Give a worker its time to begin with a session; come back when one has, or when it is over.
 
@@ -81,7 +77,7 @@ async def check_begun(
     with contextlib.suppress(TimeoutError):
         await workflow.wait_condition(handle.done, timeout=facts.schedule_to_start)
         return
-    if await taken_up(TakenUpInput(workflow_id=handle.id, run_id=handle.first_execution_run_id or "")):
+    if await has_started(HasStartedInput(workflow_id=handle.id, run_id=handle.first_execution_run_id or "")):
         return
     with contextlib.suppress(FailureError):
         await handle
@@ -94,225 +90,6 @@ async def check_begun(
     )
 
 
-_HOP_BY_HOP: Final = "hop-by-hop"
-_SLEEP: Final = "sub-agents-sleep"
-
-
-@dataclass(slots=True)
-class ChildWaits:
-    """What the sub-agents below one session wait for.
-
-    Attributes:
-        workflow_id: The workflow id of a session of the same deployment.
-        rounds: How often one of them began to wait.
-        on_wait: Told of each once.
-        sleepers: Those whose sessions have ended meanwhile.
-    """
-
-    workflow_id: Callable[[str], str] = workflow_id
-    rounds: int = 0
-    on_wait: Callable[[], None] | None = None
-    sleepers: Sleepers = field(default_factory=lambda: Sleepers(lambda: 0))
-    _told: dict[str, ChildPending] = field(default_factory=dict)
-    _tells_again: bool = False
-    _over: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    _sent: OrderedDict[str, SubmitInput] = field(default_factory=OrderedDict)
-    _replies: dict[str, RoutedReply] = field(default_factory=dict)
-
-    # -- from below
-
-    def hear(self, told: ChildPending) -> None:
-        """A child says what it waits for."""
-        before = self._told.get(told.session_id)
-        if told.run in self._over or (before is not None and before.number >= told.number):
-            return  # late
-        known = {each.id for each in self.pending()}
-        self._told[told.session_id] = told
-        self._announce_new_calls(known)
-
-    def sleeps(self, wait: ChildWait) -> None:
-        """A child has ended, since it waits."""
-        known = {each.id for each in self.pending()}
-        self.sleepers.sleep(wait)
-        self._announce_new_calls(known)
-
-    def woke(self, wait: ChildWait) -> None:
-        """Until it speaks again, it waits for what it waited for."""
-        self._told[wait.session_id] = ChildPending(
-            session_id=wait.session_id, run="", number=0, calls=wait.calls
-        )
-
-    def _announce_new_calls(self, known: Collection[str]) -> None:
-        if any(each.id not in known for each in self.pending()):
-            self.rounds += 1
-            if self.on_wait is not None:
-                self.on_wait()
-
-    def gone(self, session_id: str, run: str | None) -> None:
-        """A child has ended."""
-        self._told.pop(session_id, None)
-        if run is not None:
-            self._over[run] = None
-            while len(self._over) > REMEMBERED_CALLS:
-                self._over.popitem(last=False)
-
-    async def ask(self, session_id: str) -> None:
-        """Let whoever has a session say whether it is our child."""
-        await signal_workflow(self.workflow_id(session_id), "tell_parent")
-
-    def hears(self, session_id: str) -> bool:
-        """Whether an execution of ours that has this session spoke."""
-        return self.heard(session_id) > 0
-
-    def heard(self, session_id: str) -> int:
-        """What it said last."""
-        return self._told[session_id].number if session_id in self._told else 0
-
-    def pending(self) -> tuple[PendingCall, ...]:
-        """All that they wait for, with the way to each."""
-        awake = tuple(
-            call.model_copy(update={"route": (session_id, *call.route)})
-            for session_id, told in self._told.items()
-            for call in told.calls
-        )
-        return (*awake, *self.sleepers.pending())
-
-    # -- to the parent
-
-    async def tell(
-        self,
-        session_id: str,
-        pending: Callable[[], tuple[PendingCall, ...]],
-        expired: Callable[[], tuple[AnsweredCall, ...]],
-        *,
-        woken: bool = False,
-    ) -> None:
-        """Tell the parent of every change of what is ``pending``, as long as the session serves.
-
-        Of one that was ``woken`` it believes that it waits for all that it waited for.
-        """
-        parent, number = workflow.info().parent, 0
-        if parent is None:
-            return
-        told: tuple[PendingCall, ...] | None = None if woken else ()
-        while True:
-            await workflow.wait_condition(
-                lambda told=told: self._tells_again or pending() != told  # type: ignore[misc]
-            )
-            self._tells_again = False
-            told, number = pending(), max(number + 1, int(workflow.now().timestamp() * 1_000_000))
-            what: dict[str, Any] = {"calls": told, "expired": expired()}
-            change = ChildPending(
-                session_id=session_id,
-                run=workflow.info().first_execution_run_id,
-                number=number,
-                **{name: each for name, each in what.items() if each},
-            )
-            await signal_workflow(parent.workflow_id, "child_pending", change)
-
-    def tell_again(self) -> None:
-        """The parent does not know us."""
-        self._tells_again = True
-
-    # -- answers
-
-    def has(self, call: str) -> bool:
-        """Whether a call is one of a sub-agent."""
-        return any(each.id == call for each in self.pending())
-
-    def kind_wanted(self, call: str) -> CallKind | None:
-        """Of the answer that a call of a sub-agent takes; None if it is none of one."""
-        return next((each.kind for each in self.pending() if each.id == call), None)
-
-    async def submit(
-        self, request: SubmitInput, thread_id: str, closing: Callable[[], bool]
-    ) -> Submission | None:
-        """Give an answer to the session whose call it is, once it has taken it; None while that ends.
-
-        ``thread_id`` is where the client has put aside what is long.
-        """
-        route = next(each.route for each in self.pending() if each.id == request.call)
-        if request.ref is not None and payload_ref(request.ref) is None:
-            ref = PayloadRef(thread_id=thread_id, name=request.ref).named()
-            request = request.model_copy(update={"ref": ref})
-        name = self._remember_submit(request)
-        routed = RoutedSubmit(
-            id=name,
-            reply_to=workflow.info().workflow_id,
-            request=request.model_copy(update={"wait": False}),
-        )
-        if not await self._pass_on(route, routed):
-            return None
-        await workflow.wait_condition(
-            lambda: (
-                name in self._replies
-                or not (route[0] in self._told or self.sleepers.is_asleep(route[0]))
-                or closing()
-            )
-        )
-        reply = self._replies.pop(name, None)
-        return None if reply is None else reply.submission
-
-    def take_reply(self, reply: RoutedReply) -> AnsweredCall | None:
-        """The owner of a call answers; what is to be remembered of it."""
-        request, submission = self._sent.get(reply.id), reply.submission
-        if request is None:
-            return None
-        self._replies[reply.id] = reply
-        if submission is None or submission.status not in {"submitted", "already_completed"}:
-            return None
-        self._remove_answered_call(request.call)
-        when = submission.completed_at or 0
-        if submission.status == "submitted":
-            return AnsweredCall(id=request.call, when=when, by=request.by)
-        return AnsweredCall(id=request.call, when=when)
-
-    def wake_all(self, request: SubmitInput) -> None:
-        """Let all that sleep look whether they can go on."""
-        for session_id in dict.fromkeys(each.session_id for each in self.sleepers.waits()):
-            name = workflow.uuid4().hex
-            letter = RoutedSubmit(id=name, reply_to=workflow.info().workflow_id, request=request)
-            self.sleepers.send(session_id, letter)
-
-    async def _pass_on(self, route: tuple[str, ...], routed: RoutedSubmit) -> bool:
-        """To the owner; where that sleeps, to the first above it that does not, which wakes the next."""
-        if self.sleepers.send(route[0], routed):
-            return True
-        if await signal_workflow(self.workflow_id(route[-1]), "submit_for", routed):
-            return True
-        if len(route) == 1 or not workflow.patched(_HOP_BY_HOP):
-            return False
-        for session_id in route[-2::-1]:
-            if await signal_workflow(self.workflow_id(session_id), "submit_for", routed):
-                return True
-        return False
-
-    def _remember_submit(self, request: SubmitInput) -> str:
-        name = workflow.uuid4().hex
-        self._sent[name] = request
-        while len(self._sent) > REMEMBERED_CALLS:
-            gone, _ = self._sent.popitem(last=False)
-            self._replies.pop(gone, None)
-        return name
-
-    def _remove_answered_call(self, call: str) -> None:
-        """It waits no more, whenever its session comes to say so."""
-        for session_id, told in self._told.items():
-            left = tuple(each for each in told.calls if each.id != call)
-            self._told[session_id] = told.model_copy(update={"calls": left})
-
-
-def may_sleep(suspend: str) -> bool:
-    """Whether sessions of sub-agents end while they wait; histories of before have them stay."""
-    return suspend == "exit" and workflow.patched(_SLEEP)
-
-
-async def reply_to(routed: RoutedSubmit, submission: Submission | None) -> None:
-    """Say what became of an answer."""
-    reply = RoutedReply(id=routed.id, **only_set(submission=submission))
-    await signal_workflow(routed.reply_to, "submitted", reply)
-
-
 async def signal_workflow(to: str, name: str, *arguments: object) -> bool:
     """Signal a workflow; false if it has ended."""
     try:
@@ -320,53 +97,6 @@ async def signal_workflow(to: str, name: str, *arguments: object) -> bool:
     except FailureError:
         return False
     return True
-
-
-_WITHHELD: Final = frozenset({Finish.REFUSAL, Finish.CONTENT_FILTER})
-_ENDS: Final[Mapping[ExitReason | None, str]] = {
-    ExitReason.MAX_STEPS: "used all the steps it is allowed without coming to an answer",
-    ExitReason.WAITING: "waits for a message that nobody here can send, and gave no answer",
-    ExitReason.INTERRUPTED: "was interrupted before it had an answer",
-    ExitReason.CANCELLED: "was cancelled before it had an answer",
-}
-
-
-def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None = None) -> ToolResult:
-    """What a session that came to its end gives; ``before`` is what it used in executions for this call."""
-    told = result.told or AskResult(status=AskStatus.FAILED, error="it was given no message")
-    used = _sum_usage(result.used, before) if facts.thread == "continue" else _all_used(result, told, before)
-    if told.status is not AskStatus.ANSWERED:
-        status: Literal["interrupted", "failed"] = "failed"
-        if told.exit_reason in {ExitReason.INTERRUPTED, ExitReason.CANCELLED}:
-            status = "interrupted"
-        return _error_result(_why_no_answer(told), result.session_id, status, used)
-    if told.finish in _WITHHELD:
-        why = f"The sub-agent gave no answer ({told.finish}). {told.text or ''}".strip()
-        return _error_result(why, result.session_id, "failed", used)
-    fields: dict[str, Any] = {"child": _make_child_end(result.session_id, "completed")}
-    if told.text is not None:
-        fields["text"] = told.text
-    elif told.answer is not None:
-        at = told.answer
-        fields["ref"] = MessageRef(thread_id=result.thread_id, position=at.position, id=at.id).named()
-    return ToolResult(**fields, **_with_usage(used))
-
-
-def remaining_wait(result: SessionResult, wait: ChildWait) -> ChildWait | None:
-    """What a session waits for that has ended; None if it has come to its end."""
-    told = result.told
-    if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
-        return None
-    used = _sum_usage(result.used, wait.used)
-    news: dict[str, Any] = {"calls": told.pending} | only_set(used=used)
-    if result.due != wait.due:
-        news["due"] = result.due
-    return wait.model_copy(update=news)
-
-
-def late_result(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
-    """What a call gives whose time ended while its session slept."""
-    return _error_result(f"The sub-agent {_too_late(facts)}.", session_id, "failed", used)
 
 
 def failure_result(
@@ -379,7 +109,7 @@ def failure_result(
     if isinstance(cause, WorkflowAlreadyStartedError):
         why = f"is busy: its session {session_id!r} is held by another execution, workflow {workflow!r}"
     elif isinstance(cause, TimedOutError):
-        why = _too_late(facts)
+        why = describe_lateness(facts)
     elif isinstance(cause, TerminatedError):
         why = "was terminated"
     elif isinstance(cause, CancelledError):
@@ -387,46 +117,9 @@ def failure_result(
     else:
         why, used = f"failed: {getattr(cause, 'message', type(cause).__name__)}", _used_before(cause)
     killed = isinstance(cause, TimedOutError | TerminatedError)
-    return _error_result(f"The sub-agent {why}.", session_id, status, _sum_usage(used, before), killed=killed)
-
-
-def with_call_facts(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
-    """The result with what is counted of the call."""
-    if result.child is None:
-        return result
-    counted = {"agent": facts.agent or "", "duration_ms": int(took.total_seconds() * 1000)}
-    return result.model_copy(update={"child": result.child.model_copy(update=counted)})
-
-
-def interrupted_result(session_id: str) -> ToolResult:
-    """What a call gives whose turn came after its session was interrupted."""
-    return _error_result("The sub-agent was interrupted before it began.", session_id, "interrupted", None)
-
-
-def refusal_result(session_id: str, why: str) -> ToolResult:
-    """A call for which no session is started."""
-    return _error_result(f"The sub-agent was not called: {why}.", session_id, "failed", None)
-
-
-def _why_no_answer(told: AskResult) -> str:
-    if told.status is AskStatus.REFUSED:
-        return f"The sub-agent refused the task: {told.error or 'no reason given'}"
-    if told.status is AskStatus.FAILED:
-        return f"The sub-agent failed: {told.error or 'for no known reason'}"
-    return f"The sub-agent {_ENDS.get(told.exit_reason, 'ended without an answer')}."
-
-
-def _all_used(result: SessionResult, told: AskResult, before: Usage | None) -> Usage | None:
-    """A session that serves one call alone has used all of it for that, whatever executions it took."""
-    return result.usage if told.status is AskStatus.ANSWERED else _sum_usage(result.used, before)
-
-
-def _sum_usage(used: Usage | None, before: Usage | None) -> Usage | None:
-    return before if used is None else used if before is None else used + before
-
-
-def _too_late(facts: ToolFacts) -> str:
-    return f"had no answer within {facts.schedule_to_close:g} s" if facts.schedule_to_close else "timed out"
+    return failed_call_result(
+        f"The sub-agent {why}.", session_id, status, add_usage(used, before), killed=killed
+    )
 
 
 def _used_before(cause: BaseException) -> Usage | None:
@@ -440,160 +133,6 @@ def _used_before(cause: BaseException) -> Usage | None:
         return None
 
 
-def _error_result(
-    text: str,
-    session_id: str,
-    status: Literal["interrupted", "failed"],
-    used: Usage | None,
-    *,
-    killed: bool = False,
-) -> ToolResult:
-    child = _make_child_end(session_id, status)
-    if killed:
-        child = child.model_copy(update={"killed": True})
-    return ToolResult(text=text, is_error=True, child=child, **_with_usage(used))
-
-
-def _make_child_end(session_id: str, status: Literal["completed", "interrupted", "failed"]) -> ChildEnd:
-    return ChildEnd(session_id=session_id, status=status)
-
-
-def _with_usage(used: Usage | None) -> dict[str, Any]:
-    return {} if used is None or used == Usage() else {"usage": used}
-
-
-END_SECONDS: Final = 300.0
-"""How long a session may take that is started to end its turn."""
-
-
-def task_message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage | None:
-    """The task as the child's first message; large arguments stay in the parent's thread."""
-    if are_left_out(request.call.arguments):
-        answer, ordinal = request.key.rsplit("/", 2)[1:]
-        ref = MessageRef(
-            thread_id=request.thread_id,
-            position=request.position - 1,
-            id=answer,
-            call=int(ordinal),
-            argument=facts.argument,
-        )
-        return UserMessage(id=call, ref=ref.named())
-    text = task_of(request.call.arguments, facts.argument)
-    return None if text is None else UserMessage(id=call, text=text)
-
-
-def new_call_input(
-    facts: ToolFacts,
-    request: ToolInput,
-    wait: ChildWait,
-    message: UserMessage,
-    link: ParentLink,
-    options: SessionOptions,
-) -> SessionInput:
-    """For a call that is made."""
-    fields: dict[str, Any] = {}
-    if facts.thread == "fork":
-        # What is finished is all before the turn that asks: no call without its result is copied.
-        fields = {"mode": "fork", "fork_from": ForkFrom(thread_id=request.thread_id)}
-    return SessionInput(
-        session_id=wait.session_id,
-        agent=facts.agent or "",
-        options=options,
-        messages=(message,),
-        parent=link,
-        **fields,
-        **_metadata_fields(request.metadata),
-        **_tracing_fields(request),
-    )
-
-
-def resumed_call_input(
-    woken: Woken, request: ToolInput, message: UserMessage, link: ParentLink, options: SessionOptions
-) -> SessionInput:
-    """For a call that has waited.
-
-    The message is the same: where the turn has ended meanwhile its answer is found, where it is lost it is
-    run again.
-    """
-    wait = woken.wait
-    if woken.ends or woken.late:
-        return ending_call_input(wait, link, request.metadata)
-    letters: dict[str, Any] = {"submits": woken.letters} if woken.letters else {}
-    return SessionInput(
-        session_id=wait.session_id,
-        agent=wait.agent,
-        mode="continue",
-        options=options,
-        messages=(message,),
-        parent=link,
-        woken=Wake(**letters),
-        **_metadata_fields(request.metadata),
-        **_tracing_fields(request),
-    )
-
-
-def ending_call_input(wait: ChildWait, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
-    """For a call that is nobody's any more: its turn ends, and what waits below it."""
-    return SessionInput(
-        session_id=wait.session_id,
-        agent=wait.agent,
-        mode="continue",
-        options=child_options(exits=True),
-        parent=link,
-        woken=Wake(ends=True),
-        **_metadata_fields(metadata),
-    )
-
-
-def seconds_left(facts: ToolFacts, start: SessionInput, wait: ChildWait, now: int) -> float | None:
-    """How long its execution may last; None for ever."""
-    if start.woken is None:
-        return facts.schedule_to_close
-    if start.woken.ends:
-        return END_SECONDS
-    return None if wait.until is None else max((wait.until - now) / 1000, 0.001)
-
-
-def should_wait(facts: ToolFacts, request: ToolInput, now: int) -> ChildWait:
-    """The call, should it have to wait."""
-    call, limit = call_of(request.key), facts.schedule_to_close
-    fields: dict[str, Any] = {} if limit is None else {"until": now + int(limit * 1000)}
-    if facts.task_queue is not None:
-        fields["task_queue"] = facts.task_queue
-    return ChildWait(
-        at=int(request.key.rsplit("/", 1)[1]),
-        session_id=child_session_id(request.session_id, facts.name, facts.thread, call),
-        call=call,
-        agent=facts.agent or "",
-        since=now,
-        **fields,
-    )
-
-
-def facts_of(wait: ChildWait) -> ToolFacts:
-    """Of the tool that was called, as far as it takes to end the call."""
-    elsewhere = only_set(task_queue=wait.task_queue)
-    return ToolFacts(name=wait.agent, activity="", kind="agent", agent=wait.agent, **elsewhere)
-
-
-def child_options(*, exits: bool, archive: ArchiveMode | None = None) -> SessionOptions:
-    """How the session of a sub-agent behaves; ``archive`` is its caller's."""
-    # What an earlier call left unanswered must not hold up a new one.
-    leaves: dict[str, Any] = {"suspend": "exit"} if exits else {}
-    if archive is not None:
-        leaves["archive"] = archive
-    return SessionOptions(persistent=False, while_suspended="supersede", **leaves)
-
-
-def _metadata_fields(metadata: dict[str, str]) -> dict[str, Any]:
-    return {"metadata": metadata} if metadata else {}
-
-
-def _tracing_fields(request: ToolInput) -> dict[str, Any]:
-    trace = request.tracing_context
-    return {} if trace is None else {"properties": SessionProperties(tracing_context=trace)}
-
-
 SESSION_WORKFLOW: Final = "helix.session"
 HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between attempts to start a session that has a live execution already."""
@@ -601,7 +140,6 @@ HELD_SECONDS: Final = 60.0
 """How long a session is waited for that somebody else has."""
 STOP_SECONDS: Final = 300.0
 """How long a child that was asked to end is waited for; it has been asked, and ends all the same."""
-_HEEDS_BELOW: Final = "heeds-times-below"
 
 
 @dataclass(slots=True, eq=False)
@@ -630,33 +168,35 @@ class _Child:
 
 
 @dataclass(slots=True)
-class Children:
+class SubAgents:
     """The sub-agents of one session.
 
     Attributes:
         parent: Whose sub-agent the session itself is.
-        taken_up: Whether anybody serves a session.
-        waits: What they wait for.
+        has_started: Whether anybody serves a session.
+        workflow_id: The workflow id of a session of the same deployment.
+        suspended: Those whose sessions have ended, since they wait.
         cut: Sessions of calls that were cut off, for the session store.
         archive: As in `SessionOptions`; theirs, too.
     """
 
     parent: ParentLink | None
-    taken_up: TakenUp
-    waits: ChildWaits = field(default_factory=ChildWaits)
+    has_started: HasStarted
+    workflow_id: Callable[[str], str] = workflow_id
+    suspended: SuspendedCalls = field(default_factory=lambda: SuspendedCalls(now_ms))
     cut: list[str] = field(default_factory=list)
     archive: ArchiveMode | None = None
     _running: list[_Child] = field(default_factory=list)
     _interrupted: str | None = None
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
-    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | ChildWait:
+    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SuspendedCall:
         """Run one call to the sub-agent's answer; whatever becomes of it is a result for the model.
 
         One whose session has ended, since it waits for people, goes on from there once it is called again.
         A cancel is passed on to the child, which is then waited for.
         """
-        wait = should_wait(facts, request, now_ms())
+        wait = plan_suspended_call(facts, request, now_ms())
         link = self._build_parent_link(request.session_id, wait.call)
         if link.depth > MAX_DEPTH:
             return refusal_result(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
@@ -664,21 +204,27 @@ class Children:
         if message is None:
             return refusal_result(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
         async with self._lock_thread(facts, wait.session_id):
-            woken = self.waits.sleepers.wake(wait.at)
-            if woken is not None and woken.wait.calls:
-                start = resumed_call_input(woken, request, message, link, self._session_options())
-                return await self._follow_child(facts, start, woken)
-            if self.waits.sleepers.is_asleep(wait.session_id):
-                self.waits.sleepers.sleep(wait)
+            resumed = self.suspended.resume(wait.at)
+            options = child_options(self.archive)
+            if resumed is not None and resumed.call.calls:
+                start = resumed_call_input(resumed, request, message, link, options)
+                return await self._follow_child(facts, start, resumed)
+            if self.suspended.is_suspended(wait.session_id):
+                self.suspended.suspend(wait)
                 return wait
-            if self._is_interrupted(request, woken):
+            if self._is_interrupted(request, resumed):
                 return interrupted_result(wait.session_id)
-            start = new_call_input(facts, request, wait, message, link, self._session_options())
-            return await self._follow_child(facts, start, Woken(wait))
+            start = new_call_input(facts, request, wait, message, link, options)
+            return await self._follow_child(facts, start, ResumedCall(wait))
+
+    async def send_answers(self) -> None:
+        """Send answers to those that run; one that has ended meanwhile is started again with them."""
+        for session_id, answer in self.suspended.take_unsent():
+            await signal_workflow(self.workflow_id(session_id), "take_answer", answer)
 
     def dismiss(self, request: OpenSessionInput) -> None:
-        """Let those that sleep end their turns, which are nobody's any more; `ended` waits for that."""
-        for wait in self.waits.sleepers.dismiss():
+        """Let suspended sessions end their turns, which are nobody's any more; `ended` waits for that."""
+        for wait in self.suspended.dismiss():
             self.cut.append(wait.session_id)
             start = ending_call_input(
                 wait, self._build_parent_link(request.session_id, wait.call), request.metadata
@@ -690,29 +236,24 @@ class Children:
     def _release_dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
         if not task.cancelled():
             task.exception()  # what became of it is nobody's any more
-        self._forget_child(child)
+        self._running.remove(child)
 
-    def _session_options(self) -> SessionOptions:
-        # Whether their sessions are to end while they wait for people, their caller says.
-        leaves = self.waits.sleepers.allowed and self.waits.sleepers.leaves()
-        return child_options(exits=leaves, archive=self.archive)
-
-    def _is_interrupted(self, request: ToolInput, woken: Woken | None) -> bool:
+    def _is_interrupted(self, request: ToolInput, resumed: ResumedCall | None) -> bool:
         turn = request.run_id is not None and request.run_id == self._interrupted
-        return turn or (woken is not None and woken.ends)
+        return turn or (resumed is not None and resumed.ends)
 
     async def interrupt(self, run_id: str) -> None:
         """Let each child of this turn end after its present step, and none begin."""
         self._interrupted = run_id
-        self.waits.sleepers.end_all()
+        self.suspended.end_all()
         for child in tuple(self._running):
             child.interrupted = True
-            await _pass_on(child, self.waits.workflow_id(child.session_id))
+            await _pass_on(child, self.workflow_id(child.session_id))
 
     async def ended(self, on_cancel: Callable[[], None], cut: OpenSessionInput | None = None) -> None:
         """Wait until no child runs; cancels meanwhile are remembered.
 
-        Where the turn is ``cut``, those that sleep are to end theirs.
+        Where the turn is ``cut``, those that are suspended are to end theirs.
         """
         while True:
             if cut is not None:
@@ -745,47 +286,37 @@ class Children:
         )
 
     async def _follow_child(
-        self, facts: ToolFacts, start: SessionInput, woken: Woken
-    ) -> ToolResult | ChildWait:
-        wait, child = woken.wait, _Child(start.session_id)
-        if start.woken is not None and not start.woken.ends:
-            self.waits.woke(wait)
-        limit = seconds_left(facts, start, wait, now_ms())
+        self, facts: ToolFacts, start: SessionInput, resumed: ResumedCall
+    ) -> ToolResult | SuspendedCall:
+        call, child = resumed.call, _Child(start.session_id)
+        limit = seconds_left(facts, start, call, now_ms())
         task = self._begin_child(child, facts, start, limit)
         try:
             await _await_child(child, task)
-            sleeps = self._find_suspension(task, wait)
-            if sleeps is not None:
-                self.waits.sleeps(sleeps)
-                return sleeps
+            waits = _find_suspension(task, call)
+            if waits is not None:
+                self.suspended.suspend(waits)
+                return waits
         except asyncio.CancelledError:
-            sleeps = self._find_suspension(task, wait)
-            if sleeps is None:
+            waits = _find_suspension(task, call)
+            if waits is None:
                 self.cut.append(child.session_id)
+                self.suspended.forget_resumed(call.at)
             else:
                 # It had ended before it could be asked to.
-                self.waits.sleepers.sleep(sleeps)
+                self.suspended.abandon(waits)
             raise
         finally:
-            self._forget_child(child)
+            self._running.remove(child)
         try:
-            result = child_result(task.result(), facts, wait.used)
+            result = child_result(task.result(), facts, call.used)
         except FailureError as failure:
             result = failure_result(
-                failure, facts, child.session_id, self.waits.workflow_id(child.session_id), wait.used
+                failure, facts, child.session_id, self.workflow_id(child.session_id), call.used
             )
-        if woken.late:
+        if resumed.late:
             result = late_result(facts, child.session_id, result.usage)
-        return with_call_facts(result, facts, timedelta(milliseconds=now_ms() - wait.since))
-
-    def _find_suspension(self, task: "asyncio.Task[SessionResult]", wait: ChildWait) -> ChildWait | None:
-        ended = self.waits.sleepers.allowed and task.done() and not task.cancelled()
-        if not ended or task.exception() is not None:
-            return None
-        result = task.result()
-        if result.due is not None and not workflow.patched(_HEEDS_BELOW):
-            result = result.model_copy(update={"due": None})
-        return remaining_wait(result, wait)
+        return with_call_facts(result, facts, timedelta(milliseconds=now_ms() - call.since))
 
     def _begin_child(
         self, child: _Child, facts: ToolFacts, start: SessionInput, limit: float | None
@@ -804,27 +335,27 @@ class Children:
         """
         while True:
             try:
-                child.handle = await _start_child(
-                    facts, start, limit, self.waits.workflow_id(start.session_id)
-                )
+                child.handle = await _start_child(facts, start, limit, self.workflow_id(start.session_id))
             except WorkflowAlreadyStartedError:
-                if not await _wait_until_free(child, facts, self.waits):
+                if not await _wait_until_free(child, facts, self.workflow_id(child.session_id)):
                     raise
                 continue
             break
         if child.cancelled:
             child.handle.cancel()
         elif child.interrupted:
-            await _pass_on(child, self.waits.workflow_id(child.session_id))
+            await _pass_on(child, self.workflow_id(child.session_id))
         # One that is woken has begun before, and may have been given answers.
         if facts.schedule_to_start is not None and start.woken is None:
-            await check_begun(child.handle, facts, self.taken_up)
+            await check_begun(child.handle, facts, self.has_started)
         return await child.handle
 
-    def _forget_child(self, child: _Child) -> None:
-        self._running.remove(child)
-        run = None if child.handle is None else child.handle.first_execution_run_id
-        self.waits.gone(child.session_id, run)
+
+def _find_suspension(task: "asyncio.Task[SessionResult]", call: SuspendedCall) -> SuspendedCall | None:
+    """What a session waits for that has ended; None if it runs, or has come to its end."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    return remaining_wait(task.result(), call)
 
 
 async def _await_child(child: _Child, task: "asyncio.Task[SessionResult]") -> None:
@@ -846,29 +377,24 @@ async def _await_child(child: _Child, task: "asyncio.Task[SessionResult]") -> No
         raise asyncio.CancelledError
 
 
-async def _wait_until_free(child: _Child, facts: ToolFacts, waits: ChildWaits) -> bool:
+async def _wait_until_free(child: _Child, facts: ToolFacts, name: str) -> bool:
     """Wait until the session may be free; false if it is held for too long, or nobody wants it any more.
 
-    After a reset the execution that has it is our own, of the earlier timeline: its work counts, and it
-    says so when asked.
+    After a reset the execution that has it is our own, of the earlier timeline, and its work counts.  Only a
+    thread that continues may be somebody else's.
     """
     if child.held_since is None:
         child.held_since = workflow.now()
-        await waits.ask(child.session_id)
-    ours = facts.thread != "continue" or waits.hears(child.session_id)
+    ours = facts.thread != "continue"
     limit = (facts.schedule_to_close if ours else None) or HELD_SECONDS
-    heard = waits.heard(child.session_id)
     pause = HELD_PAUSES[min(child.pauses, len(HELD_PAUSES) - 1)]
     child.pauses += 1
     try:
-        await workflow.wait_condition(
-            lambda: child.cancelled or waits.heard(child.session_id) != heard, timeout=pause
-        )
-        child.pauses = 0
+        await workflow.wait_condition(lambda: child.cancelled, timeout=pause)
     except TimeoutError:
-        child.cancelled = child.cancelled or workflow.now() - child.held_since > timedelta(seconds=limit)
+        child.cancelled = workflow.now() - child.held_since > timedelta(seconds=limit)
     if child.cancelled and ours:
-        await _cancel_other(waits.workflow_id(child.session_id))
+        await _cancel_other(name)
     return not child.cancelled
 
 

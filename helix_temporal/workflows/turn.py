@@ -39,20 +39,19 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
-from helix_temporal.models.waiting import INTERRUPTED, AnsweredCall, ChildWait
-from helix_temporal.session.waiting import OpenCalls, Sleepers, Waits
+from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SuspendedCall
+from helix_temporal.session.waiting import OpenCalls, PendingCalls, SuspendedCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
 
-_ADDED: Final = "tools-added-since"
-_NOBODY: Final[Mapping[int, AnsweredCall]] = MappingProxyType({})
+_NOBODY: Final[Mapping[int, AnswerReceipt]] = MappingProxyType({})
 
 
 class StepCalls(Protocol):
     """The calls of a step, as far as they have results."""
 
     @property
-    def sleepers(self) -> Sleepers:
+    def suspended_calls(self) -> SuspendedCalls:
         """Sub-agents among them that wait for people."""
         ...
 
@@ -79,29 +78,22 @@ class ToolCalls:
     def __init__(
         self, calls: Calls, conversation: CurrentThread, number: int, step: Callable[[], int]
     ) -> None:
-        self._calls, self._talk, self._number, self._step = calls, conversation, number, step
+        self._calls, self._thread, self._number, self._step = calls, conversation, number, step
         self.usage = Usage()
-
-    async def answered(self, run_id: str, result: RunStepResult, waits: Waits) -> None:
-        """Run those calls of a step that waits which may run by now, and those approved meanwhile."""
-        while wanted := waits.to_run():
-            for at, outcome in zip(wanted, await self.run(run_id, result, wanted), strict=True):
-                waits.sleepers.leave(at)
-                waits.found(at, outcome)
 
     def calls_agents(self, result: RunStepResult) -> bool:
         """Whether a sub-agent is among the calls."""
-        facts = (self._talk.facts.tool(call.name) for call in result.calls)
+        facts = (self._thread.facts.tool(call.name) for call in result.calls)
         return any(each is not None and each.kind == "agent" for each in facts)
 
     async def until_quiet(self, run_id: str, result: RunStepResult, step: StepCalls) -> None:
         """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
-        news, running = step.sleepers.news, dict[int, asyncio.Task[ToolResult | ChildWait]]()
+        news, running = step.suspended_calls.news, dict[int, asyncio.Task[ToolResult | SuspendedCall]]()
         try:
             while True:
                 news.clear()
                 for at in step.to_run():
-                    if at in running or (running and not self._talk.facts.parallel_tools):
+                    if at in running or (running and not self._thread.facts.parallel_tools):
                         continue
                     task = running[at] = asyncio.create_task(
                         self._run_call(run_id, result, at, result.calls[at])
@@ -113,7 +105,7 @@ class ToolCalls:
                 for at in [at for at, task in running.items() if task.done()]:
                     outcome = running.pop(at).result()
                     if isinstance(outcome, ToolResult):
-                        step.sleepers.leave(at)
+                        step.suspended_calls.finish(at)
                         step.found(at, outcome)
         finally:
             for task in running.values():
@@ -124,7 +116,7 @@ class ToolCalls:
     ) -> list[ToolResult]:
         """Run the tools that a step asks for, or those at ``wanted``; in call order, whoever ends first."""
         calls = [(at, result.calls[at]) for at in (range(len(result.calls)) if wanted is None else wanted)]
-        if not self._talk.facts.parallel_tools:
+        if not self._thread.facts.parallel_tools:
             return [
                 _require_result(await heed_cancel(self._run_call(run_id, result, at, call)))
                 for at, call in calls
@@ -141,10 +133,10 @@ class ToolCalls:
 
     async def _run_call(
         self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult | ChildWait:
-        facts = self._talk.facts.tool(call.name) or await self._look_up_added_tool(result, ordinal, call)
+    ) -> ToolResult | SuspendedCall:
+        facts = self._thread.facts.tool(call.name) or await self._look_up_added_tool(result, ordinal, call)
         if facts is None:
-            known = ", ".join(tool.name for tool in self._talk.facts.tools) or "none"
+            known = ", ".join(tool.name for tool in self._thread.facts.tools) or "none"
             return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
         told = why_not_run(call)
         if told is not None:
@@ -158,19 +150,19 @@ class ToolCalls:
 
         The worker that ran the step has offered it to the model; ours did not know of it.
         """
-        if ordinal in result.unknown or not self._calls.patched(_ADDED):
+        if ordinal in result.unknown:
             return None
-        wanted = AgentFactsInput(agent=self._talk.request.agent, tools=(call.name,))
+        wanted = AgentFactsInput(agent=self._thread.request.agent, tools=(call.name,))
         try:
-            self._talk.facts = await self._calls.agent_facts(wanted)
+            self._thread.facts = await self._calls.agent_facts(wanted)
         except (HelixError, ActivityError):
             return None  # no worker has it any more
-        return self._talk.facts.tool(call.name)
+        return self._thread.facts.tool(call.name)
 
     async def _run_tool(
         self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult | ChildWait:
-        request = self._talk.request
+    ) -> ToolResult | SuspendedCall:
+        request = self._thread.request
         try:
             outcome = await self._calls.run_tool(
                 facts,
@@ -184,9 +176,11 @@ class ToolCalls:
                     turn=self._number,
                     position=result.head.position,
                     run_id=run_id,
-                    epoch=self._talk.handle.epoch,
+                    epoch=self._thread.handle.epoch,
                     step=self._step(),
-                    **only_set(metadata=request.metadata or None, tracing_context=self._talk.tracing_context),
+                    **only_set(
+                        metadata=request.metadata or None, tracing_context=self._thread.tracing_context
+                    ),
                 ),
             )
         except ToolFailedError as failed:
@@ -196,8 +190,8 @@ class ToolCalls:
         return outcome
 
 
-def _require_result(outcome: ToolResult | ChildWait) -> ToolResult:
-    assert isinstance(outcome, ToolResult), "nobody may sleep here"
+def _require_result(outcome: ToolResult | SuspendedCall) -> ToolResult:
+    assert isinstance(outcome, ToolResult), "no sub-agent is among the calls"
     return outcome
 
 
@@ -208,7 +202,7 @@ def unanswerable_results(result: RunStepResult) -> dict[int, ToolResult]:
 
 
 def tool_inputs(
-    result: RunStepResult, outcomes: Sequence[ToolResult], answers: Mapping[int, AnsweredCall] = _NOBODY
+    result: RunStepResult, outcomes: Sequence[ToolResult], answers: Mapping[int, AnswerReceipt] = _NOBODY
 ) -> tuple[StepInput, ...]:
     """The inputs of the next step: one result a call, in call order."""
     return tuple(
@@ -218,7 +212,7 @@ def tool_inputs(
 
 
 def _tool_input(
-    message_id: str, call: ToolCall, outcome: ToolResult, answered: AnsweredCall | None
+    message_id: str, call: ToolCall, outcome: ToolResult, answered: AnswerReceipt | None
 ) -> StepInput:
     fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
     for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged"):
@@ -231,7 +225,6 @@ def _tool_input(
 
 REOPENS: Final = 20
 """Re-opens of one turn; more mean that the stores forget faster than we write."""
-_HEEDS: Final = "heeds-a-cancel-before-a-step"
 _CUTTING_AFTER: Final = 3
 """Tries of one step after which an open cuts what stands in its way, also after a reset."""
 
@@ -260,15 +253,15 @@ class TurnResult:
     finish: Finish | None = None
 
 
-class _RunAgain(Exception):  # noqa: N818 (control flow, not an error)
+class _RestartTurn(Exception):  # noqa: N818 (control flow, not an error)
     """The record lost this turn's steps: it starts over from its beginning."""
 
 
-class _GoesOn(_RunAgain):
+class _ContinueBehind(_RestartTurn):
     """The workflow was reset, and the thread has gone on: so does the turn, behind what is finished there."""
 
 
-class _LooksAgain(_RunAgain):
+class _LookAgain(_RestartTurn):
     """The thread has gone on from the step that waited: the turn's steps are found standing, one by one."""
 
 
@@ -301,12 +294,12 @@ class Turn:
         max_steps: int,
         values: dict[str, Any] | None = None,
         changed: tuple[str, ...] | None = None,
-        waits: Waits | None = None,
+        waits: PendingCalls | None = None,
         archive: ArchiveMode | None = None,
         settles: Callable[[RunStepResult], bool] = lambda _: False,
         adopts: Callable[[Sequence[UserMessage]], None] = lambda _: None,
     ) -> None:
-        self._calls, self._talk, self._waits = calls, conversation, waits
+        self._calls, self._thread, self._waits = calls, conversation, waits
         self._archive = only_set(archive=archive)
         self._settles, self._adopts = settles, adopts
         self.caught_up: OpenSessionResult | None = None
@@ -359,8 +352,8 @@ class Turn:
         result = self._restore_suspended(suspended)
         assert self._waits is not None
         known = self._waits.results()
-        if self._waits.sleepers:
-            self._waits.sleepers.end_all()
+        if self._waits.suspended_calls:
+            self._waits.suspended_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, self._waits)
             known = self._waits.results()
         outcomes = [known[at] for at in range(len(result.calls))]
@@ -368,7 +361,7 @@ class Turn:
         self._waits.end()
         try:
             return await self._end_turn(inputs, reason, suspended.dropped)
-        except _RunAgain as lost:
+        except _RestartTurn as lost:
             if not again and lost.__cause__ is not None:
                 raise lost.__cause__ from None
             self._begins_again(lost)
@@ -390,10 +383,10 @@ class Turn:
         while True:
             users = tuple(_user_input(message) for message in self._messages)
             try:
-                if resumed is not None and self._talk.opened_by_another_run:
+                if resumed is not None and self._thread.opened_by_another_run:
                     await self._look_behind(resumed.head)
                 return await self._run_steps(users, resumed, dropped)
-            except _RunAgain as again:
+            except _RestartTurn as again:
                 resumed = None
                 self._begins_again(again)
 
@@ -401,26 +394,26 @@ class Turn:
         """See whether the thread has gone on from the step that waits: a reset workflow would not know.
 
         Raises:
-            _RunAgain: It has, or has lost the step: the turn's steps that stand are found one by one.
+            _RestartTurn: It has, or has lost the step: the turn's steps that stand are found one by one.
         """
         opened = await self._reopen_thread(waiting)
-        if self._talk.head == waiting and not (opened.goes_on or opened.reset):
+        if self._thread.head == waiting and not (opened.goes_on or opened.reset):
             return
         assert self._waits is not None
         self._waits.end()
-        self._waits.sleepers.take_up(())
+        self._waits.suspended_calls.take_up(())
         self.steps, self._used_before = 0, Usage()
         self._check_reset(opened, waiting)
-        if opened.taken_back or self._talk.head.position < self._start.position:
-            self._start = self._talk.head
-        self._talk.at(self._start)
-        raise _LooksAgain if opened.goes_on else _RunAgain
+        if opened.taken_back or self._thread.head.position < self._start.position:
+            self._start = self._thread.head
+        self._thread.at(self._start)
+        raise _LookAgain if opened.goes_on else _RestartTurn
 
-    def _begins_again(self, why: _RunAgain) -> None:
-        if isinstance(why, _LooksAgain):
+    def _begins_again(self, why: _RestartTurn) -> None:
+        if isinstance(why, _LookAgain):
             return
-        if not isinstance(why, _GoesOn):
-            self._talk.turns_run_again += 1
+        if not isinstance(why, _ContinueBehind):
+            self._thread.turns_run_again += 1
         self.took_values = False
         self._again += 1
         # The session store may have committed the run whose steps the record lost, or has gone on behind.
@@ -431,7 +424,7 @@ class Turn:
     ) -> TurnResult:
         inputs = users
         while True:
-            before = self._talk.head if resumed is None else self._start
+            before = self._thread.head if resumed is None else self._start
             result, resumed = resumed or await self._run_step(inputs), None
             dropped = dropped or result.dropped
             self._left = self._left or result.left
@@ -445,8 +438,8 @@ class Turn:
             outcomes, answers = await self._collect_results(result, dropped)
             if self._wants_rewind(outcomes):
                 self._check_reset(await self._reopen_thread(before, cuts=True), before)
-                if self._talk.head != before:
-                    raise _RunAgain
+                if self._thread.head != before:
+                    raise _RestartTurn
                 continue
             if len(outcomes) < len(result.calls):
                 return self._turn_result(ExitReason.SUSPENDED, dropped=dropped)
@@ -463,32 +456,20 @@ class Turn:
 
     async def _collect_results(
         self, result: RunStepResult, dropped: tuple[str, ...]
-    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+    ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
         if result.known:
             return self._known_before(result)
-        if self._waits is not None and self._may_sleep(self._waits, result):
-            return await self._while_some_sleep(self._waits, result, dropped)
-        if not result.waiting and (self._waits is None or self._waits.turn is None):
-            return await self._tools.run(self.run_id, result), {}
         if self._waits is None:
             known = unanswerable_results(result)
             wanted = [at for at in range(len(result.calls)) if at not in known]
             known |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
             return [known[at] for at in sorted(known)], {}
-        waits = self._waits
-        waits.begin(self._make_suspended_turn(result, dropped), found=False)
-        await self._tools.answered(self.run_id, result, waits)
-        if self.interrupted:
-            waits.give_up(INTERRUPTED)
-        known, answers = waits.results(), waits.answers()
-        if len(known) == len(result.calls) or self._wants_rewind(known.values()):
-            waits.end()
-        else:
-            waits.begin(self._make_suspended_turn(result, dropped))
-        return [known[at] for at in sorted(known)], answers
+        if result.waiting or self._waits.turn is not None or self._tools.calls_agents(result):
+            return await self._while_some_wait(self._waits, result, dropped)
+        return await self._tools.run(self.run_id, result), {}
 
-    def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
+    def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
         answers = {each.at: each.answered for each in result.known if each.answered is not None}
         if self._waits is not None:
@@ -497,22 +478,17 @@ class Turn:
         self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
         return outcomes, answers
 
-    def _may_sleep(self, waits: Waits, result: RunStepResult) -> bool:
-        """Whether sub-agents are among the calls whose sessions end while they wait."""
-        return self._tools.calls_agents(result) and waits.sleepers.allow(
-            parallel=self._talk.facts.parallel_tools
-        )
-
-    async def _while_some_sleep(
-        self, waits: Waits, result: RunStepResult, dropped: tuple[str, ...]
-    ) -> tuple[list[ToolResult], Mapping[int, AnsweredCall]]:
-        """As `_collect_results`; the turn is suspended once all that is left waits for people."""
+    async def _while_some_wait(
+        self, waits: PendingCalls, result: RunStepResult, dropped: tuple[str, ...]
+    ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
+        """As `_collect_results`: the turn is suspended once nothing is left but to wait for people."""
+        waits.suspended_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
             waits.begin(self._make_suspended_turn(result, dropped), found=False)
-        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.sleepers)
+        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.suspended_calls)
         await self._tools.until_quiet(self.run_id, result, step)
         if self.interrupted:
-            waits.sleepers.end_all()
+            waits.suspended_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, step)
             waits.give_up(INTERRUPTED)
         known, answers = step.results(), waits.answers()
@@ -536,7 +512,7 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
-                children=(self._waits.sleepers.waits() or None) if self._waits else None,
+                children=(self._waits.suspended_calls.calls() or None) if self._waits else None,
             ),
         )
 
@@ -567,15 +543,15 @@ class Turn:
         self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]
     ) -> TurnResult:
         """Results without a further answer: every call is answered, and the turn is whole."""
-        talk = self._talk
+        thread = self._thread
 
         async def attempt(**answered: Any) -> RunStepResult:
             return await self._calls.end_turn(
                 EndTurnInput(
-                    session_id=talk.request.session_id,
-                    **thread_of(talk.request),
-                    epoch=talk.handle.epoch,
-                    head=talk.head,
+                    session_id=thread.request.session_id,
+                    **thread_of(thread.request),
+                    epoch=thread.handle.epoch,
+                    head=thread.head,
                     inputs=inputs,
                     run_id=self.run_id,
                     reason=reason,
@@ -586,7 +562,7 @@ class Turn:
 
         result = await self._at_head(attempt, inputs, answered=False)
         self._apply_commit(result)
-        talk.take(result)
+        thread.take(result)
         return self._turn_result(reason, dropped=dropped)
 
     def _apply_commit(self, result: RunStepResult) -> None:
@@ -602,30 +578,30 @@ class Turn:
     # -- steps
 
     async def _run_step(self, inputs: tuple[StepInput, ...]) -> RunStepResult:
-        talk = self._talk
+        thread = self._thread
 
         async def attempt(**answered: Any) -> RunStepResult:
             return await self._calls.run_step(
                 RunStepInput(
-                    session_id=talk.request.session_id,
-                    **thread_of(talk.request),
-                    agent=talk.request.agent,
-                    epoch=talk.handle.epoch,
-                    head=talk.head,
+                    session_id=thread.request.session_id,
+                    **thread_of(thread.request),
+                    agent=thread.request.agent,
+                    epoch=thread.handle.epoch,
+                    head=thread.head,
                     inputs=inputs,
                     turn=self._number,
                     run_id=self.run_id,
                     **({} if self.took_values else only_set(**self._values)),
                     **self._archive,
-                    **only_set(since=talk.since, tracing_context=talk.tracing_context),
+                    **only_set(since=thread.since, tracing_context=thread.tracing_context),
                     **answered,
                 )
             )
 
-        before = talk.head
+        before = thread.head
         result = await self._at_head(attempt, inputs)
         self.run_id = result.run or self.run_id
-        talk.take(result)
+        thread.take(result)
         self.took_values = self.took_values or result.head != before
         self.steps += 1
         if result.usage is not None:
@@ -637,20 +613,20 @@ class Turn:
     ) -> RunStepResult:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
         for tries in itertools.count():
-            if is_cancelled() and self._calls.patched(_HEEDS):
+            if is_cancelled():
                 # It came with the failure of the attempt before: another one would be paid for.
                 raise asyncio.CancelledError
-            below = () if self._waits is None else self._waits.unsaid()
+            below = () if self._waits is None else self._waits.unsaved_answers()
             try:
-                self._talk.check_settled()
+                self._thread.check_settled()
                 result: RunStepResult = await heed_cancel(attempt(**only_set(answered=below or None)))
                 if self._waits is not None:
-                    self._waits.said(below)
+                    self._waits.mark_saved(below)
                 return result
             except (HeadMovedError, FencedError, ThreadNotFoundError) as moved:
                 if isinstance(moved, ThreadNotFoundError) and tries:
                     raise  # the thread is there
-                head = self._talk.head
+                head = self._thread.head
                 self._reopens += 1
                 if self._reopens > REOPENS:
                     raise
@@ -659,17 +635,17 @@ class Turn:
                 ids = tuple(each.id for each in inputs)
                 opened = await self._reopen_thread(head, ids, answered=answered, cuts=cuts)
                 self._check_reset(opened, head, moved)
-                if opened.taken_back or self._talk.head.position < self._start.position:
+                if opened.taken_back or self._thread.head.position < self._start.position:
                     # What the stores have lost stays gone: the turn begins where the thread is.
-                    self._start = self._talk.head
-                    raise _RunAgain from moved
-                kept = self._talk.head.position - head.position
-                if self._talk.head == head or 0 < kept <= len(inputs) + 1:
+                    self._start = self._thread.head
+                    raise _RestartTurn from moved
+                kept = self._thread.head.position - head.position
+                if self._thread.head == head or 0 < kept <= len(inputs) + 1:
                     # What lies beyond is this very step: the next attempt finds it standing.
-                    self._talk.at(head)
+                    self._thread.at(head)
                     continue
-                if self._talk.head == self._start:
-                    raise _RunAgain from moved
+                if self._thread.head == self._start:
+                    raise _RestartTurn from moved
                 raise
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -677,13 +653,13 @@ class Turn:
         """After a reset, go on where the thread has: what was finished, or taken back, stays so."""
         if not opened.reset:
             return
-        self._talk.went_on(self._start.position, self._epoch_before)
-        if not self._take_over(opened.under_way) and self._talk.head == head:
+        self._thread.went_on(self._start.position, self._epoch_before)
+        if not self._take_over(opened.under_way) and self._thread.head == head:
             return
-        self._start, self.caught_up = self._talk.head, opened
+        self._start, self.caught_up = self._thread.head, opened
         # What the application had not saved is merged with what the thread has saved since.
         self.promoted, self._values = dict(opened.values or {}), {}
-        raise _GoesOn from moved
+        raise _ContinueBehind from moved
 
     def _take_over(self, messages: tuple[UserMessage, ...]) -> bool:
         """Let the turn that stands unfinished go first, as this one; whether it is another one's."""
@@ -699,8 +675,8 @@ class Turn:
         self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True, cuts: bool = False
     ) -> OpenSessionResult:
         heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
-        self._epoch_before = self._talk.handle.epoch
-        opened = await reopen_thread(self._calls, self._talk, heads, cuts=cuts)
+        self._epoch_before = self._thread.handle.epoch
+        opened = await reopen_thread(self._calls, self._thread, heads, cuts=cuts)
         self.notes = (*self.notes, *opened.notes)
         return opened
 

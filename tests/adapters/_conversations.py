@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from helix_temporal.agents import repair
+from helix_temporal.agents import repair_tool_results
 from helix_temporal.models import messages as parts
 from helix_temporal.models.agents import ModelRequest, ToolSpec
 from helix_temporal.models.messages import Finish, Message, ToolCall, not_arguments
@@ -57,7 +57,7 @@ def requests(draw: st.DrawFn) -> ModelRequest:
     """Any thread as a model is given it: each call with its result."""
     drawn = draw(st.lists(messages(), max_size=8))
     numbered = [each.model_copy(update={"id": f"m{at}"}) for at, each in enumerate(drawn)]
-    mended, _ = repair([*numbered, Message(id="last", role="user", content="Go on.")])
+    mended, _ = repair_tool_results([*numbered, Message(id="last", role="user", content="Go on.")])
     return ModelRequest(
         agent="a",
         session_id="s",

@@ -5,7 +5,7 @@ from typing import Any
 
 import openai
 
-from helix_temporal.agents import complete
+from helix_temporal.agents import call_model
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse, ToolSpec
 from helix_temporal.models.messages import Message, from_record, to_record
 from tests.adapters._standin import Reply, StandIn, events
@@ -63,7 +63,7 @@ async def said(model: Any, request: ModelRequest) -> tuple[ModelResponse, list[M
     async def look(event: ModelEvent) -> None:
         seen.append(event)
 
-    response = await complete(model, request, look)
+    response = await call_model(model, request, look)
     return response, seen[:-1]
 
 

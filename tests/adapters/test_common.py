@@ -184,7 +184,7 @@ async def test_events_come_whole_however_they_are_cut(size: int) -> None:
 def test_an_event_that_cannot_be_read_is_a_cut_stream(data: str) -> None:
     """The attempt is made again, rather than the session failing by what a provider sent."""
     with pytest.raises(ModelStreamEndedError, match="no JSON"):
-        ServerEvent("", data).json("x")
+        ServerEvent("", data).parse_json("x")
 
 
 async def test_what_breaks_while_reading_is_a_cut_stream() -> None:

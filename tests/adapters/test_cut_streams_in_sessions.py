@@ -13,7 +13,7 @@ from helix_temporal.adapters.openai_responses import OpenAIResponsesModel
 from helix_temporal.agents import Agent
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.stream_view import StreamView
-from helix_temporal.models.streams import StepDiscarded, TextDelta
+from helix_temporal.models.streams import StepDiscarded, TextChunk
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
 from tests.adapters import _anthropic as claude
@@ -106,10 +106,10 @@ async def test_what_was_shown_of_a_stream_that_broke_off_is_void_and_the_next_at
             view.feed(stored)
             if stored.sequence == info.last_sequence:
                 break
-    told = "".join(each.delta for each in chunks if isinstance(each, TextDelta))
+    told = "".join(each.delta for each in chunks if isinstance(each, TextChunk))
     assert told == HALF + WHOLE
     assert sum(isinstance(each, StepDiscarded) for each in chunks) >= 1
     assert (view.text, view.status) == (WHOLE, "completed")
     entries = await backends.usage.get_entries(unique)
     assert len(entries) <= 1
-    assert [message.text for message in await served.sessions.session(unique).messages()] == ["go", WHOLE]
+    assert [message.text for message in await served.sessions.session(unique).get_messages()] == ["go", WHOLE]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.adapters._messages import prepare_outgoing
-from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
+from helix_temporal.adapters.zeitlich import convert_zeitlich_rows
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Message
 from tests.adapters import _anthropic as claude

@@ -93,8 +93,8 @@ def test_messages_of_chat_come_back_as_they_went(
     answer = ChatAnswer(lambda place: f"made-{place}")
 
     for each in deltas:
-        answer.add(chunk(**each))
-    answer.add(chunk("stop"))
+        answer.add_event(chunk(**each))
+    answer.add_event(chunk("stop"))
 
     expected: dict[str, Any] = {"role": "assistant", "content": text}
     if not text and (calls or refusal):
@@ -108,7 +108,7 @@ def test_messages_of_chat_come_back_as_they_went(
         ]
     if thought:
         expected["reasoning_content"] = thought
-    assert as_json(wire_messages(asking(*sent_again(answer.response())))[1]) == as_json(expected)
+    assert as_json(wire_messages(asking(*sent_again(answer.build_response())))[1]) == as_json(expected)
 
 
 def pieces(text: str, size: int) -> list[str]:
@@ -140,13 +140,15 @@ gemini_parts = st.one_of(
 def test_parts_of_gemini_come_back_as_they_went(parts: list[dict[str, Any]]) -> None:
     """Signatures stay on their parts; only what follows each other as the same kind of text becomes one."""
     answer = GeminiAnswer(asking(user("hi")))
-    answer.begin()
+    answer.begin_stream()
 
     for each in parts:
-        list(answer.add(types.GenerateContentResponse.model_validate_json(json.dumps(piece(each)))))
-    list(answer.add(types.GenerateContentResponse.model_validate_json(json.dumps(piece(finish="STOP")))))
+        list(answer.add_event(types.GenerateContentResponse.model_validate_json(json.dumps(piece(each)))))
+    list(
+        answer.add_event(types.GenerateContentResponse.model_validate_json(json.dumps(piece(finish="STOP"))))
+    )
 
-    model = wire_contents(sent_again(answer.response()))[1]
+    model = wire_contents(sent_again(answer.build_response()))[1]
     assert model.role == "model"
     assert as_json(wire_parts(model)) == as_json(read(joined(parts)))
 

@@ -146,7 +146,7 @@ async def test_a_thread_goes_on_with_another_provider_and_comes_back(
     assert mapped.startswith("call_")
     assert back[6]["content"][0]["tool_use_id"] == mapped
     makers = [
-        list(each.provider) for each in await served.sessions.session(unique).messages() if each.provider
+        list(each.provider) for each in await served.sessions.session(unique).get_messages() if each.provider
     ]
     assert makers == [["anthropic"], ["anthropic"], *[["langchain/openai-chat"]] * 2, ["anthropic"]]
 

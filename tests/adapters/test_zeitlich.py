@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
 from helix_temporal.adapters.anthropic import messages_of as anthropic_messages
 from helix_temporal.adapters.google import wire_contents
 from helix_temporal.adapters.langchain import messages_of as langchain_messages
+from helix_temporal.adapters.zeitlich import convert_zeitlich_rows
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Message
 from tests.adapters import _zeitlich as zeitlich

@@ -14,7 +14,7 @@ import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from helix_temporal.devstack import seaweedfs, temporal
 from helix_temporal.settings import Settings
 from tests.architecture._project import ROOT

@@ -199,7 +199,7 @@ def main() -> int:
         start_valkey(persistent=True, environment=environment) as valkey,
     ):
         settings = Settings.from_env(
-            {**stack.env(), "HELIX_TASK_QUEUE": "chaos", "HELIX_ALLOW_PLAINTEXT": "true"}
+            {**stack.get_environment(), "HELIX_TASK_QUEUE": "chaos", "HELIX_ALLOW_PLAINTEXT": "true"}
         )
         run = Run(settings, Path(directory), valkey, args.seed, args.kills, Progress(shown=True))
         reports = asyncio.run(_run(args.only or list(CAMPAIGNS), run, args.output))

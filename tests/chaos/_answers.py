@@ -97,7 +97,7 @@ class Answerers:
         """What others than the asker are wanted for; nothing while no worker can say so."""
         try:
             async with asyncio.timeout(5):
-                found = await self.sessions.session(session).pending()
+                found = await self.sessions.session(session).get_pending_calls()
         except (SessionNotFoundError, RPCError, HelixError, TimeoutError):
             return []
         wanted = [each for each in found if each.name != "person"]

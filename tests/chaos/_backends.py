@@ -5,7 +5,7 @@ from typing import Any
 
 from helix_temporal.activities import Payloads
 from helix_temporal.activities.live import Streaming
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.backends import Backends, _make_tiered_threads
 from helix_temporal.blobs import BlobStore
@@ -65,7 +65,7 @@ class WrappedBackends(Backends):
         if self.sessions is not None:
             records = around(self._places[settings.state_in].sessions, "records")
             self.sessions = RecordSessions(records, self.threads, together=False, streams=self.streams)
-            self._states = StateKeeper(RecordSessions(records), self.threads)
+            self._states = SessionSync(RecordSessions(records), self.threads)
             self._used = UsageLog(self.usage)
 
 

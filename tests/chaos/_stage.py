@@ -90,7 +90,7 @@ class Worker:
         self._boundaries = boundaries
         self.activities = {
             getattr(each, "__temporal_activity_definition").name: each
-            for each in backends.activities([agent])
+            for each in backends.make_activities([agent])
         }
 
     async def attempt(self, task: Task, number: int = 1) -> Any:

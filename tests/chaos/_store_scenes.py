@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.models.base import Model
+from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import NewRun, RunChange, StagedChange, StepCommit
 from helix_temporal.models.messages import Message, user_message
 from helix_temporal.models.sessions import SetPropertiesInput
@@ -97,7 +97,7 @@ async def _given(stage: Stage, session: str) -> Given:
     return Given(session, epoch, checkpoints.items[-1].id, step.waiting[0].id, state)
 
 
-CALLS: Final[dict[str, Callable[[Given], Model]]] = {
+CALLS: Final[dict[str, Callable[[Given], WireModel]]] = {
     "sessions.load": lambda given: SessionKey(**given.key),
     "sessions.save_state": lambda given: SaveSessionInput(
         **given.call, state=given.state.model_copy(update={"custom_state": {"mood": "good"}})
@@ -159,7 +159,7 @@ CALLS: Final[dict[str, Callable[[Given], Model]]] = {
 """The calls on a session as it is given."""
 
 
-def _scene(name: str, request: Callable[[Given], Model]) -> Scene:
+def _scene(name: str, request: Callable[[Given], WireModel]) -> Scene:
     async def play(stage: Stage, session: str) -> Task:
         return stage.task(f"helix.{name}", request(await _given(stage, session)))
 

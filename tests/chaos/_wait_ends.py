@@ -109,7 +109,7 @@ class WaitEnds:
         findings += check_given(
             book.given, {name: messages}, events, forgets=lambda _: forgets, stopped=stopped
         )
-        info = await people.sessions.session(name).status()
+        info = await people.sessions.session(name).get_status()
         if info.pending or info.status is Status.SUSPENDED:
             findings.others.append(f"{name}: {info.status}, waits for {[each.id for each in info.pending]}")
         if await place.backends.hot.header(name) is not None:

@@ -15,7 +15,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
-from helix_temporal.models.waiting import AnsweredCall, KnownCall
+from helix_temporal.models.waiting import AnswerReceipt, CallOutcome
 from tests.chaos._agent import AGENT
 from tests.chaos._scenes import next_step, scene, talked
 from tests.chaos._stage import Stage, Task, open_input, run_of, tool_results
@@ -37,7 +37,7 @@ def answered(session: str, epoch: int, step: RunStepResult, **fields: Any) -> Ru
     waits = {each.at: each.id for each in step.waiting}
     request = tool_results(session, epoch, step)
     inputs = [
-        each.model_copy(update={"answered": AnsweredCall(id=waits[at], when=1, **fields)})
+        each.model_copy(update={"answered": AnswerReceipt(id=waits[at], when=1, **fields)})
         for at, each in enumerate(request.inputs)
     ]
     return request.model_copy(update={"inputs": tuple(inputs)})
@@ -125,8 +125,8 @@ async def a_session_whose_store_took_an_answer_opens(stage: Stage, session: str)
 @scene("helix.sessions.save")
 async def a_session_ends_and_still_waits(stage: Stage, session: str) -> Task:
     opened, step = await waiting(stage, session)
-    known = KnownCall(
-        at=0, result=ToolResult(text="said"), answered=AnsweredCall(id=step.waiting[0].id, when=1)
+    known = CallOutcome(
+        at=0, result=ToolResult(text="said"), answered=AnswerReceipt(id=step.waiting[0].id, when=1)
     )
     request = SaveValuesInput(
         thread_id=session, epoch=opened.handle.epoch, session_id=session, status="paused", known=(known,)

@@ -77,7 +77,7 @@ class WaitKills(Wiping):
         book = self._answerers.given
         findings = check_given(book, threads, list(Ledger(self.books).read()))
         for name in self.session_ids:
-            info = await self._answerers.sessions.session(name).status()
+            info = await self._answerers.sessions.session(name).get_status()
             if info.pending or info.status not in {Status.COMPLETED, Status.IDLE}:
                 findings.others.append(
                     f"{name}: {info.status}, waits for {[each.id for each in info.pending]}"

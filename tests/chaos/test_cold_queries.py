@@ -126,7 +126,7 @@ async def idle(settings: Settings, books: Path, sid: str) -> bool:
         await query
         asked = await story.sessions.ask(sid, "three", agent=AGENT, timeout=30)
         assert asked.status is AskStatus.ANSWERED
-        assert (await story.sessions.session(sid).status()).turns
+        assert (await story.sessions.session(sid).get_status()).turns
         await story.check_replays()
         return story.refused
     finally:
@@ -147,7 +147,7 @@ async def frozen(settings: Settings, books: Path, sid: str) -> bool:
         asked = asyncio.create_task(story.sessions.ask(sid, "three", agent=AGENT, timeout=60))
         await query
         assert (await asked).status is AskStatus.ANSWERED
-        assert (await story.sessions.session(sid).status()).turns
+        assert (await story.sessions.session(sid).get_status()).turns
         await story.check_replays()
         return story.refused
     finally:

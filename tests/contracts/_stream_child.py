@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Any
 
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.redis import RedisBackend
@@ -29,7 +29,7 @@ async def write(store: StreamStore, name: str) -> list[int]:
     found = []
     async with await store.create_writer(STREAM, agent_id=name) as writer:
         for number in range(CHUNKS):
-            chunk = TextDelta(delta=f"{name}/{number}")
+            chunk = TextChunk(delta=f"{name}/{number}")
             first = await writer.write(chunk, dedup_key=f"{name}/{number}")
             if number % 8 == 0:
                 assert await writer.write(chunk, dedup_key=f"{name}/{number}") == first

@@ -82,7 +82,7 @@ class RedisContract(HotTierContract):
 
         async def ask(thread_id: str) -> float | None:
             connection = backend.threads._connection
-            milliseconds = await connection.command("PTTL", connection.key(thread_id))
+            milliseconds = await connection.send_command("PTTL", connection.key_of(thread_id))
             return milliseconds / 1000 if milliseconds >= 0 else None
 
         return ask

@@ -262,7 +262,7 @@ class _SameAnswers(RuleBasedStateMachine):
             query = f'SELECT expires_at FROM "{self.backend.table_prefix}threads" WHERE thread_id = $1'
             return await self.backend.adapter.fetchval(query, THREAD) is not None
         connection = self.backend.threads._connection
-        return bool(await connection.command("PTTL", connection.key(THREAD)) >= 0)
+        return bool(await connection.send_command("PTTL", connection.key_of(THREAD)) >= 0)
 
 
 @pytest.mark.timeout(300)

@@ -24,10 +24,10 @@ from helix_temporal.models.states import (
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     SessionView,
     WantedRecords,
@@ -69,7 +69,7 @@ NAMES = st.one_of(
     ),
 )
 RECORDS = st.builds(
-    lambda name, body, order: SessionRecord(
+    lambda name, body, order: KeyedRecord(
         name.kind, name.key, body, name.group, 0 if name.kind in WITHOUT_ORDER else order
     ),
     NAMES,
@@ -219,7 +219,7 @@ class _SameAnswers(RuleBasedStateMachine):
         self,
         session_id: str,
         fields: dict[str, Any] | None,
-        puts: tuple[SessionRecord, ...],
+        puts: tuple[KeyedRecord, ...],
         removes: tuple[RecordKey, ...],
         clears: tuple[tuple[RecordKind, str], ...],
         raised: int,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helix_temporal.models.streams import StreamLimits, TextDelta
+from helix_temporal.models.streams import StreamLimits, TextChunk
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.streams import PostgresStreams
@@ -29,7 +29,7 @@ class TestMemoryStreams(StreamContract):
         """Tests of applications ask what was shown, and begin anew."""
         streams = MemoryStreams()
         async with await streams.create_writer("b", agent_id="run") as writer:
-            await writer.write(TextDelta(delta="Hi"))
+            await writer.write(TextChunk(delta="Hi"))
         await (await streams.create_writer("a", agent_id="run")).close()
         await streams.pause_stream("a")
         assert streams.get_all_stream_ids() == ["a", "b"]

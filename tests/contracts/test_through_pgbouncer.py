@@ -126,7 +126,7 @@ async def test_a_pooler_is_noticed_and_a_server_is_none(pooled: PostgresBackend,
 
 async def _statements_of(backend: PostgresBackend) -> int:
     assert isinstance(backend.adapter, AsyncpgAdapter)
-    async with backend.adapter._taken() as connection:
+    async with backend.adapter._take_connection() as connection:
         size: int = connection._stmt_cache.get_max_size()
         return size
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from helix_temporal.stores.postgres.migrations import TABLE, released
+from helix_temporal.stores.postgres.migrations import TABLE, load_migrations
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX
 
 SCHEMA: Final = Path(__file__).parents[2] / "docs" / "schema.sql"
@@ -17,7 +17,9 @@ _HEAD: Final = """\
 
 def schema() -> str:
     """All migrations with the default prefix."""
-    parts = [f"-- ==== V{each.version} {each.name.replace('_', ' ')}\n\n{each.text}" for each in released()]
+    parts = [
+        f"-- ==== V{each.version} {each.name.replace('_', ' ')}\n\n{each.text}" for each in load_migrations()
+    ]
     return _HEAD + "\n".join([TABLE, *parts]).replace("{prefix}", DEFAULT_PREFIX)
 
 

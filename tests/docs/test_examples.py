@@ -78,7 +78,7 @@ def complaints(ran: subprocess.CompletedProcess[str]) -> list[str]:
 
     On a busy machine one may take longer than the client's patience to start, or to follow one that died.
     """
-    return [line for line in ran.stderr.splitlines() if " is waited for: " not in line]
+    return [line for line in ran.stderr.splitlines() if "waiting for " not in line]
 
 
 @contextmanager

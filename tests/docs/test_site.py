@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from tests.architecture.test_layout import DOORS
 from tests.docs._pages import ROOT
 

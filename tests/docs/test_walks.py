@@ -36,7 +36,7 @@ def test_a_function_that_is_not_there_is_found_out() -> None:
         "client",
         "client._handle",
         "client._handle.SessionHandle.ask",
-        "stores.threads.fences.check_step",
+        "stores.threads.fences.Fence.find_refusal",
     ]
     gone = ["clients", "client._handles", "client._handle.SessionHandle.asks", "stores.threads.fences.x"]
     assert [is_there(name) for name in there] == [True] * 4

@@ -60,7 +60,7 @@ class Caller:
             ]
         )
         self.threads = backends.threads
-        self.sessions = backends.session_activities(registry)
+        self.sessions = backends.make_session_activities(registry)
         self.scheduled = datetime.now(UTC)
 
     async def twice(self, function: Callable[[Any], Awaitable[R]], request: Any) -> tuple[R, R]:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -159,8 +159,12 @@ def test_snapshots_that_cannot_be_deleted_from_here_are_named_and_fail(variables
 @pytest.mark.parametrize(
     ("given", "arguments", "message"),
     [
-        ({}, [], "InvalidConfigError: sessions are in no store that can be reached from here"),
-        ({"HELIX_SESSION_STORE": "none"}, [], "InvalidConfigError: sessions are in no store"),
+        ({}, [], "InvalidConfigError: there is no session store that this command can reach"),
+        (
+            {"HELIX_SESSION_STORE": "none"},
+            [],
+            "InvalidConfigError: there is no session store that this command can reach",
+        ),
         ({}, ["--older-than", "0"], "InvalidConfigError: --older-than: 0.0 days; at least a second"),
         (
             {"HELIX_POSTGRES_DSN": "postgresql://u:hunter2@127.0.0.1:1/db"},

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.sessions import RecordSessions
@@ -83,7 +83,7 @@ async def test_writers_of_one_session_on_two_loops_do_not_meet_in_a_queue(make: 
     backend = make()
     sessions = RecordSessions(backend.sessions)
     await sessions.create_session("s")
-    turn = sessions._loop.turn("s")
+    turn = sessions.loop.take_turn("s")
 
     async def refused() -> None:
         with pytest.raises(InvalidConfigError, match="another event loop"):
@@ -113,9 +113,9 @@ async def test_a_reader_goes_on_when_another_loop_tries_to_close(make: Make) -> 
             await backend.close()
 
     await on_another_loop(refused)
-    await writer.write(TextDelta(delta="hello"))
+    await writer.write(TextChunk(delta="hello"))
     await writer.close()
-    assert isinstance(await asyncio.wait_for(waiting, 10), TextDelta)
+    assert isinstance(await asyncio.wait_for(waiting, 10), TextChunk)
     await backend.close()
 
 

@@ -8,7 +8,7 @@ import redis.asyncio
 from temporalio.client import Client
 
 from helix_temporal.devstack import S3Endpoint, Valkey
-from helix_temporal.devstack.servers import Signer, bucket_answers
+from helix_temporal.devstack.servers import RequestSigner, bucket_answers
 from helix_temporal.settings import Settings
 
 
@@ -45,9 +45,9 @@ def test_the_bucket_takes_signed_requests_only(s3: S3Endpoint) -> None:
     """Blob stores are tested with credentials, as in production."""
     assert s3.access_key
     assert s3.secret_key
-    signer = Signer(s3.region, s3.access_key, s3.secret_key)
+    signer = RequestSigner(s3.region, s3.access_key, s3.secret_key)
     assert bucket_answers(s3.endpoint, s3.bucket, signer)
-    assert not bucket_answers(s3.endpoint, s3.bucket, Signer(s3.region, s3.access_key, "wrong"))
+    assert not bucket_answers(s3.endpoint, s3.bucket, RequestSigner(s3.region, s3.access_key, "wrong"))
 
 
 def test_an_own_server_keeps_acknowledged_writes_over_a_crash(own_valkey: Valkey) -> None:

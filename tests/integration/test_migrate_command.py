@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from typer.testing import CliRunner, Result
 
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from helix_temporal.stores.postgres import PostgresBackend
-from helix_temporal.stores.postgres.migrations import released
+from helix_temporal.stores.postgres.migrations import load_migrations
 from tests._pgbouncer import pgbouncer
 
-LATEST = released()[-1].version
+LATEST = load_migrations()[-1].version
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._app import app
+from helix_temporal.cli.commands import app
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
@@ -173,7 +173,7 @@ def test_a_thread_of_our_own_needs_the_adapter_that_shall_read_it(
     status, output = command(snapshots, "export-v1", THREAD)
     assert status == 1
     assert "InvalidRequestError" in output
-    assert "Give --adapter (anthropic, googleGenAI, langChain)" in output
+    assert "give --adapter (anthropic, googleGenAI, langChain)" in output
 
 
 def test_without_an_archive_there_is_nowhere_to_move_to() -> None:

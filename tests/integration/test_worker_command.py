@@ -166,13 +166,13 @@ def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, st
 @pytest.mark.parametrize(
     ("arguments", "changes", "message"),
     [
-        (["worker"], {}, "no agents: give MODULE[:NAME], or HELIX_AGENTS"),
+        (["worker"], {}, "no agents are named; give MODULE[:NAME], or set HELIX_AGENTS"),
         (["worker", "nowhere"], {}, "agents: 'nowhere': No module named 'nowhere'"),
         (["worker", "broken"], {}, "agents: 'broken': No module named 'no_such_library'"),
         (["worker", "shop:"], {}, "agents: 'shop:' is not MODULE or MODULE:NAME"),
         (["worker", "shop:baker"], {}, "agents: 'shop:baker': module 'shop' has no attribute 'baker'"),
         (["worker", "shop:NUMBER"], {}, "'shop:NUMBER' is int; an Agent or a list of agents expected"),
-        (["worker", "json"], {}, "agents: 'json' has none"),
+        (["worker", "json"], {}, "agents: 'json' has no Agent"),
         (["worker", "shop"], {"HELIX_HEALTH_FILE": "/no/such/place"}, "health_file: '/no/such/place'"),
         (["worker", "shop"], {"HELIX_TEMPORAL_NAMESPACE": "nope"}, "InvalidConfigError: namespace 'nope'"),
         (["maintenance", "--sweep", "0.1"], {}, "InvalidConfigError: "),
@@ -212,7 +212,7 @@ def test_a_worker_says_which_store_keeps_what(
 def test_a_worker_that_serves_from_memory_says_what_that_means(variables: dict[str, str], shop: Path) -> None:
     """A variable was forgotten: it must not be found out by the loss."""
     del variables["HELIX_COLD_DIRECTORY"]
-    said = "Served from memory: EVERYTHING GOES WITH THIS PROCESS"
+    said = "Served from memory: EVERYTHING IS LOST WHEN THIS PROCESS ENDS"
     with running(shop, variables, "worker", "shop", until=said):
         wait_until_healthy(variables)
 

@@ -1,12 +1,14 @@
-"""Sessions whose agents call each other, or wait for people; those of later versions than `_stories`."""
+"""Sessions whose agents call each other, or wait for people."""
 
 import asyncio
+from typing import Final
 
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse, agent_tool, ask_user
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.testing.serving import Served
+from tests.replay._stories import Story
 
 KINDS = ("new", "fork", "continue")
 
@@ -48,7 +50,7 @@ async def child_waits(served: Served, prefix: str) -> list[tuple[str, str | None
     """A question of a sub-agent, answered at the root; one that is interrupted."""
     sid, sessions = f"{prefix}-waits", served.sessions
     await sessions.ask(sid, "new ask_user+colour?", agent="speaker", message_id="one")
-    (call,) = await sessions.session(sid).pending()
+    (call,) = await sessions.session(sid).get_pending_calls()
     await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
     await sessions.ask(sid, "continue ask_user+size?", message_id="two")
     await sessions.session(sid).stop()
@@ -82,9 +84,9 @@ async def waits(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     for suspend in ("wait", "exit"):
         sid = f"{prefix}-{suspend}"
         options = SessionOptions.model_validate({"suspend": suspend, "idle_timeout": 60})
-        sessions = served.talker(options)
+        sessions = served.create_client(options)
         await sessions.ask(sid, "ask_user colour? size?", agent="speaker", message_id="one")
-        for call in await sessions.session(sid).pending():
+        for call in await sessions.session(sid).get_pending_calls():
             await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
         await sessions.ask(sid, "ask_user colour? size?", agent="speaker", message_id="one")
         found += await _finish(sessions, sid)
@@ -108,8 +110,7 @@ async def _below(served: Served, session_id: str) -> list[str]:
     return list(found)
 
 
-LATER = {story.__name__: story for story in (children, child_waits, child_abort, waits)}
+AGENTS: Final[dict[str, Story]] = {
+    story.__name__: story for story in (children, child_waits, child_abort, child_unserved, waits)
+}
 """By name, as `_stories.STORIES`."""
-
-APART = {story.__name__: story for story in (child_unserved,)}
-"""As `LATER`."""

@@ -25,7 +25,7 @@ async def taken_back(served: Served, prefix: str) -> list[tuple[str, str | None]
     try:
         await handle.rewind_to_turn(9)
     except HelixError:
-        await handle.restore((await handle.checkpoints()).items[-1].id)
+        await handle.restore_checkpoint((await handle.list_checkpoints()).items[-1].id)
     await asyncio.gather(handle.ask("four"), handle.rewind_to_turn(-1), handle.ask("five"))
     return await _finish(sessions, sid)
 
@@ -34,7 +34,7 @@ async def rewind(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """Rewound while it runs, and to what is no head."""
     sid, sessions = f"{prefix}-rewind", served.sessions
     await sessions.ask(sid, "one", agent="player")
-    head = (await sessions.session(sid).status()).head
+    head = (await sessions.session(sid).get_status()).head
     await sessions.ask(sid, "two")
     await sessions.session(sid).rewind(EMPTY)
     await sessions.ask(sid, "uno")

@@ -91,7 +91,7 @@ async def plain(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 async def idle(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """A session that ends by itself."""
-    sid, sessions = f"{prefix}-idle", served.talker(SessionOptions(idle_timeout=1))
+    sid, sessions = f"{prefix}-idle", served.create_client(SessionOptions(idle_timeout=1))
     await sessions.ask(sid, "one", agent="player")
     await sessions.session(sid).result()
     return [(workflow_id(sid), None)]
@@ -99,7 +99,7 @@ async def idle(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 async def standard(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """One question, one answer."""
-    sid, sessions = f"{prefix}-standard", served.talker(SessionOptions(persistent=False))
+    sid, sessions = f"{prefix}-standard", served.create_client(SessionOptions(persistent=False))
     await sessions.ask(sid, "one", agent="player")
     await sessions.session(sid).result()
     return [(workflow_id(sid), None)]
@@ -124,7 +124,7 @@ async def hooks(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 async def continue_as_new(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """Runs of two turns; each is a history of its own."""
     sid = f"{prefix}-continue"
-    sessions, runs = served.talker(SessionOptions(idle_timeout=60, max_turns_per_run=2)), []
+    sessions, runs = served.create_client(SessionOptions(idle_timeout=60, max_turns_per_run=2)), []
     handle = served.client.get_workflow_handle(workflow_id(sid))
     for number in range(5):
         await sessions.ask(sid, f"q{number}", agent="player")
@@ -205,7 +205,9 @@ async def sweep(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 async def cleanup(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """All three parts of the clean-up of sessions."""
-    await served.talker(SessionOptions(persistent=False)).ask(f"{prefix}-cleaned", "one", agent="player")
+    await served.create_client(SessionOptions(persistent=False)).ask(
+        f"{prefix}-cleaned", "one", agent="player"
+    )
     await served.client.execute_workflow(
         CleanupWorkflow.run,
         CleanupInput(old=CleanUpOldInput(max_age_ms=2**40)),
@@ -217,7 +219,7 @@ async def cleanup(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 async def thread(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     """The short workflow around a read."""
-    await served.talker(SessionOptions(persistent=False)).ask(f"{prefix}-read", "one", agent="player")
+    await served.create_client(SessionOptions(persistent=False)).ask(f"{prefix}-read", "one", agent="player")
     await served.client.execute_workflow(
         ThreadWorkflow.run,
         ThreadRequest(do="read", read=ReadMessagesInput(thread_id=f"{prefix}-read")),
@@ -228,7 +230,7 @@ async def thread(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 
 async def _until_running(sessions: SessionClient, session_id: str) -> None:
-    while (await sessions.session(session_id).status()).status != "running":  # noqa: ASYNC110 (another process tells)
+    while (await sessions.session(session_id).get_status()).status != "running":  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.02)
 
 

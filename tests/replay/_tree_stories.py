@@ -11,19 +11,19 @@ from tests.replay._stories import Story
 Runs = list[tuple[str, str | None]]
 
 
-async def answered(served: Served, prefix: str) -> Runs:
+async def tree_answered(served: Served, prefix: str) -> Runs:
     """Two sub-agents ask; each answer starts the tree again."""
     sid, sessions = f"{prefix}-answered", _leaving(served)
     await sessions.ask(sid, "new ask_user+colour? ask_user+size?", agent="speaker", message_id="one")
     runs = await _left(served, sid)
-    for call in await sessions.session(sid).pending():
+    for call in await sessions.session(sid).get_pending_calls():
         await sessions.session(sid).submit_tool_result(call, "blue", wait=True)
         await sessions.session(sid).close()
         runs += await _left(served, sid)
     return list(dict.fromkeys(runs))
 
 
-async def given_up(served: Served, prefix: str) -> Runs:
+async def tree_given_up(served: Served, prefix: str) -> Runs:
     """A message holds the root, whose turn is then interrupted; another one that is aborted."""
     found: Runs = []
     for how in ("interrupt", "abort"):
@@ -31,7 +31,7 @@ async def given_up(served: Served, prefix: str) -> Runs:
         await sessions.ask(sid, "continue ask_user+colour?", agent="speaker", message_id="one")
         runs = await _left(served, sid)
         await sessions.send(sid, "hello", agent="speaker", message_id="two")
-        while (await sessions.session(sid).status()).status != "suspended":  # noqa: ASYNC110 (another process tells)
+        while (await sessions.session(sid).get_status()).status != "suspended":  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
         await sessions.session(sid).stop(abort=how == "abort")
         await sessions.ask(sid, "hello", message_id="two")
@@ -41,7 +41,7 @@ async def given_up(served: Served, prefix: str) -> Runs:
 
 
 def _leaving(served: Served) -> SessionClient:
-    return served.talker(SessionOptions(suspend="exit", idle_timeout=60))
+    return served.create_client(SessionOptions(suspend="exit", idle_timeout=60))
 
 
 async def _left(served: Served, session_id: str) -> Runs:
@@ -56,5 +56,5 @@ async def _left(served: Served, session_id: str) -> Runs:
     return [(name, (await served.client.get_workflow_handle(name).describe()).run_id) for name in names]
 
 
-TREES: Final[dict[str, Story]] = {story.__name__: story for story in (answered, given_up)}
+TREES: Final[dict[str, Story]] = {story.__name__: story for story in (tree_answered, tree_given_up)}
 """By name, as `_stories.STORIES`."""

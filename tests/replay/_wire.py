@@ -23,7 +23,9 @@ from helix_temporal.models.sessions import SessionInput
 from helix_temporal.session import record
 from helix_temporal.workflows import WORKFLOWS, handlers, reads
 from helix_temporal.workflows.calls import TemporalCalls
-from helix_temporal.workflows.handlers import Stops, Submissions
+from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.stops import Stops
+from helix_temporal.workflows.submissions import Submissions
 
 HERE: Final = Path(__file__).parent
 WIRE_FILE: Final = HERE / "wire.json"
@@ -120,11 +122,11 @@ def _handlers(kind: str) -> list[str]:
         for name in saved:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
-        live, calls = handlers.Live.of(given, datetime.now(UTC)), TemporalCalls()
+        live, calls = SessionRun.of(given, datetime.now(UTC)), TemporalCalls()
         stops = Stops(given, live, calls)
         stops.register()
         handlers.Handlers(given, live, calls, stops.supersede_below).register()
-        Submissions(live, given, datetime.now(UTC)).register()
+        Submissions(live, given, datetime.now(UTC), calls.children).register()
     finally:
         for name, function in saved.items():
             setattr(workflow, name, function)

@@ -1,11 +1,9 @@
 """Stores what must not change: ``python -m tests.replay.record [--wire] [VERSION]``.
 
-With a version, plays each story of `_stories` on a stack of its own and writes the histories to
-``histories/VERSION``; for one that ends in ``-agents``, ``-apart``, ``-handle`` or ``-trees`` those of
-`_agent_stories`, `_handle_stories` or `_tree_stories`.  A stored history is never edited: a change of
-workflow code that breaks one needs `workflow.patched`.  With ``--wire``, writes names and schemas to
-``wire.json``: look at the difference before it is committed, since what is gone or renamed there breaks
-what runs.
+With a version, plays each story on a stack of its own and writes the histories to ``histories/VERSION``.
+A stored history is never edited: a change of workflow code that breaks one of a released version needs
+`workflow.patched`.  With ``--wire``, writes names and schemas to ``wire.json``: look at the difference before
+it is committed, since what is gone or renamed there breaks what runs.
 """
 
 import argparse
@@ -14,7 +12,7 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from temporalio.client import WorkflowHistory
 
@@ -23,10 +21,14 @@ from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.testing.serving import session_worker
 from tests.replay import _agent_stories
+from tests.replay._agent_stories import AGENTS
 from tests.replay._handle_stories import HANDLE
 from tests.replay._stories import STORIES, Story, agents
 from tests.replay._tree_stories import TREES
 from tests.replay._wire import HERE, WIRE_FILE, names, schemas
+
+ALL: Final[Mapping[str, Story]] = STORIES | AGENTS | HANDLE | TREES
+"""Stories of which each version has the histories, by name."""
 
 
 async def record(version: str, environment: dict[str, str]) -> None:
@@ -36,26 +38,14 @@ async def record(version: str, environment: dict[str, str]) -> None:
     fields = Settings.from_env({**environment, "HELIX_TASK_QUEUE": "replay", "HELIX_ALLOW_PLAINTEXT": "true"})
     timeouts = Timeouts(heartbeat_timeout=timedelta(seconds=2), heartbeat_every=timedelta(seconds=0.3))
     settings = fields.model_copy(update={"timeouts": timeouts})
-    stories = stories_of(version)
     players = [*agents(), *_agent_stories.agents()]
     async with session_worker(settings, players, options=SessionOptions(idle_timeout=60)) as served:
-        for name, story in stories.items():
+        for name, story in ALL.items():
             for number, (workflow_id, run_id) in enumerate(await story(served, "story")):
                 handle = served.client.get_workflow_handle(workflow_id, run_id=run_id)
                 path = target / f"{name}-{number}.json"
                 path.write_text(stored(await handle.fetch_history()))
                 print(f"{path.name}: {path.stat().st_size} bytes", flush=True)  # noqa: T201 (a command)
-
-
-def stories_of(version: str) -> Mapping[str, Story]:
-    """What is stored under a version's name."""
-    later: Mapping[str, Mapping[str, Story]] = {
-        "agents": _agent_stories.LATER,
-        "apart": _agent_stories.APART,
-        "handle": HANDLE,
-        "trees": TREES,
-    }
-    return later.get(version.rpartition("-")[2], STORIES)
 
 
 def stored(history: WorkflowHistory) -> str:
@@ -92,7 +82,7 @@ def main() -> None:
         with start_stack(("temporal", "redis", "s3")) as stack:
             environment: dict[str, str] = {}
             for service in ("temporal", "redis", "s3"):
-                environment |= stack.env(service)
+                environment |= stack.get_environment(service)
             asyncio.run(record(arguments.version, environment))
 
 

@@ -19,13 +19,14 @@ from helix_temporal.models.records import Head, size_of
 from helix_temporal.models.sessions import ReopenHeads
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
-from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Reopen
-from helix_temporal.stores.threads import fences as hot_rules
-from helix_temporal.stores.threads.fences import OpenPlace
+from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, OpenThread, Reopen
+from helix_temporal.stores.threads import operations
+from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.stores.threads.opening import OpenPlace
 from helix_temporal.stores.threads.operations import HeldThread
+from helix_temporal.workflows import opening as session_opening
 from helix_temporal.workflows.opening import CurrentThread
 from tests.simulation._run import Verdict, simulate
-from tests.simulation._session import SimCalls
 from tests.simulation._worker import Shop
 from tests.simulation._world import Rates
 
@@ -39,20 +40,45 @@ def _all(*patches: Any) -> Iterator[None]:
 
 
 @contextmanager
-def epoch_fence(shop: Shop) -> Iterator[None]:
-    """Writes with an old epoch are taken, in the hot tier and in the manifest."""
+def fence(shop: Shop) -> Iterator[None]:
+    """Who was replaced may write on, in the hot record and in the archive."""
+    find_refusal = Fence.find_refusal
 
-    def refusal(header: HotHeader, epoch: int) -> HelixError | None:
-        closed = header.epoch == epoch and (header.closed or header.deleted)
-        return hot_rules.fenced_record_error(header, epoch) if closed else None
+    def only_the_ended(self: Fence, epoch: int, *, closing: bool = False) -> HelixError | None:
+        return find_refusal(self, epoch, closing=closing) if self.epoch == epoch else None
 
-    with _all(
-        patch.object(hot_rules, "epoch_refusal", refusal),
-        patch.object(decide, "check_hot_epoch", lambda *_, **__: None),
-        patch.object(store, "check_hot_epoch", lambda *_, **__: None),
-        patch.object(decide, "_check_archive_epoch", lambda *_: None),
-        patch.object(Opening, "_check_own", staticmethod(lambda *_: None)),
-    ):
+    with patch.object(Fence, "find_refusal", only_the_ended):
+        yield
+
+
+@contextmanager
+def fence_of_the_ended(shop: Shop) -> Iterator[None]:
+    """Who has closed its epoch may write on under it."""
+    find_refusal = Fence.find_refusal
+
+    def never_over(self: Fence, epoch: int, *, closing: bool = False) -> HelixError | None:
+        return find_refusal(self, epoch, closing=True)
+
+    with patch.object(Fence, "find_refusal", never_over):
+        yield
+
+
+@contextmanager
+def fence_for_opens(shop: Shop) -> Iterator[None]:
+    """An open that comes late takes the thread back from the one that came before it."""
+    check_opener = Fence.check_opener
+
+    def whoever_comes(self: Fence, request: OpenThread) -> bool:
+        return check_opener(self, request) if self.epoch == request.epoch else False
+
+    with patch.object(Fence, "check_opener", whoever_comes):
+        yield
+
+
+@contextmanager
+def fence_for_copies(shop: Shop) -> Iterator[None]:
+    """A copy, a drop or a deletion of an older epoch takes the place of a newer one's record."""
+    with patch.object(Fence, "check_not_replaced", lambda *_: None):
         yield
 
 
@@ -72,9 +98,9 @@ def first_answer(shop: Shop) -> Iterator[None]:
         thread = self._find_thread(step.thread_id)
         at = step.head.position
         if thread is not None and thread.header.epoch == step.epoch and at < thread.header.head.position:
-            stored = thread.tail(at)
-            known = hot_rules.id_before(thread.header, thread.records, at) == step.head.last_id
-            if known and hot_rules.same_step(step, stored[: len(step.records)]):
+            stored = thread.records_from(at)
+            known = thread.id_before(at) == step.head.last_id
+            if known and operations.same_step(step, stored[: len(step.records)]):
                 header = thread.header
                 kept = thread.records[: at - header.base.position]
                 header = replace(
@@ -105,7 +131,7 @@ def last_id(shop: Shop) -> Iterator[None]:
     async def trusting(self: MemoryThreads, step: StepAppend) -> Appended | None:
         thread = self._find_thread(step.thread_id)
         if thread is not None:
-            known = hot_rules.id_before(thread.header, thread.records, step.head.position)
+            known = thread.id_before(step.head.position)
             if known is not None:
                 step = replace(step, head=Head(position=step.head.position, last_id=known))
         return await append(self, step)
@@ -192,7 +218,7 @@ def generation(shop: Shop) -> Iterator[None]:
 @contextmanager
 def owner_check(shop: Shop) -> Iterator[None]:
     """A re-open cuts what another execution wrote."""
-    with patch.object(decide, "check_same_owner", lambda *_: None):
+    with patch.object(Fence, "check_same_owner", lambda *_: None):
         yield
 
 
@@ -211,7 +237,7 @@ def closed(shop: Shop) -> Iterator[None]:
 @contextmanager
 def evict_compare(shop: Shop) -> Iterator[None]:
     """A hot record is dropped whether or not all of it is archived."""
-    with patch.object(hot_rules, "archived_all", lambda header, epoch, archived: header.epoch == epoch):
+    with patch.object(operations, "archived_all", lambda header, epoch, archived: header.epoch == epoch):
         yield
 
 
@@ -250,7 +276,7 @@ def committed_stays(shop: Shop) -> Iterator[None]:
     reopened = Opening._find_reopen_place
 
     async def at_known(self: Opening, reopen: Reopen, base: OpenBase) -> OpenPlace:
-        if reopen.known is not None and await self._has_head(base, reopen.known):
+        if reopen.known is not None and await self._holds(base, reopen.known):
             return OpenPlace(await self._after_known(reopen, reopen.known, base), reopen.known)
         return await reopened(self, reopen, base)
 
@@ -293,7 +319,17 @@ def kept_turn(shop: Shop) -> Iterator[None]:
 @contextmanager
 def settled_open(shop: Shop) -> Iterator[None]:
     """A session ends under the epoch that it knows, though an open of it may still land."""
-    with patch.object(SimCalls, "patched", lambda *_: False):
+    remembered = session_opening.remembered_if_unclear
+
+    @contextmanager
+    def forgotten(thread: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
+        try:
+            with remembered(thread, heads):
+                yield
+        finally:
+            thread.unsettled = None
+
+    with patch.object(session_opening, "remembered_if_unclear", forgotten):
         yield
 
 
@@ -304,11 +340,13 @@ def trim_of_archived(shop: Shop) -> Iterator[None]:
     def place(view: StepView, head: Head, archived: object, held: Held) -> int:
         return head.position - held.messages
 
-    def trimmed_to(header: HotHeader, records: object, epoch: int, archived: object, keep_from: int) -> int:
+    def trimmed_base(header: HotHeader, _: object, epoch: int, archived: object, keep_from: int) -> int:
         mine = header.epoch == epoch and not header.closed
         return max(header.base.position, keep_from) if mine else header.base.position
 
-    with _all(patch.object(store, "keep_from", place), patch.object(hot_rules, "trimmed_to", trimmed_to)):
+    with _all(
+        patch.object(store, "keep_from", place), patch.object(operations, "trimmed_base", trimmed_base)
+    ):
         yield
 
 
@@ -378,7 +416,10 @@ _REOPENING = Rates(
 GUARDS = {
     each.remove.__name__: each
     for each in (
-        Guard(epoch_fence, 200, known=1),
+        Guard(fence, 200, known=1),
+        Guard(fence_of_the_ended, 1000, _FINISHING, known=44),
+        Guard(fence_for_opens, 3000, _TAKEN_OVER),
+        Guard(fence_for_copies, 3000, _TAKEN_OVER, known=807),
         Guard(compare_and_swap, 200, known=1),
         Guard(first_answer, 50, known=1),
         Guard(last_id, 3000, _FORGETTING, known=180),

@@ -53,7 +53,7 @@ from helix_temporal.models.threads import EvictThreadResult, FlushThreadInput, F
 from helix_temporal.models.waiting import SubmitInput, WaitingCall
 from helix_temporal.workflows import session as _session
 from helix_temporal.workflows.calls import RollOuts
-from helix_temporal.workflows.subagents import Children, ChildWaits
+from helix_temporal.workflows.subagents import SubAgents
 from tests.simulation._loop import SimLoop, StuckError
 
 LAST = 300.0
@@ -175,10 +175,7 @@ class ShelfCalls:
 
     def __init__(self, shelf: Shelf, parent: None) -> None:
         self._shelf, self.policy, self.roll_outs = shelf, CallPolicy(), RollOuts()
-        self.children = Children(parent, MagicMock(), ChildWaits(lambda each: each))
-
-    def patched(self, _: str) -> bool:
-        return True
+        self.children = SubAgents(parent, MagicMock(), lambda each: each)
 
     def new_id(self) -> str:
         return f"{next(self._shelf.numbers):032x}"
@@ -307,18 +304,14 @@ def _started(work: Coroutine[Any, Any, object]) -> _ToTheEnd:
 class Stage:
     """A session in one execution after the other, and those who call it.
 
-    Args:
-        before: A change of the session's code that this run is to do without, as histories of before do.
-
     Attributes:
         seen: What happened, counted.
         wrong: What must not have happened.
     """
 
-    def __init__(self, seed: int, before: str = "") -> None:
+    def __init__(self, seed: int) -> None:
         self.draws = random.Random(seed)
         self.loop = WorkflowLoop(self.draws)  # type: ignore[abstract]
-        self._before = before
         self.shelf = Shelf(self.draws)
         self.seen: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -354,7 +347,6 @@ class Stage:
         temporal: dict[str, Any] = {
             "wait_condition": self.loop.wait_condition,
             "now": lambda: datetime.fromtimestamp(self.loop.time(), UTC),
-            "patched": lambda name: name != self._before,
             "all_handlers_finished": lambda: not self._open,
             "in_workflow": lambda: True,
             "random_seed": lambda: 7,
@@ -540,9 +532,9 @@ def _is_moved(result: object) -> bool:
     return isinstance(result, SendResult) and not result.accepted
 
 
-def simulate_handlers(seed: int, before: str = "") -> Stage:
-    """Play one seed; without the change of that name, if there is one."""
-    stage = Stage(seed, before)
+def simulate_handlers(seed: int) -> Stage:
+    """Play one seed."""
+    stage = Stage(seed)
     with stage.set_up():
         try:
             stage.loop.run(stage.play())

@@ -6,7 +6,7 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ExitReason, SuspendedTurn
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.waiting import INTERRUPTED, SubmitInput
-from helix_temporal.session.waiting import Waits
+from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.workflows.opening import reopen_thread
 from helix_temporal.workflows.turn import TurnResult
 from tests.simulation._session import Session, SimCalls, head_of
@@ -29,9 +29,9 @@ class People:
         self._story, self._world = story, world
         self.asked = None
 
-    def waits(self) -> Waits:
+    def waits(self) -> PendingCalls:
         """What one execution waits for."""
-        return Waits(lambda: int(self._world.loop.time() * 1000))
+        return PendingCalls(lambda: int(self._world.loop.time() * 1000))
 
     def check_found(self, acked: list[str], ids: list[str], found: SuspendedTurn | None) -> None:
         """What a fresh open found: a turn that somebody was told of waits still."""
@@ -57,7 +57,7 @@ class People:
         session.inbox.adopt(found.messages)
         return await self.until_over(session, waits)
 
-    async def until_over(self, session: Session, waits: Waits) -> Session:
+    async def until_over(self, session: Session, waits: PendingCalls) -> Session:
         """Until nothing waits; the session, or the one that came after it."""
         story, world = self._story, self._world
         while waits.turn is not None:
@@ -82,7 +82,7 @@ class People:
                 await self._answer(session, waits)
         return session
 
-    async def _reset(self, session: Session, waits: Waits) -> tuple[Session, Waits]:
+    async def _reset(self, session: Session, waits: PendingCalls) -> tuple[Session, PendingCalls]:
         """Back to where the turn waited, after somebody had answered; what went on then lives on."""
         world, turn = self._world, waits.turn
         assert turn is not None
@@ -98,7 +98,7 @@ class People:
         self._over(reset, await self._story.turn(reset, waits).resume(turn))
         return reset, waits
 
-    def _answered(self, waits: Waits) -> SuspendedTurn:
+    def _answered(self, waits: PendingCalls) -> SuspendedTurn:
         """People answer each call, once."""
         world, turn = self._world, waits.turn
         assert turn is not None
@@ -111,14 +111,14 @@ class People:
                 world.fail(f"{call.id} was answered twice")
         return turn.model_copy(update={"known": waits.known()})
 
-    async def _answer(self, session: Session, waits: Waits) -> None:
+    async def _answer(self, session: Session, waits: PendingCalls) -> None:
         known = self._answered(waits)
         self.asked = None
         result = await self._story.turn(session, waits).resume(known)
         self._world.note("suspended turn gone on with")
         self._over(session, result)
 
-    async def _end(self, session: Session, waits: Waits) -> None:
+    async def _end(self, session: Session, waits: PendingCalls) -> None:
         turn = waits.turn
         assert turn is not None
         self.asked = None
@@ -129,14 +129,14 @@ class People:
         if result.exit_reason is not ExitReason.SUSPENDED:
             self._story.over(session, result)
 
-    async def _abort(self, session: Session, waits: Waits) -> None:
+    async def _abort(self, session: Session, waits: PendingCalls) -> None:
         """Cut at the turn's start; no late attempt brings it back."""
         turn = waits.turn
         assert turn is not None
         self.asked = None
         calls = SimCalls(self._world, self._story.temporal, session)
         heads = ReopenHeads(known=turn.start, turn_start=turn.start)
-        await reopen_thread(calls, session.talk, heads, abandoned=turn.run_id, cuts=True)
+        await reopen_thread(calls, session.thread, heads, abandoned=turn.run_id, cuts=True)
         self._world.note("suspended turn aborted")
         session.untold.update(session.told[turn.start.position :])
         session.told = session.told[: turn.start.position]

@@ -45,7 +45,7 @@ class Session:
         unarchived: Last ids of steps that were acknowledged while the archive did not have them.
     """
 
-    talk: CurrentThread
+    thread: CurrentThread
     ids: Callable[[Head], list[str]]
     inbox: Inbox = field(default_factory=Inbox)
     accepted: int = 0
@@ -58,13 +58,13 @@ class Session:
 
     def was_reset(self) -> None:
         """The server gives the run another seed."""
-        self.talk.seed_before = None
+        self.thread.seed_before = None
 
     def saved(self) -> "Session":
         """As of now, for a later reset."""
-        talk = self.talk
+        thread = self.thread
         known = CurrentThread(
-            talk.request, talk.handle, talk.facts, since=talk.since, seed_before=talk.seed_before
+            thread.request, thread.handle, thread.facts, since=thread.since, seed_before=thread.seed_before
         )
         copy = Session(known, self.ids, Inbox(*self.inbox.carried()), self.accepted, list(self.told))
         copy.unarchived, copy.untold = set(self.unarchived), set(self.untold)
@@ -163,10 +163,6 @@ class SimCalls:
         """A message id."""
         return f"m{self._world.unique()}"
 
-    def patched(self, change: str, /) -> bool:
-        """Executions are all new."""
-        return True
-
     # -- what the session workflow does around its turns
 
     async def flush(self, thread_id: str, epoch: int, *, closes: bool) -> FlushReceipt:
@@ -190,9 +186,9 @@ class SimCalls:
 
 def resumed(session: Session, handle: OpenHandle) -> Session:
     """The session after continue-as-new: a new run with the same handle."""
-    talk = session.talk
-    known = CurrentThread(talk.request, handle, talk.facts, since=talk.since, seed_before=None)
-    return replace(session, talk=known, inbox=Inbox(*session.inbox.carried()))
+    thread = session.thread
+    known = CurrentThread(thread.request, handle, thread.facts, since=thread.since, seed_before=None)
+    return replace(session, thread=known, inbox=Inbox(*session.inbox.carried()))
 
 
 def head_of(ids: list[str]) -> Head:

@@ -23,7 +23,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.record import SessionRecord
-from helix_temporal.session.waiting import Waits
+from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
 from helix_temporal.workflows.opening import CurrentThread, open_conversation, opens_again
@@ -88,7 +88,7 @@ class Story:
             done += finished
         await asyncio.sleep(25.0)
         session = await self._begin()
-        if not session.talk.handle.archived:
+        if not session.thread.handle.archived:
             # A suspended turn has gone on since, and the archive was not asked: an open archives.
             session = await self._begin()
         self._judge()
@@ -109,7 +109,7 @@ class Story:
         session = await self._answered(session)
         if world.chance(0.1):
             world.note("continued as new")
-            session = resumed(session, session.talk.handle)
+            session = resumed(session, session.thread.handle)
         self._saved.append(session.saved())
         return session, 1
 
@@ -184,9 +184,9 @@ class Story:
         return session
 
     def _opened(self, request: OpenSessionInput, opened: OpenSessionResult, inbox: Inbox) -> Session:
-        talk = CurrentThread(request, opened.handle, opened.facts)
+        thread = CurrentThread(request, opened.handle, opened.facts)
         told = self._shop.log.ids(opened.handle.head)
-        self._session = Session(talk, self._shop.log.ids, inbox, len(self._accepted), told)
+        self._session = Session(thread, self._shop.log.ids, inbox, len(self._accepted), told)
         return self._session
 
     async def _until_open(self, calls: SimCalls, request: OpenSessionInput) -> OpenSessionResult:
@@ -252,12 +252,12 @@ class Story:
             None, waiting if self._world.chance(0.5) else 1 + int(self._world.draw() * waiting)
         )
 
-    def turn(self, session: Session, waits: Waits | None = None) -> Turn:
+    def turn(self, session: Session, waits: PendingCalls | None = None) -> Turn:
         """A turn of this session."""
         calls = SimCalls(self._world, self.temporal, session)
         settles = partial(self._settle, session)
         adopts = session.inbox.adopt
-        return Turn(calls, session.talk, number=1, max_steps=4, waits=waits, settles=settles, adopts=adopts)
+        return Turn(calls, session.thread, number=1, max_steps=4, waits=waits, settles=settles, adopts=adopts)
 
     def _settle(self, session: Session, result: RunStepResult) -> bool:
         """As the session workflow does."""
@@ -295,18 +295,18 @@ class Story:
         turn = self.turn(session, waits)
         if self._world.chance(0.05):
             turn.interrupted = True
-        before = session.talk.turns_run_again
+        before = session.thread.turns_run_again
         result = await turn.run(messages)
         if waits is not None and result.exit_reason is ExitReason.SUSPENDED:
             return await self._people.until_over(session, waits)
         self._acknowledge(session, result, before)
         if self._plan.wipes and self._world.chance(0.35):
-            await SimCalls(self._world, self.temporal).evict(THREAD, session.talk.handle.epoch)
+            await SimCalls(self._world, self.temporal).evict(THREAD, session.thread.handle.epoch)
         return session
 
     def over(self, session: Session, result: TurnResult) -> None:
         """A turn that waited is over."""
-        self._acknowledge(session, result, session.talk.turns_run_again)
+        self._acknowledge(session, result, session.thread.turns_run_again)
 
     def aborted(self, session: Session) -> None:
         """A turn that waited was cut."""
@@ -315,22 +315,22 @@ class Story:
         self._aborted |= stopped
         session.inbox.finish(AskResult(status=AskStatus.INTERRUPTED))
         self._take(session)
-        if session.talk.head != head_of(session.told):
-            self._world.fail(f"aborted, and at {session.talk.head}; told {head_of(session.told)}")
+        if session.thread.head != head_of(session.told):
+            self._world.fail(f"aborted, and at {session.thread.head}; told {head_of(session.told)}")
 
     def _acknowledge(self, session: Session, result: TurnResult, run_again: int) -> None:
         world = self._world
-        if session.talk.losses:
-            world.fail(f"acknowledged messages are lost: {session.talk.losses}")
+        if session.thread.losses:
+            world.fail(f"acknowledged messages are lost: {session.thread.losses}")
         self._take(session)
         self._tell_users(session, result)
         world.note("turn answered", f"{result.exit_reason} {result.answer}")
-        world.seen["opened again"] += session.talk.reopened
-        session.talk.reopened = 0
-        if session.talk.turns_run_again > run_again and not self._is_excused():
+        world.seen["opened again"] += session.thread.reopened
+        session.thread.reopened = 0
+        if session.thread.turns_run_again > run_again and not self._is_excused():
             world.note("TURN RUN AGAIN")
-        if session.talk.head != head_of(session.told):
-            world.fail(f"told {head_of(session.told)}, head {session.talk.head}")
+        if session.thread.head != head_of(session.told):
+            world.fail(f"told {head_of(session.told)}, head {session.thread.head}")
         if result.answer is not None and self._acked[result.answer.position] != result.answer.id:
             world.fail(f"answer {result.answer} is not what the thread holds")
         self._check_kept(session)
@@ -355,7 +355,7 @@ class Story:
         inbox.finish(ask_result(result), answer=result.answer)
         session.told_apart = []
         if not result.dropped and not result.left and not inbox:
-            session.talk.since = None
+            session.thread.since = None
         for entry in entries:
             if entry.result is not None:
                 self._over.add(entry.message.id)
@@ -380,7 +380,7 @@ class Story:
 
     def _check_kept(self, session: Session) -> None:
         """What is acknowledged is archived, or the hot tier has it."""
-        log, head = self._shop.log, session.talk.head
+        log, head = self._shop.log, session.thread.head
         archive = log.manifest(THREAD)
         archived = log.leads(head, archive.head) and archive.committed >= head.position
         hot = log.hot(THREAD)
@@ -391,7 +391,7 @@ class Story:
             and [each.id for each in hot[1]] != session.told[hot[0].base.position :]
         ):
             self._world.fail(f"the hot record holds other messages than were told, before {head}")
-        if session.talk.handle.archived and self._shop.flush_each_step and not archived:
+        if session.thread.handle.archived and self._shop.flush_each_step and not archived:
             self._world.fail(f"{head} was said to be archived; the archive stands at {archive.head}")
         if not archived and not is_hot:
             self._world.fail(f"{head} is neither hot nor archived")
@@ -420,7 +420,7 @@ class Story:
         await self._send(session)
         messages = [entry.message for entry in self._group(session)]
         task = self._world.loop.create_task(self.turn(session).run(messages))
-        before = session.talk.turns_run_again
+        before = session.thread.turns_run_again
         wake = self._world.loop.create_future()
         task.add_done_callback(partial(settle, wake))
         self._world.later(self._world.between(0.001, 1.0), partial(settle, wake))
@@ -448,7 +448,7 @@ class Story:
 
     async def _late_open(self, session: Session) -> None:
         """An open was under way, too."""
-        request, epoch = session.talk.request, self._world.epoch()
+        request, epoch = session.thread.request, self._world.epoch()
 
         async def work(worker: Worker) -> object:
             return await worker.open(request)
@@ -465,13 +465,13 @@ class Story:
         return await self._begin()
 
     async def _finalise(self, session: Session) -> None:
-        calls, talk = SimCalls(self._world, self.temporal, session), session.talk
+        calls, thread = SimCalls(self._world, self.temporal, session), session.thread
         try:
-            if (heads := talk.to_open_first) is not None:
+            if (heads := thread.to_open_first) is not None:
                 self._world.note("opened again to end")
-                opened = await open_conversation(calls, opens_again(talk, heads))
-                talk.opened(opened.handle, talk.seed())
-            epoch = talk.handle.epoch
+                opened = await open_conversation(calls, opens_again(thread, heads))
+                thread.opened(opened.handle, thread.seed())
+            epoch = thread.handle.epoch
             await calls.flush(THREAD, epoch, closes=True)
         except ConflictError as error:
             self._world.note(f"final flush refused: {type(error).__name__}")
@@ -488,7 +488,7 @@ class Story:
 
     async def left(self, session: Session) -> Session:
         """Flushed and dropped from the hot tier; another execution opens the thread."""
-        calls, epoch = SimCalls(self._world, self.temporal), session.talk.handle.epoch
+        calls, epoch = SimCalls(self._world, self.temporal), session.thread.handle.epoch
         try:
             await calls.flush(THREAD, epoch, closes=False)
             await calls.evict(THREAD, epoch)
@@ -534,12 +534,12 @@ class Story:
     async def _opened_again(self, session: Session, inbox: Inbox) -> Session:
         """The reset went back to before the first open."""
         self._world.note("reset to before the open")
-        request = session.talk.request
+        request = session.thread.request
         again, before = request.model_copy(update={"again": True}), session.unarchived
         opened = await self._until_open(SimCalls(self._world, self.temporal), again)
         session = self._opened(request, opened, inbox)
         session.unarchived.update(before)
-        session.talk.went_on(0, 0)
+        session.thread.went_on(0, 0)
         session.inbox.put_first(opened.under_way)
         if opened.suspended is not None:
             session = await self._people.take_up(session, opened.suspended)
@@ -574,13 +574,13 @@ class Story:
         ends = [0, *(at + 1 for at, each in enumerate(self._acked) if self._ends_turn(at))]
         to = head_of(self._acked[: world.random.choice(ends)])
         world.note("rewound", f"to {to}")
-        request = session.talk.request.model_copy(update={"mode": "continue", "rewind_to": to})
+        request = session.thread.request.model_copy(update={"mode": "continue", "rewind_to": to})
         self._session = None
         opened = await self._until_open(SimCalls(world, self.temporal), request)
         if opened.handle.head != to:
             world.fail(f"rewound to {to}, opened at {opened.handle.head}")
         self._acked, self._recount = log.ids(to), True
-        rewound = self._opened(session.talk.request, opened, self._unknown(session.inbox))
+        rewound = self._opened(session.thread.request, opened, self._unknown(session.inbox))
         self._saved = [rewound.saved()]
         return rewound
 

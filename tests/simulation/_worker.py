@@ -134,7 +134,7 @@ class Worker:
 
     async def run_tool(self, request: ToolInput) -> ToolResult:
         """The activity of a tool."""
-        tool = self.agent.tool(request.tool)
+        tool = self.agent.find_tool(request.tool)
         assert tool is not None
         return await self.tools.run(tool, request)
 

@@ -1,12 +1,16 @@
 """Updates of a session that come together: everybody is told, and of the turn that is theirs."""
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from helix_temporal.models.sessions import AskResult
 from helix_temporal.session.inbox import Inbox
-from helix_temporal.workflows import handlers, session
+from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.submissions import Submissions
 from tests.simulation._handlers import simulate_handlers
 
 SEEDS = 400
@@ -23,14 +27,33 @@ def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
     assert [each for each in expected if not seen[each]] == []
 
 
+class NewestTurn:
+    """Instead of the turn that was answered: whichever ended last."""
+
+    def __init__(self, live: SessionRun) -> None:
+        self._live = live
+
+    @property
+    def result(self) -> AskResult | None:
+        """Of that turn."""
+        live = self._live
+        return live.inbox.last_result if live.turn is None and live.waits.turn is None else None
+
+
 @pytest.mark.parametrize(
-    ("change", "found"),
-    [(handlers._OWN_TURN, "who answered a call for"), (session._HELD, "neither in the thread")],
+    ("owner", "rule", "without", "found"),
+    [
+        (Submissions, "_turn_of", lambda self, _: NewestTurn(self._live), "who answered a call for"),
+        (SessionRun, "wait_for_archive", lambda *_: None, "neither in the thread"),
+    ],
 )
-def test_a_session_of_before_a_mend_is_seen_to_break_a_promise(change: str, found: str) -> None:
+def test_a_session_without_a_rule_is_seen_to_break_a_promise(
+    owner: type, rule: str, without: Callable[..., Any], found: str
+) -> None:
     """A checker that can't fail proves nothing."""
-    wrong = (each for seed in range(SEEDS) for each in simulate_handlers(seed, before=change).wrong)
-    assert next((each for each in wrong if found in each), None) is not None
+    with patch.object(owner, rule, without):
+        wrong = (each for seed in range(SEEDS) for each in simulate_handlers(seed).wrong)
+        assert next((each for each in wrong if found in each), None) is not None
 
 
 def test_a_receipt_that_leaves_out_the_turn_that_was_cut_is_seen() -> None:

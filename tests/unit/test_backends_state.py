@@ -84,5 +84,7 @@ def test_locks_and_usage_from_elsewhere_are_used() -> None:
 
 def test_their_activities_are_registered() -> None:
     """A worker serves them without being told."""
-    names = {method.__temporal_activity_definition.name for method in Backends(Settings()).activities([])}
+    names = {
+        method.__temporal_activity_definition.name for method in Backends(Settings()).make_activities([])
+    }
     assert names >= {"helix.locks.acquire", "helix.locks.release", "helix.usage.record", "helix.usage.query"}

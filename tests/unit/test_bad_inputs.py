@@ -146,7 +146,7 @@ class TestIds:
     @pytest.mark.parametrize("odd", ODD_IDS, ids=repr)
     def test_rows_06_and_07_a_redis_key_has_one_hash_tag_and_no_pattern(self, odd: str) -> None:
         """All keys of a thread lie in one slot, and no SCAN pattern is made of an id."""
-        key = RedisConnection("redis://127.0.0.1:1", prefix="helix:").key(odd)
+        key = RedisConnection("redis://127.0.0.1:1", prefix="helix:").key_of(odd)
         assert (key.count("{"), key.count("}"), key[-1]) == (1, 1, "}")
         assert not set(key) & set("*?[]\\")
 
@@ -324,7 +324,7 @@ class TestAppending:
     async def test_row_34_an_epoch_that_is_out(self, stores: Stores, author: Author) -> None:
         """Whatever it tries."""
         await author.later().open()
-        async with Unchanged(stores, FencedError, f"epoch {author.epoch}"):
+        async with Unchanged(stores, FencedError, f"{author.epoch} is out"):
             await author.turn()
         async with Unchanged(stores, FencedError, f"{author.epoch} is out"):
             await author.flush()

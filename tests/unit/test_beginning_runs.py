@@ -7,13 +7,13 @@ import pytest
 
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.payloads import Payloads
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
 from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.steps import OpenSessionInput, RunStepInput, RunStepResult, StepInput
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.streams import MemoryStreams
@@ -44,7 +44,7 @@ class Scene:
         backend = MemoryBackend()
         self.store = RecordSessions(backend.sessions)
         self.threads = HotThreads(backend.threads)
-        self.keeper = StateKeeper(self.store, self.threads)
+        self.keeper = SessionSync(self.store, self.threads)
         agents = AgentRegistry([Agent(name="main", model=self)])
         self.streams = Streams()
         streaming = Streaming(self.streams)
@@ -198,7 +198,7 @@ async def test_a_run_begins_on_its_stream_where_its_first_attempt_began(
     """A reader who begins there sees all attempts, and nothing of the turns before."""
     request = await scene.open()
     earlier = await scene.streams.create_writer("s", agent_id="earlier")
-    await earlier.write_many([TextDelta(delta="of"), TextDelta(delta="old")])
+    await earlier.write_many([TextChunk(delta="of"), TextChunk(delta="old")])
 
     async def away(*_: Any, **__: Any) -> Any:
         raise StoreUnavailableError("the database is away")

@@ -53,8 +53,8 @@ async def test_no_model_is_called_for_a_turn_that_was_cancelled() -> None:
     """`abort` says at once; the step that failed is not made again."""
     calls: Any = Cancelled()
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
-    talk = CurrentThread(request, OpenHandle(epoch=1, head=EMPTY), FACTS)
-    turn = Turn(calls, talk, number=1, max_steps=3)
+    thread = CurrentThread(request, OpenHandle(epoch=1, head=EMPTY), FACTS)
+    turn = Turn(calls, thread, number=1, max_steps=3)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(turn.run([UserMessage(id="m", text="go")]))
     assert len(calls.steps) == 1

@@ -86,7 +86,7 @@ async def test_an_attempt_that_had_listed_all_keeps_its_counts(store: RecordSess
 async def test_a_long_page_beats_all_the_while_with_what_is_known(store: RecordSessions) -> None:
     """A provider that is slow is no lost worker, and its beats don't forget the attempt before."""
     await store.create_session("s", WITH_WORKSPACE)
-    await Cleanup(store).expired(REQUEST)
+    await Cleanup(store).clean_up_expired(REQUEST)
     disks, beaten = Disks(), asyncio.Event()
     disks.stalls.clear()
     known = (None, CleanupSummary(detected=7, marked=7).model_dump(mode="json"))
@@ -103,9 +103,9 @@ async def test_one_that_cannot_be_read_stops_no_other(store: RecordSessions) -> 
     """Neither among those past their time nor among those whose snapshots are left."""
     for session_id in ("a", "b"):
         await store.create_session(session_id, WITH_WORKSPACE)
-    await Cleanup(store).expired(REQUEST)
+    await Cleanup(store).clean_up_expired(REQUEST)
     disks = Disks()
-    summary = await Cleanup(_damaged(store, "a"), {"disks": disks}).expired(REQUEST)
+    summary = await Cleanup(_damaged(store, "a"), {"disks": disks}).clean_up_expired(REQUEST)
     assert {(each.session_id, each.stage) for each in summary.errors} == {("a", "load")}
     assert disks.deleted == ["b-snapshot"]
 
@@ -113,10 +113,10 @@ async def test_one_that_cannot_be_read_stops_no_other(store: RecordSessions) -> 
 async def test_snapshots_of_one_that_came_back_stay(store: RecordSessions) -> None:
     """Ended, its snapshots not yet deleted, and then resumed by its user: it needs them."""
     await store.create_session("s", WITH_WORKSPACE)
-    await Cleanup(store).expired(REQUEST)
+    await Cleanup(store).clean_up_expired(REQUEST)
     await store.compare_and_set_status("s", {SessionStatus.FAILED}, SessionStatus.ACTIVE, expires_at=2**50)
     disks = Disks()
-    summary = await Cleanup(store, {"disks": disks}).expired(REQUEST)
+    summary = await Cleanup(store, {"disks": disks}).clean_up_expired(REQUEST)
     state = await store.load_state("s")
     assert (disks.deleted, summary.error_count) == ([], 0)
     assert state is not None

@@ -7,7 +7,7 @@ from helix_temporal.activities.stores import SessionStoreActivities
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models.maintenance import CleanUpOldInput
 from helix_temporal.models.store_calls import DeleteSessionInput
-from helix_temporal.models.streams import TextDelta
+from helix_temporal.models.streams import TextChunk
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.locks import MemoryLocks
@@ -37,7 +37,7 @@ async def streams() -> Streams:
     """Where ``s`` was shown."""
     streams = Streams()
     writer = await streams.create_writer("s", agent_id="r")
-    await writer.write(TextDelta(delta="what somebody said"))
+    await writer.write(TextChunk(delta="what somebody said"))
     return streams
 
 
@@ -88,7 +88,7 @@ async def test_the_facades_sessions_take_their_streams_along(store: RecordSessio
 
 async def test_clean_up_by_age_takes_streams_along(store: RecordSessions, streams: Streams) -> None:
     """Retention counts for copies, too."""
-    summary = await Cleanup(store).old(OLD)
+    summary = await Cleanup(store).clean_up_old(OLD)
     assert (summary.deleted, summary.error_count) == (1, 0)
     assert await streams.get_info("s") is None
 
@@ -96,6 +96,6 @@ async def test_clean_up_by_age_takes_streams_along(store: RecordSessions, stream
 async def test_a_stream_that_stays_is_named(store: RecordSessions, streams: Streams) -> None:
     """The session is gone, so that no later clean-up would find its stream: somebody must know."""
     streams.away = True
-    summary = await Cleanup(store).old(OLD)
+    summary = await Cleanup(store).clean_up_old(OLD)
     assert (summary.deleted, summary.error_count) == (1, 1)
     assert summary.errors[0].session_id == "s"

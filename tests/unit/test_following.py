@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.client._streams import Follow, LiveAsk, store_of
+from helix_temporal.client._streams import LiveAsk, StreamFollower, stream_store_of
 from helix_temporal.errors import (
     InvalidConfigError,
     StoreUnavailableError,
@@ -22,7 +22,7 @@ from helix_temporal.models.streams import (
     StoredChunk,
     StreamLimits,
     Suspended,
-    TextDelta,
+    TextChunk,
 )
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -48,26 +48,26 @@ class Flaky(MemoryStreams):
 def turn(*words: str, message: str = "m1") -> list[ChunkBase]:
     return [
         RunStarted(turn=1, message_ids=(message,)),
-        *(TextDelta(delta=word) for word in words),
+        *(TextChunk(delta=word) for word in words),
         RunEnded(status="completed"),
     ]
 
 
-async def sequences(follow: Follow) -> list[int]:
-    return [stored.sequence async for stored in follow.chunks()]
+async def sequences(follow: StreamFollower) -> list[int]:
+    return [stored.sequence async for stored in follow.follow_chunks()]
 
 
 async def test_lost_connections_are_made_again() -> None:
     """A store that restarts must not end everybody's page."""
     store = Flaky()
     await write(store, *turn(*"abcdefghij"))
-    assert await sequences(Follow(store, "s1")) == list(range(1, 13))
+    assert await sequences(StreamFollower(store, "s1")) == list(range(1, 13))
 
 
 async def test_a_session_that_nobody_talked_to_yet_is_waited_for() -> None:
     """The page is there before the first question."""
     store = MemoryStreams()
-    following = asyncio.create_task(sequences(Follow(store, "s1")))
+    following = asyncio.create_task(sequences(StreamFollower(store, "s1")))
     await asyncio.sleep(0.05)
     await write(store, *turn("a"))
     assert await following == [1, 2, 3]
@@ -78,7 +78,7 @@ async def test_a_turn_that_is_run_again_is_the_same_turn() -> None:
     store = MemoryStreams()
     await write(store, *turn("lost")[:-1])
     await write(store, *turn("again"), run_id="r1.1")
-    assert await sequences(Follow(store, "s1", run_id="r1")) == [1, 2, 3, 4, 5]
+    assert await sequences(StreamFollower(store, "s1", run_id="r1")) == [1, 2, 3, 4, 5]
 
 
 async def test_a_turn_whose_workflow_was_terminated_ends_with_the_next() -> None:
@@ -86,27 +86,27 @@ async def test_a_turn_whose_workflow_was_terminated_ends_with_the_next() -> None
     store = MemoryStreams()
     await write(store, *turn("cut off")[:-1])
     await write(store, *turn("next", message="m2"), run_id="r2")
-    assert await sequences(Follow(store, "s1", message_id="m1")) == [1, 2]
+    assert await sequences(StreamFollower(store, "s1", message_id="m1")) == [1, 2]
 
 
 async def test_silence_in_a_turn_is_told_and_between_turns_is_not() -> None:
     """A page may be open for days; an answer may not be late for days without a word."""
     store = MemoryStreams(StreamLimits(abandoned_after=0.05))
     await write(store, *turn("a"))
-    between = Follow(store, "s1", after=3, until="closed").chunks()
+    between = StreamFollower(store, "s1", after=3, until="closed").follow_chunks()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(between), 0.3)
     await between.aclose()
     await write(store, RunStarted(turn=2, message_ids=("m2",)), run_id="r2")
     with pytest.raises(StreamAbandonedError):
-        await sequences(Follow(store, "s1", message_id="m2"))
+        await sequences(StreamFollower(store, "s1", message_id="m2"))
 
 
 async def test_silence_while_people_think_is_no_fault() -> None:
     """An approval may take until Monday."""
     store = MemoryStreams(StreamLimits(abandoned_after=0.05))
     await write(store, RunStarted(turn=1, message_ids=("m1",)), Suspended())
-    following = asyncio.create_task(sequences(Follow(store, "s1", message_id="m1")))
+    following = asyncio.create_task(sequences(StreamFollower(store, "s1", message_id="m1")))
     await asyncio.sleep(0.3)
     await write(store, RunEnded(status="completed"))
     assert await following == [1, 2, 3]
@@ -116,7 +116,7 @@ async def test_a_stream_that_is_deleted_in_a_turn_is_told() -> None:
     """What comes after it would look like the rest of the answer."""
     store = MemoryStreams()
     await write(store, *turn("a")[:-1])
-    chunks = Follow(store, "s1", message_id="m1").chunks()
+    chunks = StreamFollower(store, "s1", message_id="m1").follow_chunks()
     await anext(chunks)
     await anext(chunks)
     await store.delete_stream("s1")
@@ -129,7 +129,7 @@ async def test_a_trimmed_place_is_told_with_the_first_that_is_there() -> None:
     store = MemoryStreams(StreamLimits(max_chunks=2))
     await write(store, *turn("a", "b", "c"))
     with pytest.raises(StreamTruncatedError) as caught:
-        await sequences(Follow(store, "s1", after=1))
+        await sequences(StreamFollower(store, "s1", after=1))
     assert caught.value.facts["first_available"] == 4
 
 
@@ -143,8 +143,8 @@ async def trimmed() -> MemoryStreams:
 
 async def test_all_that_is_kept_begins_where_it_is_kept() -> None:
     """Nobody asked for what is gone."""
-    assert await sequences(Follow(await trimmed(), "s1")) == [3]
-    assert await sequences(Follow(await trimmed(), "s1", after=3)) == [4, 5, 6]
+    assert await sequences(StreamFollower(await trimmed(), "s1")) == [3]
+    assert await sequences(StreamFollower(await trimmed(), "s1", after=3)) == [4, 5, 6]
 
 
 async def test_a_run_is_read_from_where_it_began() -> None:
@@ -154,7 +154,7 @@ async def test_a_run_is_read_from_where_it_began() -> None:
         return 3
 
     store = await trimmed()
-    assert await sequences(Follow(store, "s1", run_id="r2", begun=begun)) == [4, 5, 6]
+    assert await sequences(StreamFollower(store, "s1", run_id="r2", begun=begun)) == [4, 5, 6]
 
 
 async def test_a_run_whose_beginning_is_gone_is_told_so() -> None:
@@ -164,9 +164,9 @@ async def test_a_run_whose_beginning_is_gone_is_told_so() -> None:
         return 0
 
     with pytest.raises(StreamTruncatedError):
-        await sequences(Follow(await trimmed(), "s1", run_id="r1", begun=begun))
+        await sequences(StreamFollower(await trimmed(), "s1", run_id="r1", begun=begun))
     with pytest.raises(StreamTruncatedError):
-        await sequences(Follow(await trimmed(), "s1", message_id="m1"))
+        await sequences(StreamFollower(await trimmed(), "s1", message_id="m1"))
 
 
 async def test_the_newest_turn_is_found_where_it_begins() -> None:
@@ -174,7 +174,7 @@ async def test_the_newest_turn_is_found_where_it_begins() -> None:
     store = MemoryStreams()
     await write(store, *turn("a"))
     await write(store, *turn("b", message="m2"), run_id="r2")
-    assert await sequences(Follow(store, "s1", after="turn")) == [4, 5, 6]
+    assert await sequences(StreamFollower(store, "s1", after="turn")) == [4, 5, 6]
 
 
 async def test_an_ask_ends_although_its_stream_says_nothing() -> None:
@@ -244,4 +244,4 @@ async def test_leaving_early_stops_waiting() -> None:
 def test_streams_in_another_processs_memory_are_refused() -> None:
     """Waiting for them would be waiting for ever."""
     with pytest.raises(InvalidConfigError, match="memory"):
-        store_of([HelixPlugin(Settings())])
+        stream_store_of([HelixPlugin(Settings())])

@@ -16,13 +16,12 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.waiting import (
     INTERRUPTED,
-    ChildWait,
     PendingCall,
-    RoutedSubmit,
     SubmitInput,
+    SuspendedCall,
     WaitingCall,
 )
-from helix_temporal.session.waiting import Waits
+from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn
 
@@ -59,7 +58,7 @@ class Forgetful:
 def waiting_turn(calls: Any) -> tuple[Turn, SuspendedTurn]:
     """A turn whose only call was given up."""
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
-    waits = Waits(lambda: 0)
+    waits = PendingCalls(lambda: 0)
     suspended = SuspendedTurn(
         head=ASKED,
         start=EMPTY,
@@ -71,8 +70,8 @@ def waiting_turn(calls: Any) -> tuple[Turn, SuspendedTurn]:
     )
     waits.begin(suspended)
     waits.give_up(INTERRUPTED)
-    talk = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
-    return Turn(calls, talk, number=1, max_steps=3, waits=waits), suspended
+    thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    return Turn(calls, thread, number=1, max_steps=3, waits=waits), suspended
 
 
 async def test_a_turn_that_is_given_up_and_was_lost_is_run_again() -> None:
@@ -88,7 +87,7 @@ async def test_a_turn_that_is_given_up_and_was_lost_is_run_again() -> None:
 async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None:
     """A deploy took the tool away while a person thought: no later call is taken for the old one."""
     calls: Any = Forgetful()
-    waits = Waits(lambda: 0)
+    waits = PendingCalls(lambda: 0)
     question = PendingCall(id="q", call_id="q", name="n")
     suspended = SuspendedTurn(
         head=ASKED,
@@ -97,14 +96,14 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
         steps=1,
         messages=(UserMessage(id="m", text="go"),),
         calls=(ToolCall(id="c", name="helper"),),
-        children=(ChildWait(session_id="s>h", call="a.0", calls=(question,)),),
+        children=(SuspendedCall(session_id="s>h", call="a.0", calls=(question,)),),
     )
     waits.begin(suspended)
-    assert waits.sleepers.send("s>h", RoutedSubmit(id="1", reply_to="w", request=SubmitInput(call="q")))
+    assert waits.submit(SubmitInput(call="q")).status == "submitted"
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
-    talk = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
-    await Turn(calls, talk, number=1, max_steps=3, waits=waits).resume(suspended)
+    thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
+    await Turn(calls, thread, number=1, max_steps=3, waits=waits).resume(suspended)
     assert "There is no tool" in calls.steps[0].inputs[0].text
     assert waits.turn is None
-    assert (waits.sleepers.waits(), waits.sleepers.pending()) == ((), ())
-    assert [each.session_id for each in waits.sleepers.dismiss()] == ["s>h"]
+    assert (waits.suspended_calls.calls(), waits.suspended_calls.pending()) == ((), ())
+    assert [each.session_id for each in waits.suspended_calls.dismiss()] == ["s>h"]

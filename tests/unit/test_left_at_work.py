@@ -15,7 +15,7 @@ from helix_temporal.models.streams import (
     RunStarted,
     StreamInfo,
     StreamLimits,
-    TextDelta,
+    TextChunk,
 )
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.streams import MemoryStreams
@@ -72,7 +72,7 @@ async def test_a_turn_that_stands_is_not_taken_back_on_the_page() -> None:
 
 async def test_a_turn_whose_beginning_is_gone_is_known_by_its_run() -> None:
     """Where little is kept, its number went with its beginning."""
-    store = await left(BEGUN, *[TextDelta(delta="x")] * 9, limits=StreamLimits(max_chunks=5))
+    store = await left(BEGUN, *[TextChunk(delta="x")] * 9, limits=StreamLimits(max_chunks=5))
     assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=3, run="r1")) is None
     assert await Streaming(store).at_work("s", NEW, SessionRecord(turns=3, run="r0")) == "r1"
 

@@ -52,7 +52,7 @@ async def place(
             key = f"{redis_prefix}{{{BROKEN}}}:session"
             yield Place(
                 RecordSessions(redis.sessions),
-                lambda: redis._connection.command("HINCRBY", key, "v", 1),
+                lambda: redis._connection.send_command("HINCRBY", key, "v", 1),
                 request.param,
             )
         elif request.param == "postgres":
@@ -136,7 +136,7 @@ async def test_expired_calls_of_all_others_are_found(place: Place, caplog: pytes
 async def test_all_others_past_their_time_are_ended(place: Place) -> None:
     """The damaged one is in the summary."""
     await made(place, CreateSession(expires_at=1))
-    found = await Cleanup(place.store).expired(CleanUpExpiredInput(page=2))
+    found = await Cleanup(place.store).clean_up_expired(CleanUpExpiredInput(page=2))
     assert found.marked == 2
     assert {(each.session_id, each.stage) for each in found.errors} == {(BROKEN, "load")}
 
@@ -145,7 +145,7 @@ async def test_all_others_that_are_old_are_deleted(place: Place) -> None:
     """The damaged one is in the summary."""
     await made(place, CreateSession())
     await asyncio.sleep(1.1)
-    found = await Cleanup(place.store).old(CleanUpOldInput(max_age_ms=1000, page=2))
+    found = await Cleanup(place.store).clean_up_old(CleanUpOldInput(max_age_ms=1000, page=2))
     assert found.deleted == 2
     assert {(each.session_id, each.stage) for each in found.errors} == {(BROKEN, "load")}
 

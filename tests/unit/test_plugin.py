@@ -68,7 +68,7 @@ class Own(CompositePayloadConverter):
 async def test_a_second_plugin_on_a_client_is_refused_with_what_to_do() -> None:
     """Each has settings of its own, and a worker would have all activities twice."""
     with pytest.raises(
-        InvalidConfigError, match=r"the client has two of HelixPlugin; put one, with all agents"
+        InvalidConfigError, match=r"the client has two of HelixPlugin; give one, with all agents"
     ):
         await Client.connect("127.0.0.1:1", plugins=[HelixPlugin(), HelixPlugin()], lazy=True)
 
@@ -76,9 +76,7 @@ async def test_a_second_plugin_on_a_client_is_refused_with_what_to_do() -> None:
 def test_a_second_plugin_on_a_worker_is_refused_with_what_to_do() -> None:
     """The client has one already, which the worker takes over."""
     config = HelixPlugin().configure_worker({"activities": []})
-    with pytest.raises(
-        InvalidConfigError, match=r"the worker has the activities.*workers have it from there"
-    ):
+    with pytest.raises(InvalidConfigError, match=r"the worker has the activities.*its workers use it"):
         HelixPlugin().configure_worker(config)
 
 

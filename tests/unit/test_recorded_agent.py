@@ -113,6 +113,6 @@ async def test_a_turn_longer_than_the_usual_context_still_finds_its_place() -> N
 
 async def test_a_call_that_was_not_recorded_is_an_error_result() -> None:
     """A changed recording shows in the thread instead of failing the session."""
-    tool = replay_agent(parse_conversation(REPEATED_IDS)).tool("status")
+    tool = replay_agent(parse_conversation(REPEATED_IDS)).find_tool("status")
     assert tool is not None
-    assert (await tool.call({"of": 9}, a_context(call_id="call_0"))).is_error
+    assert (await tool.call_handler({"of": 9}, a_context(call_id="call_0"))).is_error

@@ -6,7 +6,7 @@ from helix_temporal.models.states import (
     PendingClientToolCall,
     SessionState,
 )
-from helix_temporal.models.waiting import AnsweredCall
+from helix_temporal.models.waiting import AnswerReceipt
 from helix_temporal.session.projection import project_answers, project_call_owners
 
 
@@ -24,7 +24,7 @@ def test_a_session_forgets_the_oldest_of_very_many_answered_calls() -> None:
     """Its state is read and written with each turn."""
     full = completed(MAX_COMPLETED_CALLS)
     state = SessionState(session_id="s", agent_type="a", completed_client_tool_calls=full)
-    newest = AnsweredCall(id="newest", outcome="result", when=10_000)
+    newest = AnswerReceipt(id="newest", outcome="result", when=10_000)
     kept = project_answers(state, [newest])["completed_client_tool_calls"]
     assert len(kept) == MAX_COMPLETED_CALLS
     assert "call-0" not in kept
@@ -52,7 +52,7 @@ def test_what_the_turn_took_counts() -> None:
     """An answer came to the store when the session had given the call up: all say that it expired."""
     first = CompletedClientToolCall(tool_call_id="call", outcome="result", completed_at=1, result_hash="h")
     state = SessionState(session_id="s", agent_type="a", completed_client_tool_calls={"call": first})
-    late = AnsweredCall(id="call", outcome="expired", when=2)
+    late = AnswerReceipt(id="call", outcome="expired", when=2)
     assert project_answers(state, [late])["completed_client_tool_calls"]["call"].outcome == "expired"
-    same = AnsweredCall(id="call", outcome="result", when=2)
+    same = AnswerReceipt(id="call", outcome="result", when=2)
     assert project_answers(state, [same])["completed_client_tool_calls"]["call"] == first

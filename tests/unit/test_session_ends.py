@@ -1,6 +1,6 @@
 """How a session's end is stored, while a step that nobody waits for may still be running."""
 
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.models.checkpoints import NewRun, Run, RunChange, RunStatus
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.models.steps import SaveValuesInput
@@ -35,7 +35,7 @@ async def test_a_run_that_ends_by_itself_meanwhile_stays_as_it_ended() -> None:
                 session_id, run_id, change, epoch=epoch, operation_id=operation_id
             )
 
-    keeper = StateKeeper(Overtaken(backend.sessions), HotThreads(backend.threads))
+    keeper = SessionSync(Overtaken(backend.sessions), HotThreads(backend.threads))
     await keeper.close(
         SaveValuesInput(thread_id="s", epoch=EPOCH, session_id="s", status="interrupted", ends_run=True)
     )

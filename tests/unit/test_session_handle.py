@@ -54,4 +54,11 @@ def test_every_list_by_pages_is_a_page(method: Callable[..., Any]) -> None:
 def test_the_lists_are_known() -> None:
     """Otherwise the test before would hold for no list at all."""
     names = {each.__name__ for each in LISTS}
-    assert names == {"list_sessions", "query_usage", "history", "turns", "checkpoints", "children"}
+    assert names == {
+        "list_sessions",
+        "query_usage",
+        "list_messages",
+        "list_turns",
+        "list_checkpoints",
+        "list_children",
+    }

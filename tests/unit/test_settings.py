@@ -234,9 +234,9 @@ def test_secrets_never_show_in_errors(name: str, scheme: str, rest: str) -> None
     [
         ({"temporal_address": "localhost"}, "host:port"),
         ({"s3_bucket": "a"}, "bucket name"),
-        ({"s3_bucket": "threads", "cold_directory": "/tmp/x"}, "one place"),
+        ({"s3_bucket": "threads", "cold_directory": "/tmp/x"}, "set one of them"),
         ({"s3_endpoint": "https://objects.example"}, "s3_bucket is not"),
-        ({"s3_access_key": "key", "s3_bucket": "threads"}, "belong together"),
+        ({"s3_access_key": "key", "s3_bucket": "threads"}, "set both or neither"),
         ({"archive_hmac_key": "short"}, "fewer than 16"),
         ({"s3_endpoint": "https://a:b@objects.example", "s3_bucket": "threads"}, "s3_access_key"),
         ({"timeouts": {"heartbeat_every": 20}}, "heartbeat_every must not be longer"),

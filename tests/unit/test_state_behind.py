@@ -7,7 +7,7 @@ from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import MergeChanges
 from helix_temporal.models.steps import RunStepInput
 from helix_temporal.session.record import _changes_after_step
-from tests.unit._keeper_scene import Scene
+from tests.unit._sync_scene import Scene
 
 
 def step_of(scene: Scene, run_id: str, values: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from helix_temporal.activities import SessionActivities, StepLimits, Stepper
 from helix_temporal.activities.payloads import Payloads
 from helix_temporal.activities.rewinds import TakeBacks
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.agents import Agent, AgentRegistry, ScriptedModel
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.client._updates import root_error
@@ -37,8 +37,8 @@ from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.sessions.store import RecordSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
-from helix_temporal.workflows.handlers import PendingRewind, carry_out
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread
+from helix_temporal.workflows.rewinds import PendingRewind, carry_out
 
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -91,7 +91,7 @@ class Scene:
         self.threads: ThreadStore = TieredThreads(hot, blobs) if tiered else HotThreads(hot)
         self.store = RecordSessions(self.breaks.around(backend.sessions))
         agents, payloads = AgentRegistry([PARROT]), Payloads(MemoryPayloads())
-        states = StateKeeper(self.store, self.threads)
+        states = SessionSync(self.store, self.threads)
         stepper = Stepper(self.threads, agents, payloads, StepLimits(), states=states)
         self.sessions = SessionActivities(
             self.threads, agents, stepper, CallPolicy(), payloads, states=states

@@ -28,7 +28,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.waiting import SubmitInput
 from helix_temporal.session.record import SessionRecord, parse_record
-from helix_temporal.session.waiting import Waits
+from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -136,14 +136,14 @@ class Here:
         opened = await self.open(request)
         return CurrentThread(request, opened.handle, opened.facts), opened
 
-    def turn(self, talk: CurrentThread, waits: Waits | None = None) -> Turn:
+    def turn(self, thread: CurrentThread, waits: PendingCalls | None = None) -> Turn:
         """One turn of it."""
         calls: Any = self
-        return Turn(calls, talk, number=1, max_steps=5, waits=waits)
+        return Turn(calls, thread, number=1, max_steps=5, waits=waits)
 
-    async def ask(self, talk: CurrentThread, text: str) -> TurnResult:
+    async def ask(self, thread: CurrentThread, text: str) -> TurnResult:
         """One turn with this message."""
-        return await self.turn(talk).run([UserMessage(id=text, text=text)])
+        return await self.turn(thread).run([UserMessage(id=text, text=text)])
 
     async def state(self) -> SessionRecord:
         """What is stored with the thread."""
@@ -155,9 +155,9 @@ class Here:
         return [record.id for record in page.records]
 
 
-def after(talk: CurrentThread) -> CurrentThread:
+def after(thread: CurrentThread) -> CurrentThread:
     """What the workflow knows that was reset to this moment."""
-    return CurrentThread(talk.request, talk.handle, talk.facts)
+    return CurrentThread(thread.request, thread.handle, thread.facts)
 
 
 @pytest.fixture(params=["alone", "tiered"])
@@ -171,16 +171,16 @@ async def test_a_turn_that_is_interrupted_where_it_had_gone_on_is_counted(thread
     """Its results stand already, and behind them a step of which the workflow knows nothing any more."""
     here = Here(threads, [asks("look", "one"), asks("look", "two"), ModelResponse("done")], resets="two")
     before, _ = await here.begin()
-    talk = after(before)
+    thread = after(before)
     with pytest.raises(ResetError):
-        await here.ask(talk, "go")
-    talk = after(before)
-    turn = here.turn(talk)
+        await here.ask(thread, "go")
+    thread = after(before)
+    turn = here.turn(thread)
     turn.interrupted = True
     result = await turn.run([UserMessage(id="go", text="go")])
     assert (result.exit_reason, result.in_thread) == (ExitReason.INTERRUPTED, True)
     assert (await here.state()).turns == 1
-    assert (await here.ask(talk, "next")).text == "done"
+    assert (await here.ask(thread, "next")).text == "done"
     state, facts = await here.state(), await threads.facts("s")
     assert (state.turns, facts.committed, len(await here.ids())) == (2, 5, 5)
     assert here.model.calls == 3
@@ -190,16 +190,16 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     """Who has answered is not asked again, and a later execution finds all that was answered."""
     here = Here(threads, [BOTH, asks("look", "two"), ModelResponse("done")], resets="two")
     before, _ = await here.begin()
-    talk, waits = after(before), Waits(lambda: 0)
-    first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
+    thread, waits = after(before), PendingCalls(lambda: 0)
+    first = await here.turn(thread, waits).run([UserMessage(id="go", text="go")])
     assert (first.exit_reason, waits.turn and len(waits.turn.waiting)) == (ExitReason.SUSPENDED, 1)
     assert waits.turn
     call = waits.pending()[0].id
     assert waits.submit(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
     with pytest.raises(ResetError):
-        await here.turn(talk, waits).resume(waits.turn.model_copy(update={"known": waits.known()}))
+        await here.turn(thread, waits).resume(waits.turn.model_copy(update={"known": waits.known()}))
     here.resets, runs = None, list(here.runs)
-    waits, told = Waits(lambda: 0), list[str]()
+    waits, told = PendingCalls(lambda: 0), list[str]()
     waits.on_wait = lambda: told.append("asked again")
     result = await here.turn(after(before), waits).run([UserMessage(id="go", text="go")])
     assert (result.exit_reason, result.text, told) == (ExitReason.COMPLETED, "done", [])
@@ -208,38 +208,40 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     assert (here.model.calls, (await here.state()).turns, len(await here.ids())) == (3, 1, 7)
 
 
-async def waiting(here: Here) -> tuple[CurrentThread, Waits]:
+async def waiting(here: Here) -> tuple[CurrentThread, PendingCalls]:
     """A turn whose first step waits for somebody."""
-    talk, waits = (await here.begin())[0], Waits(lambda: 0)
-    first = await here.turn(talk, waits).run([UserMessage(id="go", text="go")])
+    thread, waits = (await here.begin())[0], PendingCalls(lambda: 0)
+    first = await here.turn(thread, waits).run([UserMessage(id="go", text="go")])
     assert first.exit_reason is ExitReason.SUSPENDED
-    return talk, waits
+    return thread, waits
 
 
-def signed(waits: Waits) -> SuspendedTurn:
+def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
     assert waits.turn is not None
     assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
     return waits.turn.model_copy(update={"known": waits.known()})
 
 
-def was_reset(talk: CurrentThread, waits: Waits) -> tuple[CurrentThread, Waits, SuspendedTurn]:
+def was_reset(
+    thread: CurrentThread, waits: PendingCalls
+) -> tuple[CurrentThread, PendingCalls, SuspendedTurn]:
     """What the workflow knows that was reset to where its turn waits."""
-    suspended, again = waits.turn, Waits(lambda: 0)
+    suspended, again = waits.turn, PendingCalls(lambda: 0)
     assert suspended is not None
     again.begin(suspended)
-    return replace(after(talk), seed_before=None), again, suspended
+    return replace(after(thread), seed_before=None), again, suspended
 
 
 async def test_a_step_that_came_late_is_found_behind_a_turn_that_waits(threads: ThreadStore) -> None:
     """Nobody is asked again, and the next open would have cut a turn whose tools have run."""
     here = Here(threads, [BOTH, asks("look", "two"), ModelResponse("done")], resets="two")
     before, waits = await waiting(here)
-    talk, again, suspended = was_reset(before, waits)
+    thread, again, suspended = was_reset(before, waits)
     with pytest.raises(ResetError):
         await here.turn(before, waits).resume(signed(waits))
     here.resets = None
-    result = await here.turn(talk, again).resume(suspended)
+    result = await here.turn(thread, again).resume(suspended)
     assert (result.exit_reason, result.text, again.turn) == (ExitReason.COMPLETED, "done", None)
     assert (here.runs, here.model.calls) == (["here", "two"], 3)
     assert ((await here.state()).turns, len(await here.ids()), result.steps) == (1, 7, 3)
@@ -249,16 +251,16 @@ async def test_a_step_of_before_the_reset_comes_too_late(threads: ThreadStore) -
     """The thread was opened again: the step would stand behind a turn that waits, which is cut some day."""
     here = Here(threads, [BOTH, ModelResponse("done")])
     before, waits = await waiting(here)
-    talk, again, suspended = was_reset(before, waits)
+    thread, again, suspended = was_reset(before, waits)
     here.holds_steps = True
     with pytest.raises(ResetError):
         await here.turn(before, waits).resume(signed(waits))
     here.holds_steps = False
-    result = await here.turn(talk, again).resume(suspended)
+    result = await here.turn(thread, again).resume(suspended)
     assert (result.exit_reason, again.turn and again.turn.head) == (ExitReason.SUSPENDED, suspended.head)
     with pytest.raises(FencedError):
         await here.run_step(here.held[0])
-    assert (await here.turn(talk, again).resume(signed(again))).exit_reason is ExitReason.COMPLETED
+    assert (await here.turn(thread, again).resume(signed(again))).exit_reason is ExitReason.COMPLETED
     assert (await here.state()).turns == 1
 
 
@@ -268,7 +270,7 @@ async def test_the_end_of_a_turn_is_found_where_the_hot_store_went_back(
     """Archived, its payloads are gone: tried again on the older copy, it would want them for ever."""
     hot = MemoryThreads()
     here = Here(TieredThreads(hot, MemoryBlobs()), [asks("look", "much")])
-    talk, turn_end = (await here.begin())[0], here.stepper.end_turn
+    thread, turn_end = (await here.begin())[0], here.stepper.end_turn
     older = hot.backup()
 
     async def lost_on_the_way(request: EndTurnInput) -> RunStepResult:
@@ -278,7 +280,7 @@ async def test_the_end_of_a_turn_is_found_where_the_hot_store_went_back(
         return await turn_end(request)
 
     monkeypatch.setattr(here.stepper, "end_turn", lost_on_the_way)
-    turn = here.turn(talk)
+    turn = here.turn(thread)
     turn.interrupted = True
     result = await turn.run([UserMessage(id="go", text="go")])
     assert (result.exit_reason, len(await here.ids())) == (ExitReason.INTERRUPTED, 3)
@@ -289,12 +291,12 @@ async def test_a_step_under_way_at_the_reset_is_looked_for_in_the_archive() -> N
     """The new run makes it for the first time; Redis had gone back to an older copy just before."""
     hot = MemoryThreads()
     here = Here(TieredThreads(hot, MemoryBlobs()), [ModelResponse("first"), ModelResponse("paid again")])
-    talk, older = (await here.begin())[0], hot.backup()
+    thread, older = (await here.begin())[0], hot.backup()
     request = RunStepInput(
         session_id="s",
         agent="a",
-        epoch=talk.handle.epoch,
-        head=talk.head,
+        epoch=thread.handle.epoch,
+        head=thread.head,
         inputs=(StepInput(id="go", text="go"),),
         turn=1,
         run_id="run",

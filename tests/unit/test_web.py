@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from helix_temporal.models.streams import Custom, RunEnded, RunStarted, StreamLimits, TextDelta
+from helix_temporal.models.streams import Custom, RunEnded, RunStarted, StreamLimits, TextChunk
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.web import create_sse_app
 from tests.unit._web import Connection, Event, connected, served, streams_alone, until, write
@@ -20,7 +20,7 @@ def store() -> MemoryStreams:
 
 
 def turn(*words: str, run: str = "r1", message: str = "m1") -> list[Any]:
-    pieces = [TextDelta(delta=word, message_id=f"a-{run}") for word in words]
+    pieces = [TextChunk(delta=word, message_id=f"a-{run}") for word in words]
     return [RunStarted(turn=1, message_ids=(message,)), *pieces, RunEnded(status="completed")]
 
 

@@ -120,7 +120,7 @@ class IsCancelledAtItsEnd:
 
 @workflow.defn
 class ArchivesAtTheEnd:
-    """Waits until somebody ends it, and archives then."""
+    """PendingCalls until somebody ends it, and archives then."""
 
     @workflow.run
     async def run(self, thread_id: str) -> None:

@@ -9,7 +9,7 @@ from helix_temporal.activities import (
     UsageActivities,
 )
 from helix_temporal.errors import FencedError, StaleStateError
-from helix_temporal.models.base import Model
+from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import (
     NewRun,
     RunChange,
@@ -45,7 +45,7 @@ from helix_temporal.models.usage import RecordUsageInput, TokenCounts, TokenUsag
 from helix_temporal.workflows import call
 
 
-class Filed(Model):
+class Filed(WireModel):
     """What the clerk saw on the way."""
 
     first: SessionState

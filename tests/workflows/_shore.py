@@ -48,12 +48,12 @@ class Shore:
 
     async def status(self, name: str, wanted: Callable[[SessionInfo], bool]) -> SessionInfo:
         """The session's status, once it is as wanted."""
-        info = await self.sessions.session(name).status()
+        info = await self.sessions.session(name).get_status()
         for _ in range(400):
             if wanted(info):
                 return info
             await asyncio.sleep(0.05)
-            info = await self.sessions.session(name).status()
+            info = await self.sessions.session(name).get_status()
         raise AssertionError(f"the status is not as wanted: {info}")
 
     async def tried(self, name: str, times: int) -> None:

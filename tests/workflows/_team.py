@@ -71,6 +71,8 @@ class Team:
             return await self._help(request)
         if request.agent in {"asker", "hurried"}:
             return _questions(request)
+        if request.agent == "careful":
+            return _acts(request)
         lead = self.leads.get(root)
         if lead is not None and request.session_id == root:
             given: Any = lead(request)
@@ -115,6 +117,11 @@ class Team:
             """Do what is said."""
             return ToolOutcome("go back", rewind=True) if what == "rewind" else await self.act(what)
 
+        @tool(name="act", approval=True)
+        async def careful_act(what: str) -> str:
+            """Do what is said, once a person has agreed."""
+            return await self.act(what)
+
         def leads(name: str, *tools: Tool, **options: Any) -> Agent:
             return Agent(name=name, model=self, tools=[*tools, act], **options)
 
@@ -135,6 +142,8 @@ class Team:
             leads("of-picky", agent_tool("helper", agent="picky")),
             Agent(name="asker", model=self, tools=[ask_user()]),
             Agent(name="hurried", model=self, tools=[ask_user(answer_within=1)]),
+            Agent(name="careful", model=self, tools=[careful_act]),
+            leads("leads-careful", agent_tool("helper", agent="careful")),
             leads("approved", agent_tool("helper", agent="helper", approval=True)),
             leads("approved-below", agent_tool("helper", agent="approved")),
             leads("serial", agent_tool("helper", agent="helper"), parallel_tools=False),
@@ -166,6 +175,20 @@ def _questions(request: ModelRequest) -> ModelResponse:
     return ModelResponse(
         tool_calls=tuple(
             ToolCall(id=f"call_{at}", name="ask_user", arguments={"question": word})
+            for at, word in enumerate(words)
+        )
+    )
+
+
+def _acts(request: ModelRequest) -> ModelResponse:
+    """Act by each word of the task, held by the gate of that name; then tell what was done."""
+    if request.messages[-1].role == "tool":
+        done = [each.text for each in request.messages if each.role == "tool"]
+        return ModelResponse(", ".join(done))
+    words = request.messages[-1].text.split()
+    return ModelResponse(
+        tool_calls=tuple(
+            ToolCall(id=f"call_{at}", name="act", arguments={"what": f"hold {word}"})
             for at, word in enumerate(words)
         )
     )

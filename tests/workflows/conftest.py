@@ -71,7 +71,7 @@ class Stand:
 
     def client(self, **options: object) -> SessionClient:
         """A client whose sessions have these options."""
-        return self.served.talker(SessionOptions.model_validate({"idle_timeout": 60} | options))
+        return self.served.create_client(SessionOptions.model_validate({"idle_timeout": 60} | options))
 
     def handle(self, session_id: str) -> WorkflowHandle[object, object]:
         """The session's newest run."""
@@ -88,7 +88,7 @@ class Stand:
 
     async def messages(self, session_id: str) -> list[Message]:
         """The thread's finished turns."""
-        return await self.sessions.session(session_id).messages()
+        return await self.sessions.session(session_id).get_messages()
 
     async def finish(self, session_id: str) -> None:
         """Close the session and wait until it has ended."""

@@ -284,7 +284,7 @@ async def test_a_time_out_and_the_status_tell_the_last_failure(served: Served, u
         await served.sessions.ask(unique, "hello", agent="away", timeout=2)
     assert "helix.sessions.run_step fails, attempt" in str(caught.value)
     assert "ConnectionError: model of agent 'away': ConnectionError: connection refused" in str(caught.value)
-    (failing,) = (await served.sessions.session(unique).status()).failing
+    (failing,) = (await served.sessions.session(unique).get_status()).failing
     assert failing.activity == "helix.sessions.run_step"
     assert failing.attempt >= 2
     assert failing.error.startswith("ConnectionError: model of agent 'away'")
@@ -298,7 +298,7 @@ async def test_a_failing_call_is_told_with_the_age_of_its_first_attempt(served: 
     async with asyncio.timeout(60):
         while len(attempts) < 2:
             with contextlib.suppress(SessionNotFoundError):
-                for failing in (await served.sessions.session(unique).status()).failing:
+                for failing in (await served.sessions.session(unique).get_status()).failing:
                     attempts.add(failing.attempt)
                     times.add(failing.since)
             await asyncio.sleep(0.1)
@@ -417,7 +417,7 @@ async def test_a_queue_without_workers_is_named(
         await nobody.ask(unique, "hello", agent="busy", timeout=2)
     assert f"no worker polls task queue '{unique}' in namespace 'default'" in str(caught.value)
     with pytest.raises(NoWorkerError, match=f"no worker polls task queue '{unique}'"):
-        await nobody.session(unique).status()
+        await nobody.session(unique).get_status()
 
 
 async def test_a_session_that_runs_on_another_queue_is_found_there(served: Served, unique: str) -> None:
@@ -443,7 +443,7 @@ async def test_a_read_that_nobody_serves_ends(
     monkeypatch.setattr(_diagnosis, "_UNSERVED_LOOK", 0.5)
     nobody = SessionClient(served.client, task_queue=unique)
     with pytest.raises(NoWorkerError, match=f"no worker polls task queue '{unique}'"):
-        await nobody.session(unique).history()
+        await nobody.session(unique).list_messages()
 
 
 async def test_a_worker_that_is_gone_is_told_of_soon(
@@ -455,7 +455,7 @@ async def test_a_worker_that_is_gone_is_told_of_soon(
     async with session_worker(settings, [Agent(name="busy", model=BUSY)], drain=1.0) as short:
         assert (await short.sessions.ask(unique, "hello", agent="busy", timeout=30)).text == "at last"
     session = SessionClient(served.client, task_queue=unique).session(unique)
-    for told in (session.status, session.history):
+    for told in (session.get_status, session.list_messages):
         with pytest.raises(NoWorkerError, match=f"no worker has polled task queue '{unique}'"):
             await told()
 
@@ -466,10 +466,10 @@ async def test_the_log_names_the_missing_worker_before_the_call_that_failed_at_i
     """The worker of the newest failure is the one that is gone."""
     monkeypatch.setattr(_diagnosis, "_FIRST_LOOK", 0.5)
     call = FailingCall(activity="slow_lookup", attempt=2, error="TimeoutError: activity Heartbeat timeout")
-    monkeypatch.setattr(Diagnosis, "failing", AsyncMock(return_value=(call,)))
+    monkeypatch.setattr(Diagnosis, "find_failing_calls", AsyncMock(return_value=(call,)))
     with pytest.raises(TimeoutError):
         await SessionClient(served.client, task_queue=unique).ask(unique, "hello", agent="busy", timeout=2)
-    assert f"is waited for: no worker polls task queue '{unique}'" in caplog.text
+    assert f": no worker polls task queue '{unique}'" in caplog.text
     assert "slow_lookup fails" in caplog.text
 
 
@@ -483,4 +483,4 @@ async def test_a_namespace_that_is_not_there_is_told(served: Served, unique: str
     with pytest.raises(InvalidConfigError, match=f"namespace '{unique}' is not known"):
         await sessions.ask(unique, "hello", agent="busy", timeout=10)
     with pytest.raises(InvalidConfigError, match=f"namespace '{unique}' is not known"):
-        await sessions.session(unique).history()
+        await sessions.session(unique).list_messages()

@@ -52,12 +52,12 @@ async def test_the_status_says_how_far_the_archive_is_behind(sea: Shore) -> None
     """Where it stands, how much that is, since when, and why."""
     sessions, (name, *_) = sea.sessions, sea.names
     await sessions.ask(name, "one", agent="main")
-    assert (await sessions.session(name).status()).lag is None
+    assert (await sessions.session(name).get_status()).lag is None
     sea.proxy.refuse()
     await sessions.ask(name, "two")
-    first = (await sessions.session(name).status()).lag
+    first = (await sessions.session(name).get_status()).lag
     await sessions.ask(name, "three")
-    lag = (await sessions.session(name).status()).lag
+    lag = (await sessions.session(name).get_status()).lag
     assert first is not None
     assert lag is not None
     assert (lag.start, lag.messages, lag.since) == (2, 4, first.since)

@@ -57,7 +57,7 @@ async def sid(shore: Shore) -> AsyncIterator[str]:
 
 async def until_archived(shore: Shore, session_id: str) -> SessionInfo:
     for _ in range(400):
-        status = await shore.stand.sessions.session(session_id).status()
+        status = await shore.stand.sessions.session(session_id).get_status()
         if status.archived:
             return status
         await asyncio.sleep(0.05)
@@ -68,11 +68,11 @@ async def test_chat_goes_on_without_the_archive_and_says_so(shore: Shore, sid: s
     """An open session needs Redis alone; its status says what is not archived."""
     sessions = shore.stand.sessions
     await sessions.ask(sid, "one", agent="main")
-    assert (await sessions.session(sid).status()).archived
+    assert (await sessions.session(sid).get_status()).archived
     shore.proxy.refuse()
     for text in ("two", "three"):
         assert (await sessions.ask(sid, text, timeout=20)).status is AskStatus.ANSWERED
-    assert not (await sessions.session(sid).status()).archived
+    assert not (await sessions.session(sid).get_status()).archived
 
 
 async def test_the_archive_catches_up_by_itself_when_it_is_back(shore: Shore, sid: str) -> None:
@@ -83,7 +83,7 @@ async def test_the_archive_catches_up_by_itself_when_it_is_back(shore: Shore, si
     await sessions.ask(sid, "two", timeout=20)
     shore.proxy.refuse(False)
     await until_archived(shore, sid)
-    assert (await sessions.session(sid).describe()).archived == 4
+    assert (await sessions.session(sid).describe_thread()).archived == 4
 
 
 async def test_a_session_that_ends_without_the_archive_says_so_and_keeps_what_is_hot(
@@ -152,10 +152,10 @@ async def test_messages_that_were_sent_wait_until_the_archive_is_back(shore: Sho
     await asyncio.sleep(3)
     # Not tried again and again: as often as somebody came.
     assert await refusals(shore, sid) == 4
-    assert (await sessions.session(sid).status()).waiting == 2
+    assert (await sessions.session(sid).get_status()).waiting == 2
     shore.proxy.refuse(False)
     async with asyncio.timeout(30):
-        while (await sessions.session(sid).status()).waiting:  # noqa: ASYNC110 (another process tells)
+        while (await sessions.session(sid).get_status()).waiting:  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
     answered = await sessions.ask(sid, "five", message_id="m-five", timeout=20)
     assert answered.status is AskStatus.ANSWERED
@@ -166,7 +166,7 @@ async def test_messages_that_were_sent_wait_until_the_archive_is_back(shore: Sho
         "four",
         "five",
     ]
-    assert "sent" not in [each.name for each in (await sessions.session(sid).status()).receipts]
+    assert "sent" not in [each.name for each in (await sessions.session(sid).get_status()).receipts]
 
 
 async def test_a_session_that_is_closed_waits_with_messages_that_were_sent(shore: Shore, sid: str) -> None:
@@ -177,7 +177,7 @@ async def test_a_session_that_is_closed_waits_with_messages_that_were_sent(shore
     await until_refused(shore, sid, 1)
     await sessions.session(sid).close()
     await asyncio.sleep(2)
-    assert (await sessions.session(sid).status()).waiting == 1
+    assert (await sessions.session(sid).get_status()).waiting == 1
     shore.proxy.refuse(False)
     assert (await asyncio.wait_for(sessions.session(sid).result(), 30)).turns == 4
     assert "four" in await shore.stand.texts(sid)
@@ -194,7 +194,7 @@ async def test_messages_that_wait_for_the_archive_are_named_where_the_session_is
     await shore.stand.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
         await shore.stand.handle(sid).result()
-    receipts = {each.name: each for each in (await sessions.session(sid).status()).receipts}
+    receipts = {each.name: each for each in (await sessions.session(sid).get_status()).receipts}
     assert receipts["sent"].detail == "no turn any more for 1: m-four"
 
 
@@ -233,7 +233,7 @@ async def test_a_message_during_the_idle_end_without_the_archive_does_not_wait_f
     await client.ask(sid, "one", agent="main")
     shore.proxy.refuse()
     await client.ask(sid, "two", timeout=20)
-    while (await client.session(sid).status()).status != "ending":  # noqa: ASYNC110 (another process tells)
+    while (await client.session(sid).get_status()).status != "ending":  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.02)
     result = await client.ask(sid, "three", timeout=2.5)
     assert result.text == "5: three"

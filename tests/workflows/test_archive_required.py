@@ -113,7 +113,7 @@ async def test_past_its_time_a_typed_error_tells_and_the_answer_is_kept(
 async def test_one_session_may_require_it(temporal_address: str, redis_url: str, s3: S3Endpoint) -> None:
     """By its options, which it remembers; also where threads are archived at the end only."""
     async with shore(temporal_address, redis_url, s3, flush="exit") as sea:
-        strict, name = sea.served.talker(REQUIRED), sea.names[0]
+        strict, name = sea.served.create_client(REQUIRED), sea.names[0]
         assert (await strict.ask(name, "one", agent="main")).archived is True
         assert (await sea.sessions.ask(sea.names[1], "one", agent="main")).archived is False
         await sea.wipe()
@@ -123,7 +123,7 @@ async def test_one_session_may_require_it(temporal_address: str, redis_url: str,
 async def test_it_takes_a_cold_tier(temporal_address: str, redis_url: str, s3: S3Endpoint) -> None:
     """Told before the model is paid; to workers, at their start."""
     async with shore(temporal_address, redis_url, s3, s3_endpoint=None, s3_bucket=None) as sea:
-        refused = await sea.served.talker(REQUIRED).ask(sea.names[0], "one", agent="main")
+        refused = await sea.served.create_client(REQUIRED).ask(sea.names[0], "one", agent="main")
         assert refused.error is not None
         assert refused.error.startswith("InvalidConfigError")
         assert sea.stand.desk.requests[sea.names[0]] == []

@@ -25,7 +25,7 @@ WAITING: dict[str, Call] = {
     "regenerate": lambda s, i: s.session(i, agent="main").regenerate(timeout=3),
     "rewind": lambda s, i: s.session(i, agent="main").rewind(Head(position=1, last_id="m"), timeout=3),
     "rewind_to_turn": lambda s, i: s.session(i, agent="main").rewind_to_turn(1, timeout=3),
-    "restore": lambda s, i: s.session(i, agent="main").restore("c", timeout=3),
+    "restore": lambda s, i: s.session(i, agent="main").restore_checkpoint("c", timeout=3),
     "resume": lambda s, i: s.session(i, agent="main").resume(timeout=3),
     "submit": lambda s, i: s.session(i, agent="main").submit_tool_result("c", "r", wait=True, timeout=3),
 }
@@ -46,7 +46,7 @@ async def test_a_tool_cannot_wait_for_its_own_session(stand: Stand, desk: Desk, 
     assert (await stand.sessions.ask(sid, "go", agent="main", timeout=30)).text == "done"
     assert await stand.texts(sid) == ["go", "", "a", "done"]
     (said,) = refused
-    assert "the turn that runs waits for this tool" in said
+    assert "that turn waits for this tool" in said
     assert "use send, or ask another session" in said
 
 
@@ -67,7 +67,7 @@ async def test_a_sub_agents_tool_cannot_wait_for_a_session_above_it(
     assert (await crew.sessions.ask(sid, "tool up", agent=agent, timeout=30)).status is AskStatus.ANSWERED
     assert [each.text for each in await crew.messages(sid) if each.role == "user"] == ["tool up"]
     (said,) = refused
-    assert "the turn that runs waits for this tool" in said
+    assert "that turn waits for this tool" in said
 
 
 async def test_a_tool_may_leave_a_message_for_its_own_session(stand: Stand, desk: Desk, sid: str) -> None:

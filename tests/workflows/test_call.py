@@ -27,7 +27,7 @@ WORKFLOWS = [
     callers.CommitsMessages,
     callers.IsCancelledAtItsEnd,
 ]
-ACTIVITIES = Backends(Settings()).activities([])
+ACTIVITIES = Backends(Settings()).make_activities([])
 POLICY = CallPolicy(store_start_to_close=7, model_start_to_close=70, heartbeat=3)
 
 
@@ -58,7 +58,7 @@ async def test_all_stores_are_called_the_same_way(env: HelixEnv) -> None:
 async def test_a_step_is_committed_with_its_messages(env: HelixEnv) -> None:
     """State, checkpoint and messages in one call, and once: nobody has to know how a store keeps them."""
     assert await run(env, callers.CommitsMessages.run, "order-7") == [2, 2, 3]
-    texts = [message.text for message in await env.messages("order-7")]
+    texts = [message.text for message in await env.get_messages("order-7")]
     assert texts == ["hello", "hi", "and now?"]
 
 

@@ -83,7 +83,7 @@ async def test_a_long_answer_is_fetched_within_the_time(
     with pytest.raises(TimeoutError, match="no result of 'ask' within 4 s"):
         await sessions.ask(sid, "hello", agent="main", timeout=4)
     monkeypatch.undo()
-    assert (await stand.sessions.session(sid).history()).items[-1].text == LONG * 20
+    assert (await stand.sessions.session(sid).list_messages()).items[-1].text == LONG * 20
 
 
 async def test_an_answer_to_a_call_waits_for_a_worker(

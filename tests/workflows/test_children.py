@@ -100,7 +100,7 @@ async def test_three_levels_answer_and_their_usage_adds_up(crew: Crew, sid: str)
     assert [middle.agent_type, helper.agent_type] == ["middle", "helper"]
     # Each leader asks (0: no usage of its own here) and repeats the result.
     leader, lowest = Usage(input_tokens=110, output_tokens=2), Usage(input_tokens=1, output_tokens=1)
-    assert (await crew.sessions.session(sid).status()).usage == leader + leader + lowest
+    assert (await crew.sessions.session(sid).get_status()).usage == leader + leader + lowest
 
 
 async def test_sums_with_sub_agents_reach_all_levels(crew: Crew, sid: str) -> None:
@@ -113,7 +113,7 @@ async def test_sums_with_sub_agents_reach_all_levels(crew: Crew, sid: str) -> No
     assert alone is not None
     assert whole is not None
     assert (alone.tokens.prompt, whole.tokens.prompt) == (220, 441)
-    status = await crew.sessions.session(sid).status()
+    status = await crew.sessions.session(sid).get_status()
     assert whole.tokens.prompt == status.usage.input_tokens
     entries = await usage.get_entries(sid, kinds=["subagent"])
     assert [each.agent_type for each in entries] == ["middle", "middle"]

@@ -16,7 +16,7 @@ from helix_temporal.agents import Agent, AgentRegistry, agent_tool
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.sessions import AskStatus, SessionOptions
-from helix_temporal.models.waiting import TakenUpInput
+from helix_temporal.models.waiting import HasStartedInput
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows._desk import Desk
@@ -113,7 +113,7 @@ async def looked_at(apart: Apart, session_id: str) -> bool:
     }
     return any(
         names.get(each.activity_task_completed_event_attributes.scheduled_event_id)
-        == "helix.sessions.taken_up"
+        == "helix.sessions.has_started"
         for each in events
         if each.HasField("activity_task_completed_event_attributes")
     )
@@ -125,15 +125,15 @@ async def test_every_attempt_says_alike_whether_anybody_has_begun(apart: Apart, 
     asks = ChildActivities(apart.served.plugin.backends.threads, AgentRegistry([]))
     environment = ActivityEnvironment(client=client)
     left = await client.start_workflow("nobody's", id=sid, task_queue=f"{sid}-nobody's")
-    request = TakenUpInput(workflow_id=left.id, run_id=left.first_execution_run_id or "")
-    told = [await environment.run(asks.taken_up, request) for _ in range(2)]
-    assert [each.taken_up for each in told] == [False, False]
+    request = HasStartedInput(workflow_id=left.id, run_id=left.first_execution_run_id or "")
+    told = [await environment.run(asks.has_started, request) for _ in range(2)]
+    assert [each.has_started for each in told] == [False, False]
     assert (await left.describe()).status is WorkflowExecutionStatus.TERMINATED
 
     await apart.sessions.ask(f"{sid}-begun", "hello", agent="hasty")
     begun = apart.handle(f"{sid}-begun")
     run_id = (await begun.describe()).run_id
-    request = TakenUpInput(workflow_id=begun.id, run_id=run_id or "")
-    told = [await environment.run(asks.taken_up, request) for _ in range(2)]
-    assert [each.taken_up for each in told] == [True, True]
+    request = HasStartedInput(workflow_id=begun.id, run_id=run_id or "")
+    told = [await environment.run(asks.has_started, request) for _ in range(2)]
+    assert [each.has_started for each in told] == [True, True]
     assert (await begun.describe()).status is WorkflowExecutionStatus.RUNNING

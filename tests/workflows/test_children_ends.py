@@ -88,7 +88,7 @@ async def test_a_cancel_reaches_all_below_and_waits_for_them(crew: Crew, sid: st
     statuses = [(await crew.handle(each).describe()).status for each in (middle, helper)]
     assert statuses == [WorkflowExecutionStatus.CANCELED] * 2
     assert (await asked).status is AskStatus.INTERRUPTED
-    receipts = (await crew.sessions.session(helper).status()).receipts
+    receipts = (await crew.sessions.session(helper).get_status()).receipts
     assert [(each.name, each.ok) for each in receipts] == [("save", True), ("flush", True), ("evict", True)]
     assert [each.status for each in await crew.children(sid)] == ["interrupted"]
     crew.team.gates[sid].opened.set()
@@ -264,14 +264,14 @@ async def test_a_reset_after_a_call_finds_the_answer_and_pays_nothing(crew: Crew
     """The sub-agent's answer stands in its thread, and its model is not asked again."""
     await crew.sessions.ask(sid, "one", agent="new")
     child = await crew.child(sid)
-    usage = (await crew.sessions.session(sid).status()).usage
+    usage = (await crew.sessions.session(sid).get_status()).usage
     heard = len(crew.team.heard[child])
     ends = await task_ends(crew, sid)
     await reset(crew, sid, ends[3])
     assert (await crew.sessions.ask(sid, "two")).text == "1: two"
     assert len(crew.team.heard[child]) == heard
     assert (await crew.messages(sid))[2].text == "1: one"
-    assert (await crew.sessions.session(sid).status()).usage == usage + usage
+    assert (await crew.sessions.session(sid).get_status()).usage == usage + usage
 
 
 async def test_a_continuing_sub_agent_never_drops_its_parents_thread(crew: Crew, sid: str) -> None:
@@ -291,7 +291,7 @@ async def test_a_session_that_somebody_talks_to_is_waited_for(crew: Crew, sid: s
     """A person chats with the sub-agent; the call comes after that."""
     await crew.sessions.ask(sid, "one", agent="continue")
     child = await crew.child(sid)
-    other = crew.served.talker(SessionOptions(idle_timeout=1))
+    other = crew.served.create_client(SessionOptions(idle_timeout=1))
     await other.ask(child, "hello from aside", agent="helper")
     assert (await crew.sessions.ask(sid, "two")).text == "5: two"
 

@@ -32,7 +32,7 @@ async def left(crew: Crew, sid: str, text: str = "colour?", agent: str = "asks")
     assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
     for each in [sid, *await lineage(crew, sid)]:
         assert (await crew.handle(each).describe()).status is WorkflowExecutionStatus.COMPLETED
-    return await client.session(sid).pending()
+    return await client.session(sid).get_pending_calls()
 
 
 async def answer(crew: Crew, sid: str, call: PendingCall | str, text: str) -> SubmitReply:
@@ -66,7 +66,7 @@ async def test_an_answer_at_the_root_starts_the_tree_again(crew: Crew, sid: str)
     assert (len(crew.team.heard[sid]), len(crew.team.heard[child])) == (2, 2)
     assert await crew.texts(sid) == ["colour?", "", "they said blue", "they said blue"]
     assert await crew.texts(child) == ["colour?", "", "blue", "they said blue"]
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
     assert [each.status for each in await crew.children(sid)] == ["completed"]
     await check_sound(crew, sid, child)
 
@@ -125,10 +125,10 @@ async def test_the_parent_stays_while_another_sub_agent_works(crew: Crew, sid: s
     (call,) = asked.pending
     await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
     await crew.handle(call.route[0]).result()
-    assert (await client.session(sid).status()).pending == (call,)
+    assert (await client.session(sid).get_status()).pending == (call,)
     assert (await client.session(sid).submit_tool_result(call, "blue", timeout=30)).status == "submitted"
     await crew.handle(call.route[0]).result()
-    assert (await client.session(sid).status()).pending == ()
+    assert (await client.session(sid).get_status()).pending == ()
     crew.team.gates[sid].opened.set()
     assert (await once_more(crew, sid)).text == f"they said blue / 1: hold {sid}"
 
@@ -171,7 +171,7 @@ async def test_an_answer_to_the_sub_agents_own_session_wakes_the_tree(crew: Crew
     reply = await answer(crew, call.route[-1], call.id, "z" * 100_000)
     assert reply.result is not None
     assert (await crew.messages(sid))[2].text == f"they said {'z' * 100_000}"
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
 
 
 async def test_an_answer_that_the_session_store_has_is_taken_by_whoever_resumes_the_root(

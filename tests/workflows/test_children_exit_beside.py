@@ -44,7 +44,7 @@ async def test_a_question_beside_a_sub_agents_may_be_answered_before_it_or_after
     assert reply.result is not None
     assert [each.id for each in reply.result.pending] == [other.id]
     assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
-    assert [each.id for each in await leaving(crew).session(sid).pending()] == [other.id]
+    assert [each.id for each in await leaving(crew).session(sid).get_pending_calls()] == [other.id]
     reply = await answer(crew, sid, other, other_text)
     assert reply.result is not None
     assert reply.result.text == "small / they said blue"

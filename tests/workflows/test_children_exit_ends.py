@@ -22,7 +22,7 @@ async def open_again(crew: Crew, sid: str, agent: str = "asks-below") -> None:
     """Let the root run, without an answer: a message that was sent holds it."""
     await leaving(crew).send(sid, "and then?", agent=agent)
     async with asyncio.timeout(20):
-        while (await leaving(crew).session(sid).status()).status != "suspended":  # noqa: ASYNC110 (another process)
+        while (await leaving(crew).session(sid).get_status()).status != "suspended":  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
 
 
@@ -107,7 +107,7 @@ async def test_a_rewind_ends_them(crew: Crew, sid: str) -> None:
     crew.team.leads[sid] = lambda request: "fine"
     await crew.sessions.ask(sid, "hello", agent="asks")
     await crew.finish(sid)
-    head = (await crew.sessions.session(sid).status()).head
+    head = (await crew.sessions.session(sid).get_status()).head
     del crew.team.leads[sid]
     (call,) = await left(crew, sid)
     await leaving(crew).session(sid, agent="asks").rewind(head)
@@ -154,7 +154,7 @@ async def test_a_reset_of_a_root_that_has_ended_loses_no_question(crew: Crew, si
     await left(crew, sid)
     await reset(crew, sid, (await task_ends(crew, sid))[-back])
     assert (await leaving(crew).session(sid).result()).exit_reason is ExitReason.SUSPENDED
-    (call,) = await leaving(crew).session(sid).pending()
+    (call,) = await leaving(crew).session(sid).get_pending_calls()
     reply = await answer(crew, sid, call, "blue")
     assert reply.result is not None
     assert reply.result.text == "they said blue"
@@ -213,6 +213,6 @@ async def test_usage_is_counted_once_over_all_executions(crew: Crew, sid: str) -
     """What a sub-agent used before it slept is its caller's, too."""
     (call,) = await left(crew, sid, agent="asks-on")
     await answer(crew, sid, call, "blue")
-    usage = (await crew.sessions.session(sid).status()).usage
-    child = (await crew.sessions.session(call.route[0]).status()).usage
+    usage = (await crew.sessions.session(sid).get_status()).usage
+    child = (await crew.sessions.session(call.route[0]).get_status()).usage
     assert usage.input_tokens == 110 + child.input_tokens

@@ -80,7 +80,7 @@ async def test_a_root_that_is_terminated_before_its_save_waits_on(
     async with terminated_in_the_window(crew, sid, monkeypatch):
         (call,) = (await asked_once(crew, sid, agent)).pending
     assert await open_again(crew, sid, agent) == (call,)
-    assert await leaving(crew).session(sid).pending() == (call,)
+    assert await leaving(crew).session(sid).get_pending_calls() == (call,)
     below = await lineage(crew, sid)
     assert [len(crew.team.heard[each]) for each in (sid, *below)] == [1] * (1 + len(below))
     reply = await answer(crew, sid, call, "blue")
@@ -196,7 +196,7 @@ async def test_a_rewind_ends_what_was_found_asleep(
         state = await state_of(crew, each)
         assert (state.pending_client_tool_calls, state.suspended_awaiting_children) == ({}, ())
     assert [each.status for each in await crew.children(sid)] == [SessionStatus.INTERRUPTED]
-    assert call.id not in [each.id for each in await leaving(crew).session(sid).pending()]
+    assert call.id not in [each.id for each in await leaving(crew).session(sid).get_pending_calls()]
 
 
 async def test_who_waits_below_one_that_was_terminated_waits_for_nobody(
@@ -208,8 +208,8 @@ async def test_who_waits_below_one_that_was_terminated_waits_for_nobody(
         while not (below := await lineage(crew, sid)):  # noqa: ASYNC110 (the store has no event)
             await asyncio.sleep(0.02)
     async with terminated_in_the_window(crew, below[0], monkeypatch):
-        await asked
-    assert (await once_more(crew, sid)).text == "The sub-agent was terminated."
+        pass
+    assert (await asked).text == "The sub-agent was terminated."
     middle, owner = await lineage(crew, sid)
     state = await state_of(crew, owner)
     assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})

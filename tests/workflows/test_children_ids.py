@@ -53,7 +53,7 @@ async def test_a_client_copies_no_thread_to_a_sub_agents_id(crew: Crew, sid: str
     with pytest.raises(InvalidIdError):
         await crew.sessions.session(sid, agent="helper").edit("m-1", "good day", child)
     with pytest.raises(ThreadNotFoundError):
-        await crew.sessions.session(child).describe()
+        await crew.sessions.session(child).describe_thread()
 
 
 @pytest.mark.parametrize("mode", ["auto", "new", "fork"])
@@ -68,7 +68,7 @@ async def test_a_session_that_is_no_sub_agents_is_refused_by_its_workflow(
     start = SessionInput(session_id=child, agent="helper", mode=mode, messages=(hello,), **source)
     assert await refused(crew, start) == "InvalidIdError"
     with pytest.raises(ThreadNotFoundError):
-        await crew.sessions.session(child).describe()
+        await crew.sessions.session(child).describe_thread()
 
 
 async def test_the_session_of_a_sub_agent_has_its_own_thread(crew: Crew, sid: str) -> None:

@@ -49,7 +49,7 @@ async def every_child(crew: Crew, session_id: str, limit: int = 50) -> list[Chil
     found: list[ChildInfo] = []
     cursor: str | None = None
     while True:
-        page = await crew.sessions.session(session_id).children(limit=limit, cursor=cursor)
+        page = await crew.sessions.session(session_id).list_children(limit=limit, cursor=cursor)
         found += page.items
         assert page.has_more == (page.next_cursor is not None)
         if page.next_cursor is None:
@@ -111,7 +111,7 @@ async def test_pages_hold_each_sub_agent_once(either: Crew, sid: str) -> None:
     whole = await every_child(either, sid)
     assert len(whole) == 4
     assert await every_child(either, sid, limit=1) == whole
-    first = await either.sessions.session(sid).children(limit=1)
+    first = await either.sessions.session(sid).list_children(limit=1)
     # The calls of one answer stay together where they are read in the thread.
     assert 1 <= len(first.items) <= 2
 
@@ -139,13 +139,13 @@ async def test_a_call_that_was_not_approved_has_no_session(either: Crew, sid: st
 async def test_a_session_that_called_nobody_has_no_sub_agents(either: Crew, sid: str) -> None:
     """That is an empty list, while one that is not there is an error, and so is a foreign cursor."""
     await either.sessions.ask(sid, "hello", agent="helper")
-    assert (await either.sessions.session(sid).children()).items == ()
+    assert (await either.sessions.session(sid).list_children()).items == ()
     with pytest.raises(SessionNotFoundError):
-        await either.sessions.session("nobody").children()
+        await either.sessions.session("nobody").list_children()
     with pytest.raises(InvalidCursorError):
-        await either.sessions.session(sid).children(cursor="x")
+        await either.sessions.session(sid).list_children(cursor="x")
     with pytest.raises(InvalidRequestError, match="1 to 200"):
-        await either.sessions.session(sid).children(limit=0)
+        await either.sessions.session(sid).list_children(limit=0)
 
 
 async def test_a_reference_to_a_sub_agent_elsewhere_is_shown_as_it_is(crew: Crew, sid: str) -> None:

@@ -27,7 +27,7 @@ async def test_a_rewind_whose_open_failed_half_way_leaves_no_reference_at_work(
     crew.team.leads[sid] = lambda request: "fine"
     await crew.sessions.ask(sid, "hello", agent="asks-below")
     await crew.finish(sid)
-    head = (await crew.sessions.session(sid).status()).head
+    head = (await crew.sessions.session(sid).get_status()).head
     del crew.team.leads[sid]
     (call,) = await left(crew, sid, agent="asks-below")
     lists, failed = RecordSessions.list_sub_session_refs, asyncio.Event()

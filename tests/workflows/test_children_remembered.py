@@ -9,7 +9,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.models.sessions import AskStatus, ExitReason
 from helix_temporal.models.waiting import PendingCall
 from helix_temporal.workflows import AgentSession
-from helix_temporal.workflows.session import _Move
+from helix_temporal.workflows.session import _ContinueAsNew
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_exit_beside import both, own_and_below
 
@@ -86,7 +86,7 @@ async def test_a_turn_that_waits_takes_along_what_was_answered_below(
     def move_if_suspended(self: AgentSession) -> None:
         live = self._live
         if self._input.session_id == sid and live.is_suspended and self._input.carried is None:
-            raise _Move
+            raise _ContinueAsNew
 
     monkeypatch.setattr(AgentSession, "_move_if_long", move_if_suspended)
     crew.team.leads[sid] = both
@@ -105,6 +105,6 @@ async def test_a_turn_that_waits_takes_along_what_was_answered_below(
 
 async def all_asked(client: SessionClient, sid: str) -> tuple[PendingCall, ...]:
     """The session's own question, and the one below it, once both are asked."""
-    while len(pending := await client.session(sid).pending()) < 2:
+    while len(pending := await client.session(sid).get_pending_calls()) < 2:
         continue
     return pending

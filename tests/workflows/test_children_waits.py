@@ -12,6 +12,7 @@ from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
+from tests.workflows.test_children_exit import state_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -33,7 +34,7 @@ async def test_who_asks_the_root_is_told_what_a_sub_agent_waits_for(crew: Crew, 
     call = await asked(crew, sid)
     assert (call.name, call.arguments) == ("ask_user", {"question": "colour?"})
     assert call.route == (await crew.child(sid),)
-    status = await crew.sessions.session(sid).status()
+    status = await crew.sessions.session(sid).get_status()
     assert (status.status, status.pending) == ("suspended", (call,))
 
 
@@ -45,7 +46,7 @@ async def test_an_answer_at_the_root_goes_on_with_the_sub_agent(crew: Crew, sid:
     assert reply.submission.status == "submitted"
     assert reply.result is not None
     assert reply.result.text == "they said blue"
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
     assert (await once_more(crew, sid)).text == "they said blue"
 
 
@@ -114,7 +115,7 @@ async def test_of_two_answers_at_once_one_counts(crew: Crew, sid: str) -> None:
 async def test_questions_of_one_step_are_answered_one_by_one(crew: Crew, sid: str) -> None:
     """After the first the root still waits, and says for what."""
     await asked(crew, sid, "colour? size?")
-    first, second = await crew.sessions.session(sid).pending()
+    first, second = await crew.sessions.session(sid).get_pending_calls()
     reply = await crew.sessions.session(sid).submit_tool_result(first, "blue", wait=True, timeout=30)
     assert reply.result is not None
     assert reply.result.status is AskStatus.SUSPENDED
@@ -133,7 +134,7 @@ async def test_sub_agents_side_by_side_wait_each_for_its_own(crew: Crew, sid: st
     )
     await asked(crew, sid)
     async with asyncio.timeout(20):
-        while len(pending := await crew.sessions.session(sid).pending()) < 2:  # noqa: ASYNC110 (another process)
+        while len(pending := await crew.sessions.session(sid).get_pending_calls()) < 2:  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.05)
     answers = {"colour?": "blue", "size?": "small"}
     for call in pending:
@@ -202,14 +203,14 @@ async def test_an_abort_ends_what_waits_below_without_a_trace_above(crew: Crew, 
     """The person takes the question back; the session serves on."""
     call = await asked(crew, sid)
     assert await crew.sessions.session(sid).stop(abort=True)
-    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
-    state = await crew.served.plugin.backends.sessions.load_state(sid)
-    assert state is not None
-    assert state.suspended_awaiting_children == ()
+    async with asyncio.timeout(20):
+        while (await state_of(crew, sid)).suspended_awaiting_children:  # noqa: ASYNC110 (another process)
+            await asyncio.sleep(0.05)
     crew.team.leads[sid] = lambda request: "fine"
     assert (await crew.sessions.ask(sid, "never mind")).text == "fine"
     assert await crew.texts(sid) == ["never mind", "fine"]
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
+    assert [each.role for each in await crew.messages(call.route[-1])] == ["user", "assistant", "tool"]
 
 
 async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
@@ -218,42 +219,63 @@ async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
     await crew.handle(sid).cancel()
     with pytest.raises(WorkflowFailureError):
         await crew.sessions.session(sid).result()
-    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+    assert [each.role for each in await crew.messages(call.route[-1])] == ["user", "assistant", "tool"]
     await check_sound(crew, sid, call.route[-1])
 
 
-async def test_a_terminated_root_leaves_nobody_waiting(crew: Crew, sid: str) -> None:
-    """The question is nobody's any more."""
+@pytest.mark.parametrize("agent", ["asks", "asks-below"])
+async def test_a_sub_agent_that_waits_has_ended(crew: Crew, sid: str, agent: str) -> None:
+    """The root alone stays open while a person thinks; it is told by results, not by signals."""
+    call = await asked(crew, sid, agent=agent)
+    for each in call.route:
+        assert await ended(crew, each) is WorkflowExecutionStatus.COMPLETED
+    assert (await crew.handle(sid).describe()).status is WorkflowExecutionStatus.RUNNING
+    events = (await crew.handle(sid).fetch_history()).events
+    assert not any(each.HasField("workflow_execution_signaled_event_attributes") for each in events)
+
+
+async def test_a_terminated_root_finds_at_its_next_start_who_waits(crew: Crew, sid: str) -> None:
+    """The question is still the person's."""
     call = await asked(crew, sid)
     await crew.handle(sid).terminate()
-    assert await ended(crew, call.route[-1]) is WorkflowExecutionStatus.CANCELED
+    reply = await crew.sessions.session(sid).submit_tool_result(call, "blue", wait=True, timeout=30)
+    assert reply.result is not None
+    assert reply.result.text == "they said blue"
+
+
+async def test_an_answer_reaches_a_sub_agent_that_works_on_another(crew: Crew, sid: str) -> None:
+    """Two approvals, one after the other: the second tool does not wait for the first."""
+    crew.team.leads[sid] = lambda request: (
+        ask("first second") if request.messages[-1].role == "user" else request.messages[-1].text
+    )
+    call = await asked(crew, sid, agent="leads-careful")
+    first, second = await crew.sessions.session(sid).get_pending_calls()
+    gate = crew.team.gates["first"]
+    leave = ToolApproval(approval_id=first.id, approved=True)
+    await crew.sessions.session(sid).submit_approval(leave, timeout=30)
+    await gate.reached.wait()
+    leave = ToolApproval(approval_id=second.id, approved=True)
+    reply = await crew.sessions.session(sid).submit_approval(leave, timeout=30)
+    assert reply.submission is not None
+    assert reply.submission.status == "submitted"
+    await crew.team.gates["second"].reached.wait()
+    for each in ("first", "second"):
+        crew.team.gates[each].opened.set()
+    assert (await once_more(crew, sid)).text == "hold first, hold second"
+    await check_sound(crew, sid, call.route[-1])
 
 
 async def test_a_time_out_while_a_person_thinks_is_an_error_for_the_model(crew: Crew, sid: str) -> None:
     """The sub-agent's time counts on; the turn does not hang."""
     await asked(crew, sid, agent="asks-briefly")
     assert (await once_more(crew, sid)).text == "The sub-agent had no answer within 2 s."
-    assert (await crew.sessions.session(sid).status()).pending == ()
+    assert (await crew.sessions.session(sid).get_status()).pending == ()
 
 
 async def test_a_question_whose_deadline_passes_is_told_to_the_sub_agent(crew: Crew, sid: str) -> None:
     """It goes on without an answer, and the root waits no more."""
     await asked(crew, sid, agent="asks-hurried")
     assert (await once_more(crew, sid)).text == "they said No answer in time."
-
-
-async def test_what_an_earlier_call_left_unanswered_holds_up_nobody(crew: Crew, sid: str) -> None:
-    """The thread that continues was left waiting by a root that is gone."""
-    call = await asked(crew, sid, agent="asks-on")
-    await crew.handle(call.route[-1]).terminate()
-    assert (await once_more(crew, sid)).text == "The sub-agent was terminated."
-    result = await crew.sessions.ask(sid, "size?", message_id="n", timeout=30)
-    assert [each.arguments for each in result.pending] == [{"question": "size?"}]
-    reply = await crew.sessions.session(sid).submit_tool_result(
-        result.pending[0], "small", wait=True, timeout=30
-    )
-    assert reply.result is not None
-    assert reply.result.text == "they said small"
 
 
 @pytest.mark.parametrize("back", [1, 2, 3])
@@ -266,7 +288,7 @@ async def test_a_reset_of_the_root_while_below_waits_loses_no_question(
     async with asyncio.timeout(40):
         reply = None
         while reply is None or reply.submission is None or reply.submission.status != "submitted":
-            pending = await crew.sessions.session(sid).pending()
+            pending = await crew.sessions.session(sid).get_pending_calls()
             with suppress(SessionTerminatedError, IndexError):
                 reply = await crew.sessions.session(sid).submit_tool_result(pending[0], "blue", timeout=20)
             await asyncio.sleep(0.2)

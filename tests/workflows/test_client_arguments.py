@@ -35,7 +35,7 @@ async def test_a_session_that_runs_refuses_another_agent(stand: Stand, sid: str)
     assert await stand.texts(sid) == ["one", "1: one"]
     await stand.finish(sid)
     assert (await stand.sessions.ask(sid, "three", agent="serial")).in_thread
-    assert (await stand.sessions.session(sid).status()).agent == "serial"
+    assert (await stand.sessions.session(sid).get_status()).agent == "serial"
 
 
 async def test_a_client_sends_to_the_queue_of_its_plugin(stand: Stand, sid: str) -> None:
@@ -63,7 +63,7 @@ async def test_a_client_whose_plugin_names_no_queue_sends_to_the_usual_one(stand
             "metadata: a dictionary expected, got list",
         ),
         (lambda s, i: s.ask(i, "a", agent="main", mode="news"), "mode: "),
-        (lambda s, i: s.ask(i, "a", agent=""), "agent: its name expected .*, got ''"),
+        (lambda s, i: s.ask(i, "a", agent=""), "agent name ''"),
         (lambda s, i: s.ask(i, "a", agent=Agent(name="m", model=ScriptedModel(["b"]))), "agent: .*got Agent"),
         (lambda s, i: s.ask(i, "a", agent="main", timeout="20"), "timeout: a number expected, got str"),
         (lambda s, i: s.ask(i, "", agent="main", timeout=20), "text is empty"),
@@ -71,8 +71,8 @@ async def test_a_client_whose_plugin_names_no_queue_sends_to_the_usual_one(stand
             lambda s, i: s.session(i, agent="main").submit_tool_result("call", error=5),
             "error: a string expected",
         ),
-        (lambda s, i: s.session(i).history(limit="many"), "limit: .*got str"),
-        (lambda s, i: s.session(i).turns(start=-1), "start: .*got int"),
+        (lambda s, i: s.session(i).list_messages(limit="many"), "limit: .*got str"),
+        (lambda s, i: s.session(i).list_turns(start=-1), "start: .*got int"),
         (lambda s, i: s.session(i).fork(f"{i}-2", at=-1), "at: .*got int"),
         (lambda s, i: s.session(i, agent="main").rewind_to_turn("one"), "turns: .*got str"),
         (lambda s, i: s.session(i).rewind({"position": 1}), "to: Head expected, got dict"),
@@ -96,11 +96,11 @@ async def test_a_client_whose_plugin_names_no_queue_sends_to_the_usual_one(stand
             lambda s, i: s.session(i).submit_tool_result("c", wait=3.0),
             "wait: True or False expected, got float",
         ),
-        (lambda s, i: s.session(i).turns(limit="1"), "limit: an integer expected, got str"),
-        (lambda s, i: s.session(i).turns(newest="1"), "newest: an integer expected, got str"),
-        (lambda s, i: s.session(i).turns(cursor=5), "cursor: a string expected, got int"),
-        (lambda s, i: s.session(i).history(cursor=5), "cursor: a string expected, got int"),
-        (lambda s, i: s.session(i).children(limit="1"), "limit: an integer expected, got str"),
+        (lambda s, i: s.session(i).list_turns(limit="1"), "limit: an integer expected, got str"),
+        (lambda s, i: s.session(i).list_turns(newest="1"), "newest: an integer expected, got str"),
+        (lambda s, i: s.session(i).list_turns(cursor=5), "cursor: a string expected, got int"),
+        (lambda s, i: s.session(i).list_messages(cursor=5), "cursor: a string expected, got int"),
+        (lambda s, i: s.session(i).list_children(limit="1"), "limit: an integer expected, got str"),
         (lambda s, i: s.list_sessions({"user_id": "u"}), "query: SessionQuery expected, got dict"),
         (lambda s, i: s.list_sessions(userid="u"), "userid is no field of SessionQuery: user_id is meant"),
         (lambda s, i: s.query_usage("s"), "query: UsageQuery expected, got str"),
@@ -174,9 +174,9 @@ async def test_an_id_that_is_no_text_is_refused(stand: Stand, session_id: Any) -
     with pytest.raises(InvalidIdError):
         await stand.sessions.ask(session_id, "hello", agent="main")
     with pytest.raises(InvalidIdError):
-        await stand.sessions.session(session_id).status()
+        await stand.sessions.session(session_id).get_status()
     with pytest.raises(InvalidIdError):
-        await stand.sessions.session(session_id).history()
+        await stand.sessions.session(session_id).list_messages()
     with pytest.raises(InvalidIdError):
         await stand.sessions.session(session_id).submit_tool_result("call", "result")
     with pytest.raises(InvalidIdError):
@@ -201,25 +201,27 @@ async def test_history_is_read_by_pages_in_both_directions(stand: Stand, sid: st
     """As every list: ``items``, and ``next_cursor`` for the page that follows."""
     for text in ("one", "two", "three"):
         await stand.sessions.ask(sid, text, agent="main")
-    first = await stand.sessions.session(sid).history(limit=4)
-    second = await stand.sessions.session(sid).history(limit=4, cursor=first.next_cursor)
+    first = await stand.sessions.session(sid).list_messages(limit=4)
+    second = await stand.sessions.session(sid).list_messages(limit=4, cursor=first.next_cursor)
     texts = [each.text for each in (*first.items, *second.items)]
     assert texts == await stand.texts(sid)
     assert (first.has_more, first.total, second.first, second.next_cursor) == (True, 6, 4, None)
-    newest = await stand.sessions.session(sid).history(limit=4, backward=True)
-    before = await stand.sessions.session(sid).history(limit=4, backward=True, cursor=newest.next_cursor)
+    newest = await stand.sessions.session(sid).list_messages(limit=4, backward=True)
+    before = await stand.sessions.session(sid).list_messages(
+        limit=4, backward=True, cursor=newest.next_cursor
+    )
     assert [each.text for each in (*before.items, *newest.items)] == texts
     assert before.next_cursor is None
     with pytest.raises(InvalidCursorError):
-        await stand.sessions.session(sid).history(cursor="next")
+        await stand.sessions.session(sid).list_messages(cursor="next")
 
 
 async def test_turns_are_read_by_pages_whose_numbers_go_on(stand: Stand, sid: str) -> None:
     """As every list."""
     for text in ("one", "two", "three"):
         await stand.sessions.ask(sid, text, agent="main")
-    first = await stand.sessions.session(sid).turns(limit=2)
-    second = await stand.sessions.session(sid).turns(limit=2, cursor=first.next_cursor)
+    first = await stand.sessions.session(sid).list_turns(limit=2)
+    second = await stand.sessions.session(sid).list_turns(limit=2, cursor=first.next_cursor)
     assert [(each.number, each.text) for each in (*first.items, *second.items)] == [
         (1, "one"),
         (2, "two"),
@@ -228,4 +230,4 @@ async def test_turns_are_read_by_pages_whose_numbers_go_on(stand: Stand, sid: st
     assert second.next_cursor is None
     assert (first.has_more, first.total) == (True, None)
     with pytest.raises(InvalidCursorError):
-        await stand.sessions.session(sid).turns(cursor="1")
+        await stand.sessions.session(sid).list_turns(cursor="1")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.agents import ModelRequest
 from helix_temporal.coldtier.store import TieredThreads
@@ -30,13 +30,13 @@ TAGGED = SessionProperties(tags=("b",))
 @pytest.fixture
 def slow_store(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """The session store takes properties once the gate is open."""
-    gate, set_properties = Gate(), StateKeeper.set_properties
+    gate, set_properties = Gate(), SessionSync.set_properties
 
-    async def slowly(self: StateKeeper, *given: Any) -> Any:
+    async def slowly(self: SessionSync, *given: Any) -> Any:
         await gate.passing()
         return await set_properties(self, *given)
 
-    monkeypatch.setattr(StateKeeper, "set_properties", slowly)
+    monkeypatch.setattr(SessionSync, "set_properties", slowly)
     return gate
 
 
@@ -141,7 +141,7 @@ async def test_messages_that_were_sent_to_a_session_that_ends_are_named(
     await first
     with pytest.raises(WorkflowFailureError):
         await stand.handle(sid).result()
-    receipts = (await stand.sessions.session(sid).status()).receipts
+    receipts = (await stand.sessions.session(sid).get_status()).receipts
     (sent,) = [each for each in receipts if each.name == "sent"]
     assert (sent.ok, sent.detail) == (False, "no turn any more for 1: m-two")
 
@@ -167,7 +167,7 @@ async def test_the_message_whose_turn_was_cut_is_named_with_those_that_waited(
     model.opened.set()
     with pytest.raises(WorkflowFailureError):
         await stand.handle(sid).result()
-    receipts = (await stand.sessions.session(sid).status()).receipts
+    receipts = (await stand.sessions.session(sid).get_status()).receipts
     (sent,) = [each for each in receipts if each.name == "sent"]
     named = ", ".join(["m-one", *(f"m-{at}" for at in range(25))])
     assert (sent.ok, sent.detail) == (False, f"no turn any more for 26: {named}")
@@ -192,7 +192,7 @@ async def test_a_message_that_was_asked_is_not_named_as_sent_after_continuing_as
     await stand.handle(sid).cancel()
     told = await two
     assert (told.status, told.in_thread) == (AskStatus.INTERRUPTED, False)
-    receipts = (await client.session(sid).status()).receipts
+    receipts = (await client.session(sid).get_status()).receipts
     assert "sent" not in [each.name for each in receipts]
 
 
@@ -213,9 +213,9 @@ async def test_receipts_of_an_end_that_was_called_off_are_not_shown(
     desk.scripts[sid] = Gate().then()
     second = asyncio.create_task(client.ask(sid, "two", timeout=30))
     async with asyncio.timeout(20):
-        while (await client.session(sid).status()).status != "running":  # noqa: ASYNC110 (another process tells)
+        while (await client.session(sid).get_status()).status != "running":  # noqa: ASYNC110 (another process tells)
             await asyncio.sleep(0.05)
     gate.opened.set()
-    assert (await client.session(sid).status()).receipts == ()
+    assert (await client.session(sid).get_status()).receipts == ()
     await stand.handle(sid).cancel()
     await second

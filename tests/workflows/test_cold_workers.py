@@ -144,7 +144,7 @@ async def test_the_status_of_a_session_that_was_terminated_with_an_event_that_no
     """No worker can answer: each query brings it, and there will be no task.  It was "no worker"."""
     async with terminated(settings, name, Desk(), "main") as later:
         with pytest.raises(SessionTerminatedError, match="ask starts it again"):
-            await later.sessions.session(name).status()
+            await later.sessions.session(name).get_status()
         asked = await later.sessions.ask(name, "more", agent="main", timeout=30)
         assert asked.status is AskStatus.ANSWERED
 
@@ -154,7 +154,7 @@ async def test_a_call_of_such_a_session_is_answered(settings: Settings, name: st
     desk = Desk()
     desk.scripts[name] = asks_once(LOCATE)
     async with terminated(settings, name, desk, "people") as later:
-        state = await later.sessions.session(name).state()
+        state = await later.sessions.session(name).get_state()
         assert state is not None
         (call,) = state.pending_client_tool_calls
         reply = await later.sessions.session(name).submit_tool_result(call, "here", wait=True, timeout=30)

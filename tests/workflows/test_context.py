@@ -136,7 +136,7 @@ async def test_results_that_had_to_be_mended_are_told(shop: Stand, sid: str) -> 
     await talk(handle, "one")
     roles = [each.role for each in shop.desk.requests[sid][-1].messages]
     assert roles == ["user", "assistant", "tool", "user", "assistant", "user"]
-    assert (await handle.status()).repairs == 1
+    assert (await handle.get_status()).repairs == 1
     await shop.finish(sid)
     receipts = {each.name: each for each in (await handle.result()).receipts}
     assert receipts["repair"].detail == "1 results of tool calls were mended for model calls"

@@ -50,10 +50,10 @@ async def check_what_was_not_named(
     await first.session(sid).result()
     again = bare(SessionOptions(max_steps=7))
     await again.ask(sid, "three", agent="main")
-    options = (await again.session(sid).status()).options
+    options = (await again.session(sid).get_status()).options
     assert options is not None
     assert (options.idle_timeout, options.max_steps) == (60, 7)
-    state = await again.session(sid).state()
+    state = await again.session(sid).get_state()
     assert state is not None
     assert (state.user_id, state.expires_at, state.tags) == ("u", FAR, ("b",))
 

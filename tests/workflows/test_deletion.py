@@ -155,8 +155,8 @@ async def told_much(stand: Crew, sid: str) -> None:
     for text in (f"{WORD} one", LONG, f"tool {WORD}"):
         result = await stand.sessions.ask(sid, text, agent="new", metadata={"note": WORD})
         assert result.status is AskStatus.ANSWERED
-    await stand.sessions.session(sid).history()
-    await stand.sessions.session(sid).state()
+    await stand.sessions.session(sid).list_messages()
+    await stand.sessions.session(sid).get_state()
 
 
 @pytest.mark.parametrize("place", [each for each in PAIRINGS if each != "memory alone"], indirect=True)
@@ -178,11 +178,11 @@ async def test_nothing_that_was_said_is_found_after_a_deletion(place: Settings, 
         assert result.removed["execution"] == 4
         assert await places_of(stand) == set()
         with pytest.raises(SessionNotFoundError):
-            await stand.sessions.session(sid).status()
+            await stand.sessions.session(sid).get_status()
         with pytest.raises(SessionNotFoundError):
-            await stand.sessions.session(sid).usage()
+            await stand.sessions.session(sid).get_usage()
         with pytest.raises(ThreadNotFoundError):
-            await stand.sessions.session(sid).history()
+            await stand.sessions.session(sid).list_messages()
         assert await stand.texts(f"{sid}-other") == ["hello", "1: hello"]
         await stand.sessions.session(f"{sid}-other").delete()
 
@@ -194,7 +194,7 @@ async def test_the_next_ask_begins_anew(place: Settings, sid: str) -> None:
         await stand.sessions.ask(sid, "one", agent="main")
         assert (await stand.sessions.session(sid).delete()).removed["thread"] == 1
         assert (await stand.sessions.ask(sid, "two", agent="main", timeout=20)).text == "1: two"
-        assert (await stand.sessions.session(sid).status()).turns == 1
+        assert (await stand.sessions.session(sid).get_status()).turns == 1
         await stand.finish(sid)
         assert (await stand.sessions.session(sid).delete(settle=60)).complete
         assert await stand.sessions.session(sid).delete(settle=60) == DeleteResult(sessions=(sid,))
@@ -284,7 +284,7 @@ async def test_the_session_store_deletes_sub_agents_sessions(place: Settings, si
         for each in (sid, *children):
             assert not await store.session_exists(each)
             with pytest.raises(ThreadNotFoundError):
-                await stand.sessions.session(each).describe()
+                await stand.sessions.session(each).describe_thread()
         assert not await store.delete_session(sid)
 
 
@@ -300,7 +300,7 @@ async def test_a_damaged_sub_agents_session_is_left_behind_and_named(place: Sett
         assert ("state", first) in {(each.what, each.where) for each in result.left}
         assert {each.where for each in result.left} == {first}
         for each in (sid, *others):
-            assert await stand.sessions.session(each).state() is None
+            assert await stand.sessions.session(each).get_state() is None
 
 
 async def test_without_a_session_store_sub_agents_are_found_by_their_calls(place: Settings, sid: str) -> None:

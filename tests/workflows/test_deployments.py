@@ -95,15 +95,15 @@ async def test_a_session_of_another_deployment_is_refused(make: Make, sid: str) 
         assert str(a.plugin.settings.deployment) in str(refused.value)
         assert str(b.plugin.settings.deployment) in str(refused.value)
         assert "HELIX_REDIS_URL" in str(refused.value)
-        assert [each.text for each in await a.sessions.session(sid).messages()] == ["hello", "from a"]
+        assert [each.text for each in await a.sessions.session(sid).get_messages()] == ["hello", "from a"]
 
 
 @pytest.mark.parametrize(
     "request_",
     [
         lambda client, sid: client.send(sid, "hello", agent="main"),
-        lambda client, sid: client.session(sid).status(),
-        lambda client, sid: client.session(sid).pending(),
+        lambda client, sid: client.session(sid).get_status(),
+        lambda client, sid: client.session(sid).get_pending_calls(),
         lambda client, sid: client.session(sid).stop(),
         lambda client, sid: client.session(sid).close(),
         lambda client, sid: client.session(sid, agent="main").rewind(EMPTY),
@@ -123,7 +123,7 @@ async def test_nothing_is_told_to_another_deployment(make: Make, sid: str, reque
         await ask(a.sessions, sid)
         with pytest.raises(ForeignDeploymentError):
             await request_(b.sessions, sid)
-        assert (await a.sessions.session(sid).describe()).head.position == 2
+        assert (await a.sessions.session(sid).describe_thread()).head.position == 2
 
 
 async def test_a_client_without_stores_is_known_by_its_queue(make: Make, sid: str) -> None:
@@ -138,7 +138,7 @@ async def test_a_client_without_stores_is_known_by_its_queue(make: Make, sid: st
         assert (await ask(mine, sid)).text == "from a"
         for foreign in (
             lambda: ask(other, sid),
-            lambda: other.session(sid).status(),
+            lambda: other.session(sid).get_status(),
             lambda: other.session(sid).result(),
         ):
             with pytest.raises(ForeignDeploymentError, match="HELIX_TASK_QUEUE"):
@@ -153,11 +153,11 @@ async def test_workers_of_other_stores_on_the_same_queue_are_refused(make: Make,
         client = SessionClient((await connected(mine)), options=OPTIONS)
         for foreign in (
             lambda: ask(client, sid),
-            lambda: client.session(sid).history(),
-            lambda: client.session(sid).state(),
+            lambda: client.session(sid).list_messages(),
+            lambda: client.session(sid).get_state(),
             lambda: client.session(sid).delete(),
             lambda: client.session(sid).fork(f"{sid}-copy"),
-            lambda: client.session(sid).turns(),
+            lambda: client.session(sid).list_turns(),
             lambda: client.send(sid, "x" * 9000, agent="main"),
         ):
             with pytest.raises(ForeignDeploymentError, match="HELIX_REDIS_PREFIX"):
@@ -194,7 +194,7 @@ async def test_a_client_may_name_fewer_stores_than_its_workers(make: Make, sid: 
     async with deployment(mine, "from a"):
         client = SessionClient(await connected(redis_alone), options=OPTIONS)
         assert (await ask(client, sid)).text == "from a"
-        assert len(await client.session(sid).messages()) == 2
+        assert len(await client.session(sid).get_messages()) == 2
 
 
 async def test_a_worker_without_the_store_that_its_client_names_is_refused(make: Make, sid: str) -> None:
@@ -212,13 +212,16 @@ async def test_deployments_that_differ_in_name_share_nothing(named: Make, sid: s
         for served, says in ((a, "from a"), (b, "from b")):
             assert (await ask(served.sessions, sid)).text == says
         for served, says in ((a, "from a"), (b, "from b")):
-            assert [each.text for each in await served.sessions.session(sid).messages()] == ["hello", says]
+            assert [each.text for each in await served.sessions.session(sid).get_messages()] == [
+                "hello",
+                says,
+            ]
             name = served.plugin.settings.name
             found = await served.client.get_workflow_handle(workflow_id(sid, name)).describe()
             assert found.id == f"{name}-session/{sid}"
             assert found.task_queue == name
         await a.sessions.session(sid).delete()
-        assert len(await b.sessions.session(sid).messages()) == 2
+        assert len(await b.sessions.session(sid).get_messages()) == 2
         assert b.plugin.backends.sessions is not None
         assert await b.plugin.backends.sessions.load_state(sid) is not None
 
@@ -240,7 +243,7 @@ async def test_the_identity_goes_with_continue_as_new_and_reset(make: Make, sid:
     """The next run is asked by nobody whose it is, and a reset begins in the middle."""
     mine, other = make(), make()
     async with deployment(mine, "from a") as a, deployment(other, "from b") as b:
-        client = a.talker(SessionOptions(idle_timeout=60, max_turns_per_run=1))
+        client = a.create_client(SessionOptions(idle_timeout=60, max_turns_per_run=1))
         for text in ("one", "two", "three"):
             await client.ask(sid, text, agent="main", timeout=SECONDS)
         events = list((await a.client.get_workflow_handle(workflow_id(sid)).fetch_history()).events)
@@ -264,7 +267,7 @@ async def test_a_reset_session_is_still_its_deployments(make: Make, sid: str) ->
         ends = [each.event_id for each in events if each.HasField("workflow_task_completed_event_attributes")]
         await reset_workflow(a.client, workflow_id(sid), ends[0])
         with pytest.raises(ForeignDeploymentError):
-            await b.sessions.session(sid).status()
+            await b.sessions.session(sid).get_status()
         assert (await ask(a.sessions, sid)).text == "from a"
 
 
@@ -292,7 +295,7 @@ async def test_a_sub_agent_that_has_ended_is_woken_in_its_deployment(named: Make
     async with session_worker(settings, Team().agents(), options=options, drain=1.0) as served:
         asked = await served.sessions.ask(sid, "where", agent="asks", timeout=SECONDS)
         await served.sessions.session(sid).result()
-        (call,) = await served.sessions.session(sid).pending()
+        (call,) = await served.sessions.session(sid).get_pending_calls()
         assert [call.id] == [each.id for each in asked.pending]
         answered = await served.sessions.session(sid).submit_tool_result(
             call, "here", wait=True, timeout=SECONDS
@@ -321,7 +324,7 @@ async def test_the_maintenance_worker_wakes_sessions_of_its_deployment_alone(nam
         assert await woken.memo_value("helix") == str(mine.deployment)
         left = await b.client.get_workflow_handle(workflow_id(sid, other.name)).describe()
         assert left.close_time is not None
-        assert await b.sessions.session(sid).pending()
+        assert await b.sessions.session(sid).get_pending_calls()
 
 
 async def test_a_clean_up_ends_no_session_of_another_deployment(make: Make, sid: str) -> None:
@@ -342,7 +345,7 @@ async def test_a_clean_up_ends_no_session_of_another_deployment(make: Make, sid:
         assert result.expired.marked == 1
         running = await a.client.get_workflow_handle(workflow_id(sid)).describe()
         assert running.close_time is None
-        assert (await a.sessions.session(sid).status()).status is Status.IDLE
+        assert (await a.sessions.session(sid).get_status()).status is Status.IDLE
 
 
 async def test_the_facade_talks_to_the_deployment_of_its_client(named: Make, sid: str) -> None:
@@ -356,7 +359,10 @@ async def test_the_facade_talks_to_the_deployment_of_its_client(named: Make, sid
         said = [each async for each in session.receive()]
         assert any(getattr(each, "text", None) == "from a" for each in said)
         assert [each.text for each in await session.get_messages()] == ["hello", "from a"]
-        assert [each.text for each in await served.sessions.session(sid).messages()] == ["hello", "from a"]
+        assert [each.text for each in await served.sessions.session(sid).get_messages()] == [
+            "hello",
+            "from a",
+        ]
 
 
 async def test_stores_that_were_moved_on_purpose_serve_running_sessions(make: Make, sid: str) -> None:
@@ -379,7 +385,7 @@ async def test_stores_that_were_moved_on_purpose_serve_running_sessions(make: Ma
             await ask(old, sid)
     async with deployment(known, "from c") as served:
         assert (await ask(served.sessions, sid)).text == "from c"
-        assert [each.text for each in await served.sessions.session(sid).messages()][-4:] == [
+        assert [each.text for each in await served.sessions.session(sid).get_messages()][-4:] == [
             *("hello", "from a"),
             *("hello", "from c"),
         ]
@@ -396,4 +402,4 @@ async def test_a_deletion_ends_and_deletes_no_session_of_another_deployment(make
         deleted = await b.sessions.session(sid).delete()
         assert deleted.sessions == (sid,)
         assert (await ask(a.sessions, sid)).text == "from a"
-        assert [each.text for each in await a.sessions.session(sid).messages()] == ["hello", "from a"] * 2
+        assert [each.text for each in await a.sessions.session(sid).get_messages()] == ["hello", "from a"] * 2

@@ -103,25 +103,29 @@ async def test_all_reads_answer_as_those_by_workflow(kept: Stand, sid: str, dire
     await everything_agrees(kept.sessions, direct, sid)
     await kept.finish(sid)
     await everything_agrees(kept.sessions, direct, sid)
-    turns = (await near.turns(newest=1)).items
+    turns = (await near.list_turns(newest=1)).items
     assert [each.text for each in turns] == ["three"]
-    assert (await direct.session(sid).find_turn("m-two")).start == (await near.turns()).items[1].start
-    state = await near.state()
+    assert (await direct.session(sid).find_turn("m-two")).start == (await near.list_turns()).items[1].start
+    state = await near.get_state()
     assert state is not None
     assert state.custom_state == {"k": 3}
 
 
 async def everything_agrees(far: SessionClient, near: SessionClient, session_id: str) -> None:
-    assert await near.session(session_id).messages() == await far.session(session_id).messages()
-    assert await near.session(session_id).history(limit=2) == await far.session(session_id).history(limit=2)
-    assert await near.session(session_id).describe() == await far.session(session_id).describe()
-    assert await near.session(session_id).state() == await far.session(session_id).state()
-    assert await near.session(session_id).usage() == await far.session(session_id).usage()
-    assert await near.session(session_id).turns() == await far.session(session_id).turns()
-    assert await near.session(session_id).run("nobody's") == await far.session(session_id).run("nobody's")
-    checkpoints = await far.session(session_id).checkpoints(limit=2)
-    assert await near.session(session_id).checkpoints(limit=2) == checkpoints
-    assert await near.session(session_id).checkpoint(checkpoints.items[1].id) == checkpoints.items[1]
+    assert await near.session(session_id).get_messages() == await far.session(session_id).get_messages()
+    assert await near.session(session_id).list_messages(limit=2) == await far.session(
+        session_id
+    ).list_messages(limit=2)
+    assert await near.session(session_id).describe_thread() == await far.session(session_id).describe_thread()
+    assert await near.session(session_id).get_state() == await far.session(session_id).get_state()
+    assert await near.session(session_id).get_usage() == await far.session(session_id).get_usage()
+    assert await near.session(session_id).list_turns() == await far.session(session_id).list_turns()
+    assert await near.session(session_id).get_run("nobody's") == await far.session(session_id).get_run(
+        "nobody's"
+    )
+    checkpoints = await far.session(session_id).list_checkpoints(limit=2)
+    assert await near.session(session_id).list_checkpoints(limit=2) == checkpoints
+    assert await near.session(session_id).get_checkpoint(checkpoints.items[1].id) == checkpoints.items[1]
 
 
 async def test_what_is_not_there_is_told_in_the_same_words(
@@ -129,17 +133,17 @@ async def test_what_is_not_there_is_told_in_the_same_words(
 ) -> None:
     """Typed errors, as if a worker had looked."""
     with pytest.raises(ThreadNotFoundError):
-        await anyone.session(sid).history()
+        await anyone.session(sid).list_messages()
     with pytest.raises(SessionNotFoundError):
-        await anyone.session(sid).usage()
+        await anyone.session(sid).get_usage()
     with pytest.raises(CheckpointNotFoundError):
-        await anyone.session(sid).checkpoint("none")
+        await anyone.session(sid).get_checkpoint("none")
     with pytest.raises(ThreadNotFoundError):
-        await anyone.session(sid).turns()
-    assert await anyone.session(sid).state() is None
+        await anyone.session(sid).list_turns()
+    assert await anyone.session(sid).get_state() is None
     await talk(kept.sessions.session(sid, agent="main"), "one")
     with pytest.raises(InvalidRequestError, match="no turn begins at 1"):
-        await anyone.session(sid).turns(start=1)
+        await anyone.session(sid).list_turns(start=1)
     with pytest.raises(InvalidRequestError, match="no finished turn has"):
         await anyone.session(sid).find_turn("nobody said this")
 
@@ -149,7 +153,7 @@ async def test_a_large_message_comes_as_it_is(kept: Stand, sid: str, direct: Ses
     large = "x" * 700_000
     kept.desk.scripts[sid] = lambda _: large
     await kept.sessions.ask(sid, "say much", agent="main")
-    page = await direct.session(sid).history(start=1)
+    page = await direct.session(sid).list_messages(start=1)
     assert page.items[0].text == large
 
 
@@ -160,7 +164,7 @@ async def test_who_has_the_stores_can_ask_as_well(kept: Stand, sid: str, backend
     asked = await client.ask(sid, "hello", agent="main")
     assert (asked.status, asked.text) == (AskStatus.ANSWERED, "1: hello")
     assert (await client.session(sid).fork(f"{sid}-copy")).position == 2
-    assert len(await client.session(f"{sid}-copy").messages()) == 2
+    assert len(await client.session(f"{sid}-copy").get_messages()) == 2
 
 
 async def test_without_a_session_store_there_are_no_checkpoints(
@@ -170,6 +174,6 @@ async def test_without_a_session_store_there_are_no_checkpoints(
     alone = SessionStores(threads=stores.threads, usage=stores.usage)
     client = SessionClient(kept.served.client, task_queue=NOBODY, stores=alone)
     await talk(kept.sessions.session(sid, agent="main"), "one")
-    state = await client.session(sid).state()
+    state = await client.session(sid).get_state()
     assert state is not None
-    assert (state.agent_type, (await client.session(sid).checkpoints()).items) == ("main", ())
+    assert (state.agent_type, (await client.session(sid).list_checkpoints()).items) == ("main", ())

@@ -64,7 +64,7 @@ async def test_metadata_arrive_at_the_agent(env: HelixEnv) -> None:
     """They were dropped: tools and hooks that look for a tenant found none."""
     session = await create_session(sales, client=env.sessions, metadata={"tenant": "acme"})
     assert await ask(session, "small") == "small for acme"
-    state = await env.sessions.session(session.id).state()
+    state = await env.sessions.session(session.id).get_state()
     assert state is not None
     assert state.metadata["tenant"] == "acme"
 

@@ -72,7 +72,8 @@ async def test_a_failover_under_load_loses_nothing(
         give_back(primary, how)
         told = await asyncio.gather(*talks)
         kept = [
-            [each.text for each in await served.sessions.session(session_id).messages()] for session_id in ids
+            [each.text for each in await served.sessions.session(session_id).get_messages()]
+            for session_id in ids
         ]
         for session_id in ids:
             await served.sessions.session(session_id).close()

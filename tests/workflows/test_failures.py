@@ -43,7 +43,7 @@ async def test_a_permanent_failure_fails_the_session_with_its_own_type(
         await stand.sessions.session(sid).result()
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.type == "AuthenticationError"
-    status = await stand.sessions.session(sid).status()
+    status = await stand.sessions.session(sid).get_status()
     assert (status.status, status.exit_reason) == ("failed", "failed")
 
 
@@ -56,7 +56,7 @@ async def test_a_failed_session_has_archived_its_finished_turns_and_starts_again
     await stand.sessions.ask(sid, "two", timeout=20)
     with pytest.raises(WorkflowFailureError):
         await stand.sessions.session(sid).result()
-    assert not (await stand.sessions.session(sid).describe()).hot
+    assert not (await stand.sessions.session(sid).describe_thread()).hot
     desk.scripts.pop(sid)
     assert (await stand.sessions.ask(sid, "three", agent="main")).text == "3: three"
 
@@ -90,7 +90,7 @@ async def test_messages_that_wait_beside_a_failing_turn_are_served_by_the_next_r
     poison = asyncio.create_task(stand.sessions.ask(sid, "poison", agent="main", timeout=20))
     await gate.reached.wait()
     beside = asyncio.create_task(stand.sessions.ask(sid, "harmless", agent="main", timeout=20))
-    while (await stand.sessions.session(sid).status()).waiting < 1:  # noqa: ASYNC110 (another process tells)
+    while (await stand.sessions.session(sid).get_status()).waiting < 1:  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.01)
     gate.opened.set()
     assert (await poison).status is AskStatus.FAILED

@@ -58,7 +58,7 @@ async def test_a_message_whose_text_is_gone_fails_alone(stand: Stand, desk: Desk
     run_id = (await stand.handle(sid).describe()).run_id
     assert (await ask(stand, sid, "later", "later")).text == "6: later"
     assert (await stand.handle(sid).describe()).run_id == run_id
-    assert (await stand.sessions.session(sid).status()).turns == 3
+    assert (await stand.sessions.session(sid).get_status()).turns == 3
 
 
 async def test_a_message_whose_text_was_gone_can_be_sent_again(stand: Stand, desk: Desk, sid: str) -> None:
@@ -85,7 +85,7 @@ async def test_a_message_that_was_sent_and_whose_text_is_gone_is_named(
     gate.opened.set()
     await first
     assert (await beside).status is AskStatus.ANSWERED
-    (sent,) = (await stand.sessions.session(sid).status()).receipts
+    (sent,) = (await stand.sessions.session(sid).get_status()).receipts
     assert (sent.name, sent.ok) == ("sent", False)
     assert sent.detail == "refused (PayloadNotFoundError), no turn for 1: m-lost"
 

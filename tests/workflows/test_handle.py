@@ -73,9 +73,9 @@ async def users(stand: Stand, session_id: str) -> list[str]:
 
 async def stands_together(stand: Stand, session_id: str) -> None:
     """State and thread are at the same place, and every call of the thread has its result."""
-    state = await stand.sessions.session(session_id).state()
+    state = await stand.sessions.session(session_id).get_state()
     assert state is not None
-    assert state.head == (await stand.sessions.session(session_id).describe()).head
+    assert state.head == (await stand.sessions.session(session_id).describe_thread()).head
     messages = await stand.messages(session_id)
     calls = [call.id for each in messages for call in each.tool_calls]
     assert calls == [each.tool_call_id for each in messages if each.role == "tool"]
@@ -94,11 +94,11 @@ async def test_the_state_of_a_session_that_does_not_run_is_shown_without_waking_
     await talk(handle, "one")
     await kept.finish(sid)
     run_id = (await kept.handle(sid).describe()).run_id
-    state = await handle.state()
+    state = await handle.get_state()
     assert state is not None
     assert (state.custom_state, state.agent_type, state.status) == ({"k": 1}, "main", "completed")
     assert (await kept.handle(sid).describe()).run_id == run_id
-    assert await kept.sessions.session("nobody").state() is None
+    assert await kept.sessions.session("nobody").get_state() is None
 
 
 async def test_without_a_session_store_the_state_is_what_the_slice_says(
@@ -108,11 +108,11 @@ async def test_without_a_session_store_the_state_is_what_the_slice_says(
     settings = make_settings(temporal_address, redis_url, s3, f"{sid}-q", session_store="none")
     async with served(settings, Desk()) as stand:
         await stand.sessions.ask(sid, "one", agent="main")
-        state = await stand.sessions.session(sid).state()
+        state = await stand.sessions.session(sid).get_state()
         assert state is not None
         assert (state.agent_type, state.step_count, state.message_count) == ("main", 1, 2)
         with pytest.raises(InvalidRequestError, match="no session store"):
-            await stand.sessions.session(sid, agent="main").restore("cpv1-x-s1-t1-abcdef")
+            await stand.sessions.session(sid, agent="main").restore_checkpoint("cpv1-x-s1-t1-abcdef")
 
 
 async def test_usage_is_that_of_the_thread_and_what_was_recorded_of_descendants(
@@ -122,7 +122,7 @@ async def test_usage_is_that_of_the_thread_and_what_was_recorded_of_descendants(
     handle = kept.sessions.session(sid, agent="main")
     counting(kept, sid)
     await talk(handle, "one", "two")
-    used = await handle.usage()
+    used = await handle.get_usage()
     assert (used.tokens.input_tokens, used.steps) == (20, 4)
     entry = TokenUsageEntry(
         session_id=sid,
@@ -132,11 +132,11 @@ async def test_usage_is_that_of_the_thread_and_what_was_recorded_of_descendants(
         tokens=TokenCounts(prompt=7),
     )
     await kept.served.plugin.backends.usage.record_entry(entry)
-    recorded = (await handle.usage()).recorded
+    recorded = (await handle.get_usage()).recorded
     assert recorded is not None
     assert recorded.tokens_by_model["m"].prompt == 7
     with pytest.raises(SessionNotFoundError):
-        await kept.sessions.session("nobody").usage()
+        await kept.sessions.session("nobody").get_usage()
 
 
 async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: Stand, sid: str) -> None:
@@ -144,7 +144,7 @@ async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: S
     stand.desk.scripts[sid] = first_tools_then("done", "x", "y")
     handle = stand.sessions.session(sid, agent="main")
     await talk(handle, "one", "two", "three")
-    turns = (await handle.turns()).items
+    turns = (await handle.list_turns()).items
     assert [(each.number, each.text, each.answer) for each in turns] == [
         (1, "one", "done"),
         (2, "two", "done"),
@@ -152,17 +152,17 @@ async def test_turns_are_listed_with_the_heads_between_which_they_stand(stand: S
     ]
     assert turns[0].start == EMPTY
     assert [each.end for each in turns[:-1]] == [each.start for each in turns[1:]]
-    assert turns[-1].end == (await stand.sessions.session(sid).describe()).head
-    newest = (await handle.turns(newest=2)).items
+    assert turns[-1].end == (await stand.sessions.session(sid).describe_thread()).head
+    newest = (await handle.list_turns(newest=2)).items
     assert [(each.number, each.start, each.end) for each in newest] == [
         (number, each.start, each.end) for number, each in zip((-2, -1), turns[1:], strict=True)
     ]
-    later = (await handle.turns(start=turns[1].start.position, limit=1)).items
+    later = (await handle.list_turns(start=turns[1].start.position, limit=1)).items
     assert [each.message_ids for each in later] == [("m-two",)]
     with pytest.raises(InvalidRequestError, match="no turn begins at 2"):
-        await handle.turns(start=2)
+        await handle.list_turns(start=2)
     with pytest.raises(InvalidRequestError, match="newest 0"):
-        await handle.turns(newest=0)
+        await handle.list_turns(newest=0)
 
 
 async def test_whoever_waits_for_a_change_hears_of_the_next_turn_and_leaves_no_trace(
@@ -172,7 +172,7 @@ async def test_whoever_waits_for_a_change_hears_of_the_next_turn_and_leaves_no_t
     handle = stand.sessions.session(sid, agent="main")
     await talk(handle, "one")
     await asyncio.sleep(0.3)
-    before, known = len(await stand.events(sid)), (await handle.status()).version
+    before, known = len(await stand.events(sid)), (await handle.get_status()).version
     with pytest.raises(TimeoutError):
         await handle.wait_for_change(known, timeout=0.7)
     assert len(await stand.events(sid)) == before
@@ -210,7 +210,7 @@ async def test_a_stop_of_another_run_leaves_the_turn_alone(stand: Stand, desk: D
     handle = stand.sessions.session(sid, agent="main")
     asked = asyncio.create_task(handle.ask("one"))
     await gate.reached.wait()
-    run_id = (await handle.status()).run_id
+    run_id = (await handle.get_status()).run_id
     assert run_id
     assert not await handle.stop(abort=True, run_id="another")
     assert not await handle.stop(run_id="another")
@@ -218,7 +218,7 @@ async def test_a_stop_of_another_run_leaves_the_turn_alone(stand: Stand, desk: D
     gate.opened.set()
     assert (await asked).status is AskStatus.ANSWERED
     assert not await handle.stop(run_id=run_id)
-    assert (await handle.status()).run_id is None
+    assert (await handle.get_status()).run_id is None
 
 
 async def test_an_abort_by_run_leaves_no_trace(stand: Stand, desk: Desk, sid: str) -> None:
@@ -228,7 +228,7 @@ async def test_an_abort_by_run_leaves_no_trace(stand: Stand, desk: Desk, sid: st
     handle = stand.sessions.session(sid, agent="main")
     asked = asyncio.create_task(handle.ask("one"))
     await gate.reached.wait()
-    assert await handle.stop(abort=True, run_id=(await handle.status()).run_id)
+    assert await handle.stop(abort=True, run_id=(await handle.get_status()).run_id)
     assert (await asked).status is AskStatus.INTERRUPTED
     gate.opened.set()
     assert await stand.texts(sid) == []
@@ -246,7 +246,7 @@ async def test_a_rewind_to_a_turn_keeps_so_many(kept: Stand, sid: str) -> None:
     assert await users(kept, sid) == ["one", "two", "three"]
     await handle.rewind_to_turn(1)
     assert await users(kept, sid) == ["one"]
-    state = await handle.state()
+    state = await handle.get_state()
     assert state is not None
     assert state.custom_state == {"k": 1}
     with pytest.raises(InvalidRequestError, match="2 cannot stay"):
@@ -296,19 +296,19 @@ async def test_a_checkpoint_brings_back_thread_and_state(kept: Stand, sid: str) 
     handle = kept.sessions.session(sid, agent="main")
     counting(kept, sid)
     await talk(handle, "one", "two", "three")
-    newest, second, _ = (await handle.checkpoints()).items
-    assert await handle.restore(second.id) == second.head
+    newest, second, _ = (await handle.list_checkpoints()).items
+    assert await handle.restore_checkpoint(second.id) == second.head
     assert await users(kept, sid) == ["one", "two"]
-    state = await handle.state()
+    state = await handle.get_state()
     assert state is not None
     assert state.custom_state == {"k": 2}
     with pytest.raises(HeadMovedError):
-        await handle.restore(newest.id)
+        await handle.restore_checkpoint(newest.id)
     with pytest.raises(CheckpointNotFoundError):
-        await handle.restore("cpv1-x-s1-t1-abcdef")
+        await handle.restore_checkpoint("cpv1-x-s1-t1-abcdef")
     await talk(handle, "four")
     await kept.finish(sid)
-    state = await handle.state()
+    state = await handle.get_state()
     assert state is not None
     assert state.custom_state == {"k": 4}
     await stands_together(kept, sid)
@@ -319,12 +319,12 @@ async def test_a_checkpoint_of_the_present_head_brings_back_its_state(kept: Stan
     handle = kept.sessions.session(sid, agent="main")
     counting(kept, sid)
     await talk(handle, "one")
-    checkpoint = (await handle.checkpoints()).items[0]
+    checkpoint = (await handle.list_checkpoints()).items[0]
     store = kept.served.plugin.backends.sessions
     state = await store.load_state(sid)
     await store.save_state(sid, state.model_copy(update={"custom_state": {"k": "spoilt"}}))
-    await handle.restore(checkpoint.id)
-    state = await handle.state()
+    await handle.restore_checkpoint(checkpoint.id)
+    state = await handle.get_state()
     assert state is not None
     assert state.custom_state == {"k": 1}
 
@@ -372,7 +372,7 @@ async def test_messages_that_were_one_turn_are_one_turn_again(stand: Stand, desk
     gate.opened.set()
     await asyncio.gather(first, *others)
     await handle.regenerate()
-    turns = (await handle.turns()).items
+    turns = (await handle.list_turns()).items
     assert [len(each.message_ids) for each in turns] == [1, 2]
     assert sorted(await users(stand, sid)) == sorted(["one", "two", long])
 
@@ -411,7 +411,7 @@ async def test_an_edited_message_is_asked_in_a_fork_with_the_state_of_its_time(k
     assert first.text == "5: TWO"
     assert await users(kept, target) == ["one", "TWO"]
     assert await users(kept, sid) == ["one", "two", "three"]
-    state = await kept.sessions.session(target).state()
+    state = await kept.sessions.session(target).get_state()
     assert state is not None
     assert state.custom_state == {"k": 1}
     assert state.forked_from is not None
@@ -436,7 +436,7 @@ async def test_the_first_message_can_be_edited(kept: Stand, sid: str) -> None:
     await talk(handle, "one", "two")
     await handle.edit("m-one", "ONE", target)
     assert await users(kept, target) == ["ONE"]
-    state = await kept.sessions.session(target).state()
+    state = await kept.sessions.session(target).get_state()
     assert state is not None
     assert state.custom_state == {}
     await kept.sessions.session(target).close()
@@ -447,7 +447,7 @@ async def test_a_fork_begins_with_the_state_of_its_place(kept: Stand, sid: str) 
     handle = kept.sessions.session(sid, agent="main")
     counting(kept, sid)
     await talk(handle, "one", "two")
-    second, first = (await handle.checkpoints()).items
+    second, first = (await handle.list_checkpoints()).items
     agent = Agent(name="main", model=kept.desk)
     copy = await fork_session(
         sid, agent, new_session_id=f"{sid}-copy", at_checkpoint=first.id, client=kept.sessions
@@ -455,10 +455,10 @@ async def test_a_fork_begins_with_the_state_of_its_place(kept: Stand, sid: str) 
     assert [each.text for each in await copy.get_messages() if each.role == "user"] == ["one"]
     await copy.send("three")
     assert [event.type async for event in copy.receive()][-1] == "result"
-    state = await kept.sessions.session(copy.id).state()
+    state = await kept.sessions.session(copy.id).get_state()
     assert state is not None
     assert state.custom_state == {"k": 1}
-    assert await copy.get_usage() == (await kept.sessions.session(copy.id).usage()).tokens
+    assert await copy.get_usage() == (await kept.sessions.session(copy.id).get_usage()).tokens
     assert (await handle.fork(f"{sid}-whole")).position == second.head.position
     with pytest.raises(InvalidRequestError, match="both given"):
         await handle.fork(f"{sid}-none", at=4, at_checkpoint=first.id)

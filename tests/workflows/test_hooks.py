@@ -76,7 +76,7 @@ async def test_one_refused_message_does_not_refuse_those_beside_it(
     held = asyncio.create_task(stand.sessions.ask(sid, "first", agent="hooked"))
     await gate.reached.wait()
     both = [asyncio.create_task(stand.sessions.ask(sid, text)) for text in ("bad", "good")]
-    while (await stand.sessions.session(sid).status()).waiting < 2:  # noqa: ASYNC110 (another process tells)
+    while (await stand.sessions.session(sid).get_status()).waiting < 2:  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.01)
     gate.opened.set()
     await held
@@ -94,7 +94,7 @@ async def test_a_message_that_was_sent_and_is_refused_is_named(stand: Stand, des
     await stand.sessions.send(sid, "bad", message_id="m-bad")
     assert (await stand.sessions.ask(sid, "good")).status is AskStatus.ANSWERED
     expected = Receipt(name="sent", ok=False, detail="refused (before_user_message), no turn for 1: m-bad")
-    assert (await stand.sessions.session(sid).status()).receipts == (expected,)
+    assert (await stand.sessions.session(sid).get_status()).receipts == (expected,)
     refused = await stand.sessions.ask(sid, "bad")
     assert refused.status is AskStatus.REFUSED
     await stand.sessions.session(sid).close()
@@ -131,7 +131,7 @@ async def test_a_failing_hook_changes_nothing(stand: Stand, desk: Desk, sid: str
     result = await stand.sessions.ask(sid, "hello", agent="hooked", timeout=30)
     assert result.text == "1: hello"
     await stand.finish(sid)
-    assert (await stand.sessions.session(sid).status()).status == "completed"
+    assert (await stand.sessions.session(sid).get_status()).status == "completed"
     assert await stand.texts(sid) == ["hello", "1: hello"]
 
 
@@ -157,7 +157,9 @@ async def test_a_failed_end_hook_is_in_the_receipts(stand: Stand, desk: Desk, si
     desk.hooks[sid, "session_ended"] = fail
     await stand.sessions.ask(sid, "hello", agent="hooked")
     await stand.finish(sid)
-    receipts = {receipt.name: receipt.ok for receipt in (await stand.sessions.session(sid).status()).receipts}
+    receipts = {
+        receipt.name: receipt.ok for receipt in (await stand.sessions.session(sid).get_status()).receipts
+    }
     assert receipts == {"save": True, "evict": True, "session_ended": False}
 
 

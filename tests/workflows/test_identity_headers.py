@@ -108,7 +108,7 @@ async def test_an_interceptor_may_read_every_header(temporal_address: str, sid: 
         sessions = SessionClient(served.client, options=OPTIONS.model_copy(update={"max_turns_per_run": 1}))
         await sessions.ask(sid, "one", agent="main", timeout=20)
         assert (await sessions.ask(sid, "two", agent="main", timeout=20)).text == "3"
-        assert (await sessions.session(sid).status()).session_id == sid
+        assert (await sessions.session(sid).get_status()).session_id == sid
         await served.client.get_workflow_handle(workflow_id(sid)).terminate()
 
 

@@ -61,7 +61,7 @@ async def test_a_session_ends_after_an_idle_day_and_starts_again(plugin: HelixPl
         sid = f"s-{uuid.uuid4().hex[:8]}"
         await sessions.ask(sid, "hello", agent="main")
         await environment.sleep(DAY - 60)
-        assert (await sessions.session(sid).status()).status == "idle"
+        assert (await sessions.session(sid).get_status()).status == "idle"
         await environment.sleep(120)
         await until_completed(environment, sid)
         assert await plugin.backends.hot.header(sid) is None
@@ -97,7 +97,8 @@ async def test_a_message_after_half_a_day_starts_the_idle_day_anew(plugin: Helix
 
 
 @pytest.mark.skipif(
-    not hasattr(WorkflowEnvironment, "start_time_skipping_v2"), reason="this SDK has no clock per workflow yet"
+    not hasattr(WorkflowEnvironment, "start_time_skipping_v2"),
+    reason="this SDK has no clock per workflow yet",
 )
 async def test_a_session_ends_after_an_idle_day_on_a_clock_of_its_own(plugin: HelixPlugin) -> None:
     """On the real server with a clock per workflow."""

@@ -50,29 +50,29 @@ async def handle(legacy: Stand, sid: str, adapter: str) -> SessionHandle:
 
 async def ends(handle: SessionHandle) -> tuple[int, ...]:
     """Where its turns end."""
-    return tuple([each.end.position for each in (await handle.turns()).items])
+    return tuple([each.end.position for each in (await handle.list_turns()).items])
 
 
 async def stands_together(legacy: Stand, session_id: str) -> None:
     """State and thread are at the same place."""
-    state = await legacy.sessions.session(session_id).state()
+    state = await legacy.sessions.session(session_id).get_state()
     assert state is not None
-    assert state.head == (await legacy.sessions.session(session_id).describe()).head
+    assert state.head == (await legacy.sessions.session(session_id).describe_thread()).head
 
 
 async def test_turns_are_listed_before_and_after_the_import(legacy: Stand, handle: SessionHandle) -> None:
     """In words, and with the ids of what users said; no session is woken, and no thread taken over."""
-    before = (await handle.turns()).items
+    before = (await handle.list_turns()).items
     assert [each.end.position for each in before] == list(ENDS)
     assert [each.text for each in before] == ["said 0", "said 2", "said 10"]
     assert [each.answer for each in before] == ["said 1", "said 9", "said 11"]
     assert [each.message_ids for each in before] == [("m0",), ("m2", "m5"), ("m10",)]
     asked = await handle.ask("now")
     assert asked.text == "13: now"
-    *old, new = (await handle.turns()).items
+    *old, new = (await handle.list_turns()).items
     assert tuple(old) == before
     assert (new.number, new.text, new.start) == (4, "now", before[-1].end)
-    assert list((await handle.turns(start=10)).items) == [
+    assert list((await handle.list_turns(start=10)).items) == [
         each.model_copy(update={"number": at}) for at, each in enumerate([old[2], new], 1)
     ]
 
@@ -92,7 +92,7 @@ async def test_a_rewind_goes_to_any_turn_of_the_import(legacy: Stand, handle: Se
     assert await ends(handle) == (2, 4)
     await stands_together(legacy, sid)
     assert await handle.rewind_to_turn(0) == EMPTY
-    assert (await handle.turns()).items == ()
+    assert (await handle.list_turns()).items == ()
 
 
 async def test_a_turn_of_the_import_is_asked_anew(legacy: Stand, handle: SessionHandle) -> None:

@@ -47,7 +47,7 @@ async def until_waiting(client: SessionClient, session_id: str, count: int) -> N
     """Return once so many messages wait."""
     waiting = 0
     for _ in range(3000):
-        waiting = (await client.session(session_id).status()).waiting
+        waiting = (await client.session(session_id).get_status()).waiting
         if waiting >= count:
             return
         await asyncio.sleep(0.01)
@@ -165,7 +165,7 @@ async def test_the_same_message_past_the_threads_window_is_remembered_by_the_exe
     first = await client.ask(sid, "hello", agent="main", message_id="m-1")
     for number in range(16):
         await client.ask(sid, f"tools {number}", agent="main")
-    assert (await client.session(sid).status()).head.position > 200
+    assert (await client.session(sid).get_status()).head.position > 200
     asked = len(desk.requests[sid])
     again = await client.ask(sid, "hello", agent="main", message_id="m-1")
     assert (again.answer, again.text) == (first.answer, first.text)
@@ -230,7 +230,7 @@ async def test_a_message_under_the_id_of_an_answer_is_refused_alone(
 async def test_a_message_is_forgotten_where_the_thread_is_cut(stand: Stand, sid: str) -> None:
     """What was rewound is gone: the same id asks anew rather than for an answer that is not there."""
     await stand.sessions.ask(sid, "one", agent="main")
-    head = (await stand.sessions.session(sid).status()).head
+    head = (await stand.sessions.session(sid).get_status()).head
     await stand.sessions.ask(sid, "two", message_id="m-2")
     await stand.sessions.session(sid).rewind(head)
     await stand.sessions.ask(sid, "other")
@@ -321,7 +321,7 @@ async def test_a_first_ask_that_is_accepted_does_not_end_the_run(stand: Stand, s
     """The other side of it: the ask that comes with the start is seen before the run looks."""
     result = await stand.sessions.ask(sid, "hello", agent="main")
     assert result.status is AskStatus.ANSWERED
-    assert (await stand.sessions.session(sid).status()).status == "idle"
+    assert (await stand.sessions.session(sid).get_status()).status == "idle"
 
 
 async def test_a_session_that_must_be_started_needs_an_agent(stand: Stand, sid: str) -> None:

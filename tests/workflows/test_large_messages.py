@@ -66,4 +66,4 @@ async def test_a_message_over_the_limit_is_refused_alone(served: Served, unique:
     assert isinstance(b, AskResult)
     assert (a.text, b.text) == ("4: b", "4: b")
     assert (await ask("later", "m-later")).text == "6: later"
-    assert (await served.sessions.session(unique).status()).turns == 3
+    assert (await served.sessions.session(unique).get_status()).turns == 3

@@ -40,4 +40,4 @@ async def test_a_thread_that_was_deleted_is_not_taken_for_lost(
         await sessions.ask(session, "one", agent="main", timeout=20)
         await sessions.session(session).delete()
         with pytest.raises(ThreadNotFoundError):
-            await sessions.session(session).messages()
+            await sessions.session(session).get_messages()

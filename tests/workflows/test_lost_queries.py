@@ -66,7 +66,7 @@ async def test_a_query_that_is_lost_is_made_again(stand: Stand, sid: str) -> Non
     """The next execution answers it, or the history of the one that ended."""
     sessions = sessions_of(stand, Losing(2, lost(RPCStatusCode.DEADLINE_EXCEEDED)))
     asked = await sessions.ask(sid, "hello", agent="main")
-    assert (await sessions.session(sid).status()).turns == 1
+    assert (await sessions.session(sid).get_status()).turns == 1
     assert asked.in_thread
 
 
@@ -76,9 +76,9 @@ async def test_a_query_that_a_worker_fails_is_made_again(stand: Stand, sid: str)
     sessions = sessions_of(stand, losing)
     await sessions.ask(sid, "hello", agent="main")
     losing.left = 2
-    assert (await sessions.session(sid).status()).turns == 1
+    assert (await sessions.session(sid).get_status()).turns == 1
     losing.left = 2
-    assert await sessions.session(sid).pending() == ()
+    assert await sessions.session(sid).get_pending_calls() == ()
     losing.left = 2
     assert (await sessions.session(sid).wait_for_change(timeout=20)).turns == 1
 
@@ -92,9 +92,9 @@ async def test_queries_that_every_worker_fails_are_told_of(
     sessions = sessions_of(stand, losing)
     await sessions.ask(sid, "hello", agent="main")
     losing.left = 1000
-    with pytest.raises(NoWorkerError, match=r"no worker could answer a query.*TMPRL1100"):
-        await sessions.session(sid).status()
-    with pytest.raises(TimeoutError, match="nothing happened"):
+    with pytest.raises(NoWorkerError, match=r"no worker answered a query.*TMPRL1100"):
+        await sessions.session(sid).get_status()
+    with pytest.raises(TimeoutError, match="no change within"):
         await sessions.session(sid).wait_for_change(timeout=2)
     losing.left = 0
     await sessions.session(sid).close()
@@ -126,9 +126,9 @@ async def test_a_worker_that_serves_no_sessions_is_no_end_of_a_query(
     plain = await Client.connect(client.service_client.config.target_host)
     runner = UnsandboxedWorkflowRunner()
     async with Worker(plain, task_queue=settings.task_queue, workflows=[Other], workflow_runner=runner):
-        with pytest.raises(NoWorkerError, match="no worker could answer a query"):
-            await sessions.session(sid).status()
-        asked = asyncio.create_task(sessions.session(sid).status())
+        with pytest.raises(NoWorkerError, match="no worker answered a query"):
+            await sessions.session(sid).get_status()
+        asked = asyncio.create_task(sessions.session(sid).get_status())
         async with session_worker(settings, agents, drain=1.0):
             assert (await asked).turns == 1
 
@@ -136,8 +136,8 @@ async def test_a_worker_that_serves_no_sessions_is_no_end_of_a_query(
 async def test_a_session_that_answers_no_query_is_told(stand: Stand, sid: str) -> None:
     """After three questions that is said."""
     losing = Losing(9, lost(RPCStatusCode.UNAVAILABLE))
-    with pytest.raises(TimeoutError, match="no query was answered: UNAVAILABLE: lost"):
-        await sessions_of(stand, losing).session(sid).status()
+    with pytest.raises(TimeoutError, match="the server answered no query: UNAVAILABLE: lost"):
+        await sessions_of(stand, losing).session(sid).get_status()
     assert losing.asked == 3
 
 
@@ -146,7 +146,7 @@ async def test_that_no_worker_polls_is_taken_from_the_server(stand: Stand, sid: 
     said = "no poller seen for task queue recently"
     losing = Losing(9, lost(RPCStatusCode.FAILED_PRECONDITION, said))
     with pytest.raises(NoWorkerError, match="no poller seen"):
-        await sessions_of(stand, losing).session(sid).status()
+        await sessions_of(stand, losing).session(sid).get_status()
     assert losing.asked == 1
 
 
@@ -154,5 +154,5 @@ async def test_a_session_that_never_was_is_asked_once(stand: Stand, sid: str) ->
     """There is nothing to wait for."""
     losing = Losing(0, lost(RPCStatusCode.OK))
     with pytest.raises(SessionNotFoundError):
-        await sessions_of(stand, losing).session(sid).status()
+        await sessions_of(stand, losing).session(sid).get_status()
     assert losing.asked == 1

@@ -23,7 +23,7 @@ async def test_auto_continues_the_thread_from_the_archive_the_next_time(stand: S
     """A session that has ended and gone cold goes on with all that was said."""
     await stand.sessions.ask(sid, "hello", agent="main")
     await stand.finish(sid)
-    assert not (await stand.sessions.session(sid).describe()).hot
+    assert not (await stand.sessions.session(sid).describe_thread()).hot
     result = await stand.sessions.ask(sid, "again", agent="main")
     assert result.text == "3: again"
 
@@ -38,12 +38,12 @@ async def test_new_on_an_existing_id_is_refused_and_changes_nothing(stand: Stand
     """Creating never overwrites, and the asker is told why at once rather than at the deadline."""
     await stand.sessions.ask(sid, "hello", agent="main")
     await stand.finish(sid)
-    before = await stand.sessions.session(sid).describe()
+    before = await stand.sessions.session(sid).describe_thread()
     result = await stand.sessions.ask(sid, "mine now", agent="main", mode="new", timeout=20)
     assert result.status is AskStatus.FAILED
     assert result.error is not None
     assert result.error.startswith("ThreadExistsError")
-    assert await stand.sessions.session(sid).describe() == before
+    assert await stand.sessions.session(sid).describe_thread() == before
 
 
 async def test_continue_on_a_missing_id_is_refused_and_creates_nothing(stand: Stand, sid: str) -> None:
@@ -111,7 +111,7 @@ async def test_a_thread_may_have_another_id_than_its_session(stand: Stand, sid: 
     result = await stand.sessions.ask(sid, "hello", agent="main", thread_id=thread_id)
     assert result.text == "1: hello"
     assert await stand.texts(thread_id) == ["hello", "1: hello"]
-    assert (await stand.sessions.session(sid).status()).thread_id == thread_id
+    assert (await stand.sessions.session(sid).get_status()).thread_id == thread_id
 
 
 async def test_a_standard_session_ends_after_its_answer(stand: Stand, sid: str) -> None:
@@ -121,7 +121,7 @@ async def test_a_standard_session_ends_after_its_answer(stand: Stand, sid: str) 
     assert result.text == "1: hello"
     ended = await client.session(sid).result()
     assert (ended.status, ended.exit_reason, ended.turns) == ("completed", "completed", 1)
-    assert not (await client.session(sid).describe()).hot
+    assert not (await client.session(sid).describe_thread()).hot
 
 
 async def test_a_standard_session_goes_on_where_it_ended(stand: Stand, sid: str) -> None:
@@ -147,7 +147,7 @@ async def test_a_persistent_session_ends_when_it_is_idle_and_starts_again(stand:
 async def test_a_session_can_be_started_at_an_earlier_turn(stand: Stand, sid: str) -> None:
     """``rewind_to`` is the start's own cut, before anything else happens."""
     await stand.sessions.ask(sid, "one", agent="main")
-    head = (await stand.sessions.session(sid).status()).head
+    head = (await stand.sessions.session(sid).get_status()).head
     await stand.sessions.ask(sid, "two", agent="main")
     await stand.finish(sid)
     handle = await stand.served.client.start_workflow(
@@ -171,7 +171,7 @@ async def test_the_rewind_update_starts_a_session_that_does_not_run_and_cuts_wha
 ) -> None:
     """A session can be opened at an earlier turn of its own."""
     await stand.sessions.ask(sid, "one", agent="main")
-    head = (await stand.sessions.session(sid).status()).head
+    head = (await stand.sessions.session(sid).get_status()).head
     await stand.sessions.ask(sid, "two", agent="main")
     await stand.finish(sid)
     await stand.sessions.session(sid, agent="main").rewind(head)

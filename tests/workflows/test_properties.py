@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.errors import SessionExpiredError
 from helix_temporal.models.states import SessionProperties
 from tests.workflows._desk import Desk, Gate
@@ -20,15 +20,15 @@ TAGGED = SessionProperties(tags=("a",))
 @pytest.fixture
 def late_result(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """The first result for a session comes once the gate is open; its properties are written before."""
-    gate, set_properties = Gate(), StateKeeper.set_properties
+    gate, set_properties = Gate(), SessionSync.set_properties
 
-    async def late(self: StateKeeper, session_id: str, given: SessionProperties, epoch: int | None) -> Any:
+    async def late(self: SessionSync, session_id: str, given: SessionProperties, epoch: int | None) -> Any:
         state = await set_properties(self, session_id, given, epoch)
         if epoch is not None and given == TAGGED:
             await gate.passing()
         return state
 
-    monkeypatch.setattr(StateKeeper, "set_properties", late)
+    monkeypatch.setattr(SessionSync, "set_properties", late)
     return gate
 
 

@@ -54,7 +54,7 @@ async def test_a_new_message_is_answered_at_once_and_told_what_is_lost(sea: Shor
     assert (result.status, result.text, lost(result)) == (AskStatus.ANSWERED, "3: four", [LOST])
     assert result.archived is True
     assert await sea.users(name) == ["one", "four"]
-    status = await sea.sessions.session(name).status()
+    status = await sea.sessions.session(name).get_status()
     assert [each.detail for each in status.receipts if each.name == "lost"] == [LOST]
     assert lost(await sea.sessions.ask(name, "five")) == []
 

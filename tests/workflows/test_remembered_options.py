@@ -19,12 +19,12 @@ __all__ = ["place"]
 
 def stranger(stand: Stand, **options: Any) -> SessionClient:
     """A client that names these options and no others."""
-    return stand.served.talker(SessionOptions(**options))
+    return stand.served.create_client(SessionOptions(**options))
 
 
 async def options_of(stand: Stand, sid: str) -> SessionOptions:
     """How the newest execution behaves."""
-    found = (await stand.sessions.session(sid).status()).options
+    found = (await stand.sessions.session(sid).get_status()).options
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ async def test_what_a_client_names_wins_and_is_remembered_and_the_rest_stays(
     await client.session(sid).result()
     await stranger(stand, suspend="wait").session(sid).resume()
     assert (await options_of(stand, sid)) == SessionOptions(idle_timeout=77)
-    assert (await stand.sessions.session(sid).status()).status is Status.SUSPENDED
+    assert (await stand.sessions.session(sid).get_status()).status is Status.SUSPENDED
     await stand.finish(sid)
     await stranger(stand).session(sid).resume()
     assert await options_of(stand, sid) == SessionOptions(idle_timeout=77)

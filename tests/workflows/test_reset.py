@@ -310,13 +310,13 @@ async def test_a_reset_of_an_execution_that_another_followed_is_fenced(stand: St
     await stand.finish(sid)
     await talk(stand, sid, "three")
     await stand.finish(sid)
-    before = await stand.sessions.session(sid).describe()
+    before = await stand.sessions.session(sid).describe_thread()
     branch = await reset(stand, sid, ends[2], old)
     handle = stand.served.client.get_workflow_handle(workflow_id(sid), run_id=branch)
     with pytest.raises(WorkflowFailureError) as caught:
         await asyncio.wait_for(handle.result(), 30)
     assert getattr(caught.value.cause, "type", None) == "FencedError"
-    after = await stand.sessions.session(sid).describe()
+    after = await stand.sessions.session(sid).describe_thread()
     assert (after.head, after.epoch, after.owner) == (before.head, before.epoch, before.owner)
     await talk(stand, sid, "four")
     await check(stand, sid, ["one", "two", "three", "four"])

@@ -231,7 +231,7 @@ async def check_state(told: Told) -> None:
     """The state has of each tool what its newest result in the thread says."""
     results = [each.text for each in await told.stand.messages(told.sid) if each.role == "tool"]
     acts = [text.split(" ", 1) for text in results if text[:6].isalnum() and text[6:7] == " "]
-    state = await told.stand.sessions.session(told.sid).state()
+    state = await told.stand.sessions.session(told.sid).get_state()
     assert state is not None
     assert state.custom_state == {what.strip("."): came_to for came_to, what in acts}
 

@@ -179,7 +179,7 @@ async def test_a_tool_that_may_be_tried_once_waits_for_a_worker_that_has_it(
 async def seen(sessions: SessionClient, session_id: str) -> str:
     """What the session's status says of calls that fail; nothing before it runs."""
     try:
-        info = await sessions.session(session_id).status()
+        info = await sessions.session(session_id).get_status()
     except SessionNotFoundError:
         return ""
     return " ".join(f"{each.error} {each.worker}" for each in info.failing)

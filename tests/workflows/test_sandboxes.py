@@ -43,7 +43,7 @@ async def test_a_session_without_any_workflow_cache(own: Settings) -> None:
             assert (result.status, result.text) == (AskStatus.ANSWERED, "done")
         await served.sessions.session(sid).close()
         await served.sessions.session(sid).result()
-        messages = await served.sessions.session(sid).messages()
+        messages = await served.sessions.session(sid).get_messages()
     assert [message.role for message in messages] == ["user", "assistant", "tool", "tool", "assistant"] * 5
 
 
@@ -60,14 +60,14 @@ async def test_a_cancel_without_any_workflow_cache(own: Settings) -> None:
         await served.client.get_workflow_handle(workflow_id(sid)).cancel()
         with pytest.raises(WorkflowFailureError):
             await served.sessions.session(sid).result()
-        status = await served.sessions.session(sid).status()
+        status = await served.sessions.session(sid).get_status()
     assert all(receipt.ok for receipt in status.receipts)
     assert desk.names_heard(sid)[-1] == "session_ended"
 
 
 def activities(settings: Settings, agents: list[Agent]) -> tuple[Backends, list[Any]]:
     backends = Backends(settings)
-    return backends, backends.activities(agents)
+    return backends, backends.make_activities(agents)
 
 
 async def test_workflows_load_and_run_in_the_default_sandbox(own: Settings) -> None:
@@ -93,7 +93,7 @@ async def test_workflows_load_and_run_in_the_default_sandbox(own: Settings) -> N
             assert (await sessions.ask(sid, "hello", agent="main", timeout=60)).text == "3: x"
             await sessions.session(sid).close()
             await sessions.session(sid).result()
-            assert len(await sessions.session(sid).messages()) == 4
+            assert len(await sessions.session(sid).get_messages()) == 4
     finally:
         await backends.close()
 

@@ -160,7 +160,7 @@ async def test_tools_count_what_is_theirs_and_sums_reach_the_root(place: Setting
     async with counters(place) as stand:
         result = await stand.sessions.ask(sid, "go", agent="above", timeout=40)
         assert result.text == "done"
-        recorded = (await stand.sessions.session(sid).usage()).recorded
+        recorded = (await stand.sessions.session(sid).get_usage()).recorded
         first = await stand.sessions.query_usage(kinds=("custom",), limit=1)
         rest = await stand.sessions.query_usage(kinds=("custom",), cursor=first.next_cursor)
         with pytest.raises(InvalidRequestError, match="kinds"):

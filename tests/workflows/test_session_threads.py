@@ -40,9 +40,9 @@ async def test_an_ask_goes_on_with_the_thread_that_the_session_has(
     """Who asks again need not know the thread's name, and loses nothing of what was said."""
     result = await stand.sessions.ask(sid, "two", agent="main")
     assert result.text == "3: two"
-    assert (await stand.sessions.session(sid).status()).thread_id == ended
+    assert (await stand.sessions.session(sid).get_status()).thread_id == ended
     await stand.finish(sid)
-    assert (await stand.sessions.session(sid).status()).thread_id == ended
+    assert (await stand.sessions.session(sid).get_status()).thread_id == ended
     assert (await stand.sessions.ask(sid, "three", agent="main", thread_id=ended)).text == "5: three"
 
 
@@ -74,11 +74,11 @@ async def test_a_checkpoint_is_restored_in_the_thread_that_the_session_has(
 ) -> None:
     """The thread and the state go back together."""
     await stand.sessions.ask(sid, "two")
-    checkpoint = (await stand.sessions.session(sid).checkpoints()).items[0]
+    checkpoint = (await stand.sessions.session(sid).list_checkpoints()).items[0]
     await stand.finish(sid)
-    head = await stand.sessions.session(sid, agent="main").restore(checkpoint.id)
+    head = await stand.sessions.session(sid, agent="main").restore_checkpoint(checkpoint.id)
     assert head == checkpoint.head
-    assert (await stand.sessions.session(tid).describe()).head == head
+    assert (await stand.sessions.session(tid).describe_thread()).head == head
 
 
 async def test_the_session_goes_on_with_its_thread_over_continue_as_new(stand: Stand, sid: str) -> None:

@@ -83,7 +83,7 @@ async def test_a_read_has_the_time_of_a_store_operation(
 ) -> None:
     """Who wants a page quickly or not at all can say so."""
     await sessions.ask(sid, "hello", agent="main")
-    await sessions.session(sid).history()
+    await sessions.session(sid).list_messages()
     scheduled = await started.scheduled()
     assert scheduled.start_to_close_timeout.ToTimedelta() == timedelta(seconds=17)
     assert scheduled.schedule_to_close_timeout.ToTimedelta() == timedelta(seconds=171)
@@ -118,7 +118,7 @@ async def test_time_outs_come_from_the_settings_of_the_plugin(
     """They are stated once, where the client is connected."""
     plain = SessionClient(client, task_queue=stand.served.plugin.settings.task_queue)
     await plain.ask(sid, "hello", agent="main")
-    await plain.session(sid).history()
+    await plain.session(sid).list_messages()
     assert (await started.scheduled()).heartbeat_timeout.ToTimedelta() == TIMEOUTS.heartbeat_timeout
 
 

@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.client import WorkflowFailureError
 
-from helix_temporal.activities.session_sync import StateKeeper
+from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ModelRequest, ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
@@ -271,7 +271,7 @@ async def test_a_turn_whose_commit_was_lost_is_committed_by_the_next_open(
             raise StoreUnavailableError("the database is away")
 
         with monkeypatch.context() as patched:
-            patched.setattr(StateKeeper, "finish", never)
+            patched.setattr(SessionSync, "finish", never)
             asked = asyncio.create_task(stand.sessions.ask(sid, "two"))
             await reached.wait()
             await stand.handle(sid).terminate()
@@ -303,7 +303,7 @@ async def test_a_state_that_is_ahead_of_its_thread_goes_back_and_says_so(place: 
             await redis.delete(*keys)
         assert (await state_of(stand, sid)).message_count == 4
         await stand.sessions.ask(sid, "three", agent="main")
-        status = await stand.sessions.session(sid).status()
+        status = await stand.sessions.session(sid).get_status()
         state = await state_of(stand, sid)
         assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
         assert state.message_count == 4

@@ -190,7 +190,7 @@ async def test_a_cancelled_session_tells_its_asker_and_archives(stand: Stand, de
     gate.opened.set()
     with pytest.raises(WorkflowFailureError):
         await stand.sessions.session(sid).result()
-    status = await stand.sessions.session(sid).status()
+    status = await stand.sessions.session(sid).get_status()
     assert (status.status, status.exit_reason) == ("interrupted", "cancelled")
     assert [(receipt.name, receipt.ok) for receipt in status.receipts] == [
         ("save", True),
@@ -250,7 +250,7 @@ async def test_the_state_goes_back_with_the_thread_only_in_its_messages(stand: S
     await stand.sessions.ask(sid, "one", agent="main")
     await stand.sessions.session(sid).rewind(EMPTY)
     await stand.sessions.ask(sid, "uno")
-    assert (await stand.sessions.session(sid).status()).turns == 2
+    assert (await stand.sessions.session(sid).get_status()).turns == 2
 
 
 async def test_close_archives_and_drops_and_says_so(stand: Stand, sid: str) -> None:
@@ -273,20 +273,20 @@ async def test_the_status_of_a_running_and_of_a_closed_session(stand: Stand, des
     desk.scripts[sid] = gate.then()
     asked = asyncio.create_task(stand.sessions.ask(sid, "hello", agent="main"))
     await gate.reached.wait()
-    assert (await stand.sessions.session(sid).status()).status == "running"
+    assert (await stand.sessions.session(sid).get_status()).status == "running"
     gate.opened.set()
     await asked
-    idle = await stand.sessions.session(sid).status()
+    idle = await stand.sessions.session(sid).get_status()
     assert (idle.status, idle.turns, idle.head.position, idle.exit_reason) == ("idle", 1, 2, None)
     await stand.finish(sid)
-    closed = await stand.sessions.session(sid).status()
+    closed = await stand.sessions.session(sid).get_status()
     assert (closed.status, closed.exit_reason, closed.archived) == ("completed", "completed", True)
 
 
 async def test_the_status_of_a_session_that_never_ran_is_a_clear_error(stand: Stand, sid: str) -> None:
     """Not found is not an empty status."""
     with pytest.raises(SessionNotFoundError):
-        await stand.sessions.session(sid).status()
+        await stand.sessions.session(sid).get_status()
 
 
 async def test_a_rewound_message_may_be_sent_again_under_its_id(stand: Stand, sid: str) -> None:
@@ -302,7 +302,7 @@ async def test_a_handle_does_what_the_client_does(stand: Stand, sid: str) -> Non
     """The same under one name."""
     session = stand.sessions.session(sid, agent="main")
     assert (await session.ask("hello")).text == "1: hello"
-    assert len((await session.history()).items) == 2
+    assert len((await session.list_messages()).items) == 2
     assert not await session.stop()
     assert not await session.stop(abort=True)
     await session.close()
@@ -317,7 +317,7 @@ async def test_fork_by_the_client_and_delete(stand: Stand, sid: str) -> None:
     await stand.finish(sid)
     await stand.sessions.session(sid).delete()
     with pytest.raises(HelixError):
-        await stand.sessions.session(sid).history()
+        await stand.sessions.session(sid).list_messages()
     assert await stand.texts(f"{sid}-copy") == ["hello", "1: hello"]
     with pytest.raises(InvalidRequestError):
         await stand.sessions.session(f"{sid}-copy").fork(f"{sid}-other", at=99)

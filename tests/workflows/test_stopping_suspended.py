@@ -30,7 +30,7 @@ async def again(client: SessionClient, sid: str) -> Any:
 
 async def over(stand: Stand, sid: str) -> None:
     """Wait until the turn has ended: a stop does not."""
-    while (seen := await stand.sessions.session(sid).status()).status is not Status.IDLE:
+    while (seen := await stand.sessions.session(sid).get_status()).status is not Status.IDLE:
         await stand.sessions.session(sid).wait_for_change(seen.version)
 
 
@@ -65,7 +65,7 @@ async def test_a_stop_of_another_turn_leaves_the_session_as_it_is(stand: Stand, 
     (call,) = await left(stand, sid)
     assert not await stand.client().session(sid).stop(run_id="another")
     assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.SUSPENDED
-    assert await stand.sessions.session(sid).pending() == (call,)
+    assert await stand.sessions.session(sid).get_pending_calls() == (call,)
 
 
 async def test_an_execution_that_was_terminated_while_it_waited_is_stopped_too(

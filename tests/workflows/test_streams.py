@@ -72,7 +72,7 @@ async def test_a_stream_of_a_session_that_never_was_is_told_of_once(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3):
             await anext(stand.sessions.stream(sid))
-    assert caplog.text.count("its stream is waited for: it has no run") == 1
+    assert caplog.text.count("waiting for its stream: it has no run") == 1
 
 
 async def test_pieces_come_while_the_model_still_speaks(stand: Stand, desk: Desk, sid: str) -> None:
@@ -90,7 +90,7 @@ async def test_pieces_come_while_the_model_still_speaks(stand: Stand, desk: Desk
     seen = []
     async for stored in stand.sessions.session(sid, agent="streaming").stream_ask("go"):
         seen.append(stored)
-        if isinstance(stored.chunk, streams.TextDelta):
+        if isinstance(stored.chunk, streams.TextChunk):
             gate.opened.set()
     assert [each.chunk.type for each in seen][2:6] == ["thinking", "thinking", "text_delta", "text_delta"]
     assert shown(seen) == "first last"
@@ -166,7 +166,7 @@ async def test_what_a_failed_attempt_said_disappears(stand: Stand, desk: Desk, s
 
     desk.streams[sid] = speak
     turn = [stored async for stored in stand.sessions.session(sid, agent="streaming").stream_ask("go")]
-    texts = [each.chunk.delta for each in turn if isinstance(each.chunk, streams.TextDelta)]
+    texts = [each.chunk.delta for each in turn if isinstance(each.chunk, streams.TextChunk)]
     assert "".join(texts) == "attempt 1 attempt 2 whole"
     assert Counter(types(turn))["step_discarded"] >= 1
     assert shown(turn) == "attempt 2 whole"

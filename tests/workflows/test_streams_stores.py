@@ -19,12 +19,12 @@ async def test_a_run_says_where_it_begins_on_its_stream(place: Settings, sid: st
         handle = stand.sessions.session(sid, agent="main")
         shown = [[each async for each in handle.stream_ask(text)] for text in ("one", "two")]
         for turn in shown:
-            run = await handle.run(turn[0].run_id)
+            run = await handle.get_run(turn[0].run_id)
             assert run is not None
             assert (run.status, run.start_sequence) == (RunStatus.COMPLETED, turn[0].sequence - 1)
             again = handle.stream(after=run.start_sequence, run_id=run.run_id)
             assert [each.sequence async for each in again] == [each.sequence for each in turn]
-        assert await handle.run("nobody's") is None
+        assert await handle.get_run("nobody's") is None
         await stand.finish(sid)
 
 

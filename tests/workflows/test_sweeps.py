@@ -47,10 +47,10 @@ async def sweep(stand: Stand, **fields: object) -> SweepResult:
 async def test_threads_of_terminated_sessions_are_archived(lazy: Stand, unique: str) -> None:
     """No ``finally`` runs after a terminate."""
     await leave(lazy, f"{unique}-a", f"{unique}-b", f"{unique}-c")
-    assert (await lazy.sessions.session(f"{unique}-a").describe()).archived == 0
+    assert (await lazy.sessions.session(f"{unique}-a").describe_thread()).archived == 0
     found = await sweep(lazy)
     assert (found.seen, found.archived, found.failures) == (3, 3, 0)
-    assert (await lazy.sessions.session(f"{unique}-a").describe()).archived == 2
+    assert (await lazy.sessions.session(f"{unique}-a").describe_thread()).archived == 2
 
 
 async def test_a_second_sweep_finds_nothing_to_do(lazy: Stand, unique: str) -> None:

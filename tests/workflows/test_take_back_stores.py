@@ -28,9 +28,9 @@ async def test_every_pairing_of_stores_takes_turns_back(place: Settings, sid: st
         assert (await handle.regenerate()).status is AskStatus.ANSWERED
         assert (await state_of(stand, sid)).custom_state == {"k": 4}
         await stand.finish(sid)
-        checkpoints = (await handle.checkpoints()).items
+        checkpoints = (await handle.list_checkpoints()).items
         second = next(each for each in checkpoints if each.head.position == 8)
-        await handle.restore(second.id)
+        await handle.restore_checkpoint(second.id)
         state = await state_of(stand, sid)
         assert (state.custom_state, state.head) == ({"k": 2}, second.head)
         await handle.rewind_to_turn(-1)

@@ -205,7 +205,7 @@ async def test_a_tool_that_waits_ends_the_turn_with_every_call_answered(
     assert result.in_thread
     assert [message.role for message in await stand.messages(sid)] == ["user", "assistant", "tool"]
     await stand.finish(sid)
-    assert (await stand.sessions.session(sid).status()).status == "waiting"
+    assert (await stand.sessions.session(sid).get_status()).status == "waiting"
 
 
 async def test_a_waiting_session_goes_on_with_the_next_message(stand: Stand, desk: Desk, sid: str) -> None:
@@ -294,7 +294,7 @@ async def test_usage_sums_models_and_tools(stand: Stand, desk: Desk, sid: str) -
     desk.acts[sid] = lambda what, context: ToolOutcome("sub", usage=Usage(input_tokens=300, output_tokens=30))
     for text in ("one", "two"):
         await stand.sessions.ask(sid, text, agent="main")
-    usage = (await stand.sessions.session(sid).status()).usage
+    usage = (await stand.sessions.session(sid).get_status()).usage
     assert (usage.input_tokens, usage.output_tokens) == (660, 66)
 
 
@@ -304,7 +304,7 @@ async def test_usage_goes_on_from_the_archive(stand: Stand, desk: Desk, sid: str
     await stand.sessions.ask(sid, "one", agent="main")
     await stand.finish(sid)
     await stand.sessions.ask(sid, "two", agent="main")
-    status = await stand.sessions.session(sid).status()
+    status = await stand.sessions.session(sid).get_status()
     assert (status.turns, status.usage.input_tokens) == (2, 40)
 
 
@@ -321,7 +321,7 @@ async def test_a_message_during_tools_waits_for_the_next_turn(stand: Stand, desk
     first = asyncio.create_task(stand.sessions.ask(sid, "go", agent="main"))
     await gate.reached.wait()
     second = asyncio.create_task(stand.sessions.ask(sid, "meanwhile"))
-    while (await stand.sessions.session(sid).status()).waiting == 0:  # noqa: ASYNC110 (another process tells)
+    while (await stand.sessions.session(sid).get_status()).waiting == 0:  # noqa: ASYNC110 (another process tells)
         await asyncio.sleep(0.02)
     gate.opened.set()
     assert [(await first).text, (await second).text] == ["done", "done"]

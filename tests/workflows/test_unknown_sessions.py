@@ -18,30 +18,30 @@ Call = Callable[[SessionClient, str], Awaitable[Any]]
 
 CALLS: dict[str, Call] = {
     "ask": lambda s, i: s.ask(i, "a", timeout=10),
-    "checkpoint": lambda s, i: s.session(i).checkpoint("c"),
-    "children": lambda s, i: s.session(i).children(),
-    "describe": lambda s, i: s.session(i).describe(),
+    "checkpoint": lambda s, i: s.session(i).get_checkpoint("c"),
+    "children": lambda s, i: s.session(i).list_children(),
+    "describe": lambda s, i: s.session(i).describe_thread(),
     "edit": lambda s, i: s.session(i, agent="main").edit("m", "a", f"{i}-2", timeout=10),
     "find_turn": lambda s, i: s.session(i).find_turn("m"),
     "fork": lambda s, i: s.session(i).fork(f"{i}-2"),
-    "history": lambda s, i: s.session(i).history(),
-    "messages": lambda s, i: s.session(i).messages(),
-    "pending": lambda s, i: s.session(i).pending(),
+    "history": lambda s, i: s.session(i).list_messages(),
+    "messages": lambda s, i: s.session(i).get_messages(),
+    "pending": lambda s, i: s.session(i).get_pending_calls(),
     "regenerate": lambda s, i: s.session(i).regenerate(timeout=10),
-    "restore": lambda s, i: s.session(i).restore("c", timeout=10),
+    "restore": lambda s, i: s.session(i).restore_checkpoint("c", timeout=10),
     "result": lambda s, i: s.session(i).result(),
     "resume": lambda s, i: s.session(i).resume(timeout=10),
     "rewind": lambda s, i: s.session(i).rewind(Head(position=1, last_id="m"), timeout=10),
     "rewind_to_turn": lambda s, i: s.session(i).rewind_to_turn(1, timeout=10),
     "send": lambda s, i: s.send(i, "a", timeout=10),
     "set_properties": lambda s, i: s.session(i).set_properties(SessionProperties(user_id="u")),
-    "status": lambda s, i: s.session(i).status(),
+    "status": lambda s, i: s.session(i).get_status(),
     "submit_approval": lambda s, i: s.session(i).submit_approval(
         ToolApproval(approval_id="a", approved=True)
     ),
     "submit_tool_result": lambda s, i: s.session(i).submit_tool_result("c", "r"),
-    "turns": lambda s, i: s.session(i).turns(),
-    "usage": lambda s, i: s.session(i).usage(),
+    "turns": lambda s, i: s.session(i).list_turns(),
+    "usage": lambda s, i: s.session(i).get_usage(),
 }
 
 
@@ -58,5 +58,5 @@ async def test_where_nothing_was_there_is_nothing_to_stop_or_to_tell(stand: Stan
     await sessions.session(sid).close()
     assert not await sessions.session(sid).stop()
     assert (await sessions.session(sid).delete()).removed == {}
-    assert (await sessions.session(sid).checkpoints()).total == 0
-    assert (await sessions.session(sid).state(), await sessions.session(sid).run("r")) == (None, None)
+    assert (await sessions.session(sid).list_checkpoints()).total == 0
+    assert (await sessions.session(sid).get_state(), await sessions.session(sid).get_run("r")) == (None, None)

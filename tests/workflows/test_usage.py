@@ -38,7 +38,7 @@ async def test_a_tool_is_recorded_with_what_it_used(stand: Stand, desk: Desk, si
     assert isinstance(used, TokenUsageEntry)
     assert (ran.tool_name, ran.tool_call_id, ran.success, ran.step_count) == ("act", "call_0", True, 1)
     assert (used.model, used.tokens.prompt, used.step_count, used.run_id) == ("act", 300, 1, ran.run_id)
-    usage = (await stand.sessions.session(sid).status()).usage
+    usage = (await stand.sessions.session(sid).get_status()).usage
     assert (await sums(stand, sid)).tokens.prompt == usage.input_tokens == 310
 
 

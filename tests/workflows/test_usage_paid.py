@@ -46,7 +46,7 @@ class Meter:
 
 async def agrees(stand: Stand, sid: str, meter: Meter) -> None:
     """Each number is what its name says."""
-    used = await stand.sessions.session(sid).usage()
+    used = await stand.sessions.session(sid).get_usage()
     answers = [each for each in await stand.messages(sid) if each.role == "assistant"]
     assert used.steps == used.in_thread.calls == len(answers)
     assert used.in_thread.tokens == sum((each.usage for each in answers if each.usage), start=Usage())
@@ -69,7 +69,7 @@ async def test_what_was_paid_and_what_is_in_the_thread_are_told_apart(place: Set
         await stand.sessions.ask(sid, "tool two", agent="main")
         await stand.sessions.session(sid, agent="main").rewind_to_turn(-1)
         await agrees(stand, sid, meter)
-        used = await stand.sessions.session(sid).usage()
+        used = await stand.sessions.session(sid).get_usage()
         assert used.paid.calls > used.in_thread.calls
 
 
@@ -82,10 +82,10 @@ async def test_a_call_that_does_not_tell_what_it_used_counts_in_neither_number(
         told if request.messages[-1].text == "tell" else ModelResponse("silent")
     )
     await stand.sessions.ask(sid, "go", agent="main")
-    used = await stand.sessions.session(sid).usage()
+    used = await stand.sessions.session(sid).get_usage()
     assert (used.steps, used.in_thread.calls, used.paid.calls) == (1, 0, 0)
     await stand.sessions.ask(sid, "tell", agent="main")
-    used = await stand.sessions.session(sid).usage()
+    used = await stand.sessions.session(sid).get_usage()
     assert (used.steps, used.in_thread.calls, used.paid.calls) == (2, 1, 1)
 
 
@@ -126,7 +126,7 @@ async def test_an_answer_that_nobody_takes_was_paid_for(place: Settings, sid: st
         await asyncio.gather(asking, return_exceptions=True)
         desk.scripts[sid] = meter.script
         await stand.sessions.ask(sid, "two", agent="main", timeout=30)
-        used = await stand.sessions.session(sid).usage()
+        used = await stand.sessions.session(sid).get_usage()
         assert used.in_thread.calls == 1
         assert used.in_thread.calls <= used.paid.calls <= meter.given
 
@@ -147,7 +147,7 @@ async def test_workers_that_are_killed_lose_no_use_of_what_stands_and_count_none
             await asyncio.to_thread(dying.join, 20)
     async with worker_processes(settings, ("new",)):
         assert (await asked).status is AskStatus.ANSWERED
-        used = await sessions.session(unique).usage()
-        answers = [each for each in await sessions.session(unique).messages() if each.role == "assistant"]
+        used = await sessions.session(unique).get_usage()
+        answers = [each for each in await sessions.session(unique).get_messages() if each.role == "assistant"]
     assert used.in_thread.calls == used.paid.calls == len(answers)
     assert used.paid.tokens == Usage(input_tokens=10 * len(answers), output_tokens=len(answers))

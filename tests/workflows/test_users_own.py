@@ -141,7 +141,7 @@ async def test_sessions_are_served_beside_the_users_workflows(temporal_address: 
         sessions = SessionClient(client, task_queue=queue)
         sid = f"s-{uuid.uuid4().hex[:8]}"
         assert (await sessions.ask(sid, "hi", agent="a", timeout=60)).text == "hello"
-        assert [each.text for each in await sessions.session(sid).messages()] == ["hi", "hello"]
+        assert [each.text for each in await sessions.session(sid).get_messages()] == ["hi", "hello"]
         await sessions.session(sid).close()
         await sessions.session(sid).result()
         assert (await carried(client, own.CarryPlain.run, TEXT, queue))[0] == TEXT[:1]

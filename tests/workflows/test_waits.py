@@ -66,7 +66,7 @@ async def test_an_ask_is_told_what_its_turn_waits_for(stand: Stand, desk: Desk, 
         "client",
         {"what": "me"},
     )
-    info = await stand.sessions.session(sid).status()
+    info = await stand.sessions.session(sid).get_status()
     assert (info.status, info.pending) == (Status.SUSPENDED, result.pending)
 
 
@@ -198,7 +198,7 @@ async def test_large_arguments_are_read_from_the_thread(stand: Stand, desk: Desk
     """A document to sign: the history has its place alone, whoever shows it gets it whole."""
     desk.scripts[sid] = asks_once(("locate", {"what": "y" * 10_000}))
     assert (await suspended(stand, sid)).pending[0].arguments is None
-    (call,) = await stand.sessions.session(sid).pending()
+    (call,) = await stand.sessions.session(sid).get_pending_calls()
     assert call.arguments == {"what": "y" * 10_000}
 
 

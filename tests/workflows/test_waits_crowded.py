@@ -30,7 +30,7 @@ async def test_an_answer_comes_through_a_crowd_that_waits_behind_its_turn(
     async with asyncio.timeout(50):
         # Each turn takes those that have come so far, and waits for the next answer.
         asks = asyncio.gather(*asking)
-        while (calls := (await stand.sessions.session(sid).status()).pending) or not asks.done():
+        while (calls := (await stand.sessions.session(sid).get_status()).pending) or not asks.done():
             for call in calls:
                 await stand.client().session(sid).submit_tool_result(call, "in Bonn", wait=True)
             await asyncio.wait([asks], timeout=0.5)

@@ -35,7 +35,7 @@ async def test_an_answer_starts_the_session_again(stand: Stand, desk: Desk, sid:
     """Nothing runs while a person thinks; the turn goes on where it stood."""
     desk.scripts[sid] = asks_once(LOCATE)
     (call,) = await left(stand, sid)
-    assert (await stand.sessions.session(sid).pending()) == (call,)
+    assert (await stand.sessions.session(sid).get_pending_calls()) == (call,)
     reply = await stand.client(suspend="exit").session(sid).submit_tool_result(call, "in Bonn", wait=True)
     assert reply.status == "submitted"
     assert reply.result is not None
@@ -56,7 +56,7 @@ async def test_the_usage_of_a_turn_is_counted_once(stand: Stand, desk: Desk, sid
     (call,) = await left(stand, sid)
     client = stand.client(suspend="exit")
     await client.session(sid).submit_tool_result(call, "here", wait=True)
-    assert (await client.session(sid).status()).usage.input_tokens == 10
+    assert (await client.session(sid).get_status()).usage.input_tokens == 10
 
 
 async def test_several_answers_come_one_by_one(stand: Stand, desk: Desk, sid: str) -> None:
@@ -148,7 +148,7 @@ async def test_a_step_that_waits_again_ends_the_session_again(stand: Stand, desk
     reply = await client.session(sid).submit_tool_result(second, "2", wait=True)
     assert reply.result is not None
     assert reply.result.text == "done"
-    assert (await client.session(sid).status()).turns == 1
+    assert (await client.session(sid).get_status()).turns == 1
 
 
 async def test_a_wiped_redis_loses_nothing_of_a_suspended_turn(
@@ -369,7 +369,7 @@ async def test_resuming_comes_back_where_other_calls_are_still_wanted(
     await given_to_the_store(stand, sid, locate, "Bonn")
     async with asyncio.timeout(15):
         await client.session(sid).resume()
-    assert await client.session(sid).pending() == (wipe,)
+    assert await client.session(sid).get_pending_calls() == (wipe,)
     async with asyncio.timeout(15):
         await client.session(sid).resume()
     assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
@@ -381,4 +381,4 @@ async def test_resuming_leaves_a_session_alone_that_waits(stand: Stand, desk: De
     asked = await stand.sessions.ask(sid, "go", agent="people")
     async with asyncio.timeout(10):
         await stand.sessions.session(sid).resume()
-    assert await stand.sessions.session(sid).pending() == asked.pending
+    assert await stand.sessions.session(sid).get_pending_calls() == asked.pending

@@ -65,7 +65,7 @@ async def test_an_answer_that_was_taken_outlasts_a_store_that_is_away(
         await asyncio.sleep(SHORT.finaliser_budget.total_seconds() + 1)
         away.clear()
         assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
-        assert [call.id for call in await client.session(sid).pending()] == [wipe.id]
+        assert [call.id for call in await client.session(sid).get_pending_calls()] == [wipe.id]
         approval = ToolApproval(approval_id=wipe.id, approved=True)
         reply = await client.session(sid).submit_approval(approval, wait=True)
         assert reply.result is not None

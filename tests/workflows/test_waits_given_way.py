@@ -37,12 +37,12 @@ async def test_an_end_that_gave_way_is_in_no_receipts(
         await first.reached.wait()
         await client.send(sid, "and?", agent="people")
         first.opened.set()
-        assert (await client.session(sid).status()).receipts == ()
+        assert (await client.session(sid).get_status()).receipts == ()
         await stand.handle(sid).cancel()
         await last.reached.wait()
-        assert [each for each in (await client.session(sid).status()).receipts if not each.ok] == []
+        assert [each for each in (await client.session(sid).get_status()).receipts if not each.ok] == []
         last.opened.set()
         with pytest.raises(WorkflowFailureError):
             await stand.handle(sid).result()
-        receipts = {each.name: each.ok for each in (await client.session(sid).status()).receipts}
+        receipts = {each.name: each.ok for each in (await client.session(sid).get_status()).receipts}
         assert receipts["evict"]

@@ -44,7 +44,7 @@ async def test_no_result_approves_a_call(stand: Stand, desk: Desk, sid: str, sai
     (call,) = (await suspended(stand, sid)).pending
     with pytest.raises(InvalidRequestError, match=APPROVE):
         await stand.sessions.session(sid).submit_tool_result(call, **said)
-    assert (await stand.sessions.session(sid).pending(), desk.contexts[sid]) == ((call,), [])
+    assert (await stand.sessions.session(sid).get_pending_calls(), desk.contexts[sid]) == ((call,), [])
     approval = ToolApproval(approval_id=call.id, approved=True)
     reply = await stand.sessions.session(sid).submit_approval(approval, wait=True)
     assert reply.result is not None
@@ -80,7 +80,7 @@ async def test_a_session_that_is_started_for_it_refuses_it_too(stand: Stand, des
     with pytest.raises(InvalidRequestError, match=GIVE_RESULT):
         await client.session(sid).submit_approval(ToolApproval(approval_id=locate.id, approved=True))
     assert (await client.session(sid).result()).exit_reason is ExitReason.SUSPENDED
-    assert (await client.session(sid).pending(), desk.contexts[sid]) == ((locate, wipe), [])
+    assert (await client.session(sid).get_pending_calls(), desk.contexts[sid]) == ((locate, wipe), [])
     await client.session(sid).submit_tool_result(locate, "Bonn")
     reply = await client.session(sid).submit_approval(
         ToolApproval(approval_id=wipe.id, approved=True), wait=True

@@ -86,7 +86,7 @@ async def test_parts_have_a_largest_size(stand: Stand, desk: Desk, sid: str) -> 
     (call,) = (await suspended(stand, sid)).pending
     with pytest.raises(TooLargeError):
         await stand.sessions.session(sid).submit_tool_result(call, parts=picture(0, 1024 * KIB))
-    assert (await stand.sessions.session(sid).pending()) == (call,)
+    assert (await stand.sessions.session(sid).get_pending_calls()) == (call,)
 
 
 async def test_programs_that_put_nothing_aside_are_refused_before_a_step_is_too_large(
@@ -104,7 +104,7 @@ async def test_programs_that_put_nothing_aside_are_refused_before_a_step_is_too_
     with pytest.raises(Exception, match="update failed") as caught:
         await handle.execute_update("submit_tool_result", large)
     assert "put aside" in str(caught.value.__cause__)
-    assert len(await stand.sessions.session(sid).pending()) == 6
+    assert len(await stand.sessions.session(sid).get_pending_calls()) == 6
 
 
 @pytest.mark.parametrize("place", ["memory alone"], indirect=True)

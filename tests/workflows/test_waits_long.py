@@ -18,7 +18,7 @@ from helix_temporal.models.waiting import NO_ANSWER
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.workflows import AgentSession
-from helix_temporal.workflows.session import _Move
+from helix_temporal.workflows.session import _ContinueAsNew
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
 from tests.workflows.test_idle import served
@@ -59,9 +59,9 @@ async def test_a_call_that_nobody_answers_fails_at_its_deadline(tmp_path: Path) 
         result = await sessions.ask(sid, "go", agent="people", message_id="m")
         hurry, locate = result.pending
         await environment.sleep(DAY - 3600)
-        assert (await sessions.session(sid).status()).pending == (hurry, locate)
+        assert (await sessions.session(sid).get_status()).pending == (hurry, locate)
         await environment.sleep(2 * 3600)
-        assert (await sessions.session(sid).status()).pending == (locate,)
+        assert (await sessions.session(sid).get_status()).pending == (locate,)
         assert (await sessions.session(sid).submit_tool_result(hurry, "late")).status == "expired"
         reply = await sessions.session(sid).submit_tool_result(locate, "Bonn", wait=True)
         assert reply.result is not None
@@ -103,12 +103,12 @@ async def test_a_suspended_turn_is_carried_into_the_next_run(
 
     def move_if_suspended(self: AgentSession) -> None:
         if self._live.is_suspended and self._input.carried is None:
-            raise _Move
+            raise _ContinueAsNew
 
     monkeypatch.setattr(AgentSession, "_move_if_long", move_if_suspended)
     desk.scripts[sid] = asks_once(LOCATE)
     result = await suspended(stand, sid)
-    assert (await stand.sessions.session(sid).status()).pending == result.pending
+    assert (await stand.sessions.session(sid).get_status()).pending == result.pending
     reply = await stand.sessions.session(sid).submit_tool_result(result.pending[0], "Bonn", wait=True)
     assert reply.result is not None
     assert reply.result.text == "Bonn"

@@ -101,7 +101,7 @@ async def test_a_second_cancel_stops_no_clean_up(place: Settings, sid: str) -> N
         proxy.refuse(False)
         with pytest.raises(WorkflowFailureError):
             await stand.handle(sid).result()
-        done = {each.name for each in (await stand.sessions.session(sid).status()).receipts}
+        done = {each.name for each in (await stand.sessions.session(sid).get_status()).receipts}
         assert {"save", "flush", "evict"} <= done
 
 
@@ -177,7 +177,7 @@ async def test_an_answer_that_was_taken_is_not_lost_when_redis_forgets_it(
     ended = await client.session(sid).result()
     assert ended.exit_reason is ExitReason.SUSPENDED
     assert forgetful[0] > 0
-    assert [call.id for call in await client.session(sid).pending()] == [wipe.id]
+    assert [call.id for call in await client.session(sid).get_pending_calls()] == [wipe.id]
     approval = ToolApproval(approval_id=wipe.id, approved=True)
     reply = await client.session(sid).submit_approval(approval, wait=True)
     assert reply.result is not None

@@ -221,7 +221,7 @@ async def test_a_deadline_leaves_those_alone_that_have_none(place: Settings, sid
         await due(stand)
         assert (await wake(stand)).woken == 1
         assert (await stand.sessions.session(sid).result()).exit_reason is ExitReason.SUSPENDED
-        assert [call.id for call in await stand.sessions.session(sid).pending()] == [locate.id]
+        assert [call.id for call in await stand.sessions.session(sid).get_pending_calls()] == [locate.id]
         assert await wake(stand) == WakeResult()
         state = await state_of(stand, sid)
         assert list(state.pending_client_tool_calls) == [locate.id]

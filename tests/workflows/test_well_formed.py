@@ -151,7 +151,7 @@ async def test_the_thread_is_well_formed_however_a_turn_ends(stand: Stand, sid: 
     await stand.finish(sid)
     check(await stand.messages(sid))
     await stand.sessions.ask(sid, "from the archive", agent="main", timeout=30)
-    status = await stand.sessions.session(sid).status()
+    status = await stand.sessions.session(sid).get_status()
     # Nothing had to be mended: the thread itself is whole.
     assert status.repairs == 0
     for request in stand.desk.requests[sid]:

@@ -78,7 +78,7 @@ async def test_five_thousand_messages_are_a_few_pages(
     """Pages of two hundred took as many round trips as the thread had hundreds of messages."""
     messages = a_chat(5_000)
     thread_id = await stored(sea, messages, hot=hot)
-    assert await client.session(thread_id).messages() == messages
+    assert await client.session(thread_id).get_messages() == messages
     assert len(pages) <= 6
 
 
@@ -94,7 +94,7 @@ async def test_large_messages_between_small_ones_come_as_they_are(sea: Shore, cl
         *a_chat(40),
     ]
     thread_id = await stored(sea, messages, hot=False)
-    assert await client.session(thread_id).messages() == messages
+    assert await client.session(thread_id).get_messages() == messages
 
 
 async def test_a_page_that_compresses_badly_is_cut_where_the_result_is_full(
@@ -103,22 +103,22 @@ async def test_a_page_that_compresses_badly_is_cut_where_the_result_is_full(
     """What an activity may return is bounded, whatever the texts are."""
     messages = [each.model_copy(update={"content": noise(2_000)}) for each in a_chat(400)]
     thread_id = await stored(sea, messages, hot=True)
-    assert await client.session(thread_id).messages() == messages
+    assert await client.session(thread_id).get_messages() == messages
 
 
 async def test_a_short_thread_and_one_that_is_not_there(sea: Shore, client: SessionClient) -> None:
     """One message is a page; none is an error of its own."""
     messages = a_chat(2)
-    assert await client.session(await stored(sea, messages, hot=True)).messages() == messages
+    assert await client.session(await stored(sea, messages, hot=True)).get_messages() == messages
     with pytest.raises(ThreadNotFoundError):
-        await client.session("was-never-there").messages()
+        await client.session("was-never-there").get_messages()
 
 
 async def test_workers_that_pack_no_pages_are_understood(sea: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a roll-out the page comes as messages."""
     monkeypatch.setattr("helix_temporal.activities.threads.pack_page", lambda *_: None)
     messages = a_chat(300)
-    assert await sea.sessions.session(await stored(sea, messages, hot=True)).messages() == messages
+    assert await sea.sessions.session(await stored(sea, messages, hot=True)).get_messages() == messages
 
 
 def noise(size: int) -> str:

@@ -36,7 +36,7 @@ async def test_a_session_talks_ends_and_goes_on(settings: Settings, postgres_dsn
         await sessions.session(unique).close()
         await sessions.session(unique).result()
         second = await sessions.ask(unique, "two", agent="main")
-        told = [message.text for message in await sessions.session(unique).messages()]
+        told = [message.text for message in await sessions.session(unique).get_messages()]
         await sessions.session(unique).close()
         await sessions.session(unique).result()
         held = await tables.threads.header(unique)

@@ -95,7 +95,7 @@ async def test_a_session_runs_on_versioned_workers_and_goes_on_with_the_next_ver
             await make_current(second, "two")
             await ask_until_served_by("two", second, sid)
             said = [
-                each.text for each in await second.sessions.session(sid).messages() if each.role == "user"
+                each.text for each in await second.sessions.session(sid).get_messages() if each.role == "user"
             ]
             assert said[0] == "a"
             assert len(said) == len(set(said)) > 1

@@ -58,7 +58,7 @@ class MemoryStreams(Streams):
             if batch.create:
                 self._remove_expired()
                 self._logs[batch.stream_id] = log
-        answer = log.append(batch, self._read_clock(), self.limits.max_chunks)
+        answer = log.append_batch(batch, self._read_clock(), self.limits.max_chunks)
         self._wake_readers(batch.stream_id)
         return answer
 
@@ -66,11 +66,11 @@ class MemoryStreams(Streams):
         log = self._find_log(stream_id)
         if log is None or log.head is None:
             return None
-        return View(log.head, self._read_clock(), log.after(after, limit))
+        return View(log.head, self._read_clock(), log.chunks_after(after, limit))
 
     async def _change_status(self, change: StatusChange) -> int | None:
         log = self._find_log(change.before.stream_id)
-        last = None if log is None else log.change(change, self._read_clock())
+        last = None if log is None else log.change_status(change, self._read_clock())
         self._wake_readers(change.before.stream_id)
         return last
 

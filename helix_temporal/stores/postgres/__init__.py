@@ -5,7 +5,7 @@ from helix_temporal.stores.postgres.adapter import (
     Database,
     PostgresAdapter,
     PostgresExecutor,
-    transact,
+    run_in_transaction,
 )
 from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
@@ -33,5 +33,5 @@ __all__ = [
     "PostgresStreams",
     "PostgresThreads",
     "PostgresUsage",
-    "transact",
+    "run_in_transaction",
 ]

@@ -80,7 +80,7 @@ class PostgresAdapter(PostgresExecutor, Protocol):
 
     Nothing here or above relies on the state of a session, so a pooler in transaction mode may stand
     between.  A statement that lost to another one (serialization failure, deadlock, a row inserted
-    meanwhile) is run again a few times; inside a transaction only `transact` can do that.
+    meanwhile) is run again a few times; inside a transaction only `run_in_transaction` can do that.
 
     Attributes:
         where: The server's name in errors, without credentials.
@@ -97,7 +97,7 @@ class PostgresAdapter(PostgresExecutor, Protocol):
         ...
 
 
-async def transact(adapter: PostgresAdapter, work: Callable[[PostgresExecutor], Awaitable[T]]) -> T:
+async def run_in_transaction(adapter: PostgresAdapter, work: Callable[[PostgresExecutor], Awaitable[T]]) -> T:
     """Run ``work`` in a transaction, from its start again where it lost to another one.
 
     Raises:
@@ -110,11 +110,11 @@ async def transact(adapter: PostgresAdapter, work: Callable[[PostgresExecutor], 
         except StoreUnavailableError as error:
             if error.facts.get("sqlstate") not in REPEATED or attempt == TRIES - 1:
                 raise
-        await pause(attempt)
+        await wait_before_retry(attempt)
     raise AssertionError("unreachable")
 
 
-async def pause(attempt: int) -> None:
+async def wait_before_retry(attempt: int) -> None:
     """Wait a little, differently for each who lost, and longer with each attempt."""
     await asyncio.sleep(random.uniform(0.2, 1.0) * min(0.01 * 2**attempt, 0.2))  # noqa: S311 (jitter)
 
@@ -151,7 +151,7 @@ _DAMAGED: Final = frozenset({"XX001", "XX002"})
 _READ_ONLY: Final = "25006"
 
 
-def translate(error: Exception, where: str) -> HelixError:
+def translate_error(error: Exception, where: str) -> HelixError:
     """Our error for one of the driver's; texts of the server, which may quote values, stay out of it.
 
     Args:
@@ -192,7 +192,7 @@ def translate(error: Exception, where: str) -> HelixError:
             f"PostgreSQL at {where} lacks a table or column ({found}); run: helix-temporal migrate",
             sqlstate=state,
         )
-    return _refused(error, where, state, found)
+    return _refusal_error(error, where, state, found)
 
 
 def statement_lost(where: str, what: str, **facts: str) -> InvalidConfigError:
@@ -218,7 +218,7 @@ def has_moved(error: BaseException | None) -> bool:
     return error is not None and state_of(error) == _READ_ONLY
 
 
-def _refused(error: Exception, where: str, state: str, found: str) -> HelixError:
+def _refusal_error(error: Exception, where: str, state: str, found: str) -> HelixError:
     if state.startswith("54"):
         return TooLargeError(
             f"PostgreSQL at {where} refused something for its size ({found})", sqlstate=state
@@ -267,7 +267,7 @@ class Connections:
         """At most so many at a time."""
         return self._pool.get_max_size()
 
-    async def take(self) -> Any:
+    async def take_connection(self) -> Any:
         """A connection that nobody else uses until it is given back."""
         if self._slots is None:
             return await self._pool.acquire(timeout=self._timeout)
@@ -402,7 +402,7 @@ class AsyncpgAdapter:
         Raises:
             InvalidConfigError: The DSN is none.
         """
-        where = _where(dsn)
+        where = _address_of(dsn)
 
         async def make() -> Connections:
             size = statement_cache_size
@@ -423,31 +423,31 @@ class AsyncpgAdapter:
 
     async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
         """See `PostgresExecutor.fetch`."""
-        rows: list[Any] = await self._repeated("fetch", query, args, timeout)
+        rows: list[Any] = await self._send_repeatedly("fetch", query, args, timeout)
         return rows
 
     async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> DatabaseRow | None:
         """See `PostgresExecutor.fetchrow`."""
-        row: DatabaseRow | None = await self._repeated("fetchrow", query, args, timeout)
+        row: DatabaseRow | None = await self._send_repeatedly("fetchrow", query, args, timeout)
         return row
 
     async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         """See `PostgresExecutor.fetchval`."""
-        return await self._repeated("fetchval", query, args, timeout)
+        return await self._send_repeatedly("fetchval", query, args, timeout)
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """See `PostgresExecutor.execute`."""
-        status: str = await self._repeated("execute", query, args, timeout)
+        status: str = await self._send_repeatedly("execute", query, args, timeout)
         return status
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresExecutor]:
         """See `PostgresAdapter.transaction`."""
         try:
-            async with self._taken() as connection, connection.transaction():
+            async with self._take_connection() as connection, connection.transaction():
                 yield _Transaction(connection, self.where, self._timeout)
         except DRIVER_ERRORS as error:
-            raise translate(error, self.where) from error
+            raise translate_error(error, self.where) from error
 
     async def loses_statements(self) -> bool:
         """Whether statements are prepared by name behind a pooler that does not keep them.
@@ -459,9 +459,9 @@ class AsyncpgAdapter:
         """
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                if (await self._opened()).size < 2:
+                if (await self._open_connections()).size < 2:
                     return False
-                async with self._taken() as one, self._taken() as other:
+                async with self._take_connection() as one, self._take_connection() as other:
                     first, second = [await each.fetchval(_PROCESS) for each in (one, other)]
                     if first != second:
                         return False
@@ -472,22 +472,22 @@ class AsyncpgAdapter:
         except DRIVER_ERRORS as error:
             if state_of(error) in LOST_STATEMENT:
                 return True
-            raise translate(error, self.where) from error
+            raise translate_error(error, self.where) from error
 
     async def close(self) -> None:
         """Close all connections; with `from_dsn`, the next use opens new ones."""
-        self._enter()
+        self._claim_loop()
         connections, self._connections = self._connections, None
-        self._home.leave()
+        self._home.release_loop()
         if connections is not None:
             await connections.close()
 
-    def _enter(self) -> None:
-        if self._home.claim() and self._make is not None:
+    def _claim_loop(self) -> None:
+        if self._home.claim_loop() and self._make is not None:
             # Left to the collector: only the loop that opened them, which has ended, could close them.
             self._connections, self._opening = None, asyncio.Lock()
 
-    async def _opened(self) -> Connections:
+    async def _open_connections(self) -> Connections:
         if self._connections is not None:
             return self._connections
         if self._make is None:
@@ -498,10 +498,10 @@ class AsyncpgAdapter:
         return self._connections
 
     @asynccontextmanager
-    async def _taken(self) -> AsyncIterator[Any]:
-        self._enter()
-        connections = await self._opened()
-        connection = await connections.take()
+    async def _take_connection(self) -> AsyncIterator[Any]:
+        self._claim_loop()
+        connections = await self._open_connections()
+        connection = await connections.take_connection()
         ended_by: BaseException | None = None
         try:
             yield connection
@@ -511,22 +511,24 @@ class AsyncpgAdapter:
         finally:
             await connections.give_back(connection, ended_by)
 
-    async def _repeated(self, method: str, query: str, args: tuple[Any, ...], timeout: float | None) -> Any:
+    async def _send_repeatedly(
+        self, method: str, query: str, args: tuple[Any, ...], timeout: float | None
+    ) -> Any:
         _check_arguments(args)
         for attempt in range(TRIES):
             try:
-                return await self._once(method, query, args, timeout or self._timeout)
+                return await self._send_once(method, query, args, timeout or self._timeout)
             except DRIVER_ERRORS as error:
                 if state_of(error) not in REPEATED or attempt == TRIES - 1:
-                    raise translate(error, self.where) from error
-            await pause(attempt)
+                    raise translate_error(error, self.where) from error
+            await wait_before_retry(attempt)
         raise AssertionError("unreachable")
 
-    async def _once(self, method: str, query: str, args: tuple[Any, ...], timeout: float) -> Any:
-        # As `_taken` does it; a context manager would cost a tenth of the statement.
-        self._enter()
-        connections = self._connections or await self._opened()
-        connection = await connections.take()
+    async def _send_once(self, method: str, query: str, args: tuple[Any, ...], timeout: float) -> Any:
+        # As `_take_connection` does it; a context manager would cost a tenth of the statement.
+        self._claim_loop()
+        connections = self._connections or await self._open_connections()
+        connection = await connections.take_connection()
         try:
             result = await getattr(connection, method)(query, *args, timeout=timeout)
         except BaseException as error:
@@ -553,29 +555,29 @@ class _Transaction:
 
     async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
         """See `PostgresExecutor.fetch`."""
-        rows: list[Any] = await self._once("fetch", query, args, timeout)
+        rows: list[Any] = await self._send_once("fetch", query, args, timeout)
         return rows
 
     async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> DatabaseRow | None:
         """See `PostgresExecutor.fetchrow`."""
-        row: DatabaseRow | None = await self._once("fetchrow", query, args, timeout)
+        row: DatabaseRow | None = await self._send_once("fetchrow", query, args, timeout)
         return row
 
     async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:
         """See `PostgresExecutor.fetchval`."""
-        return await self._once("fetchval", query, args, timeout)
+        return await self._send_once("fetchval", query, args, timeout)
 
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
         """See `PostgresExecutor.execute`."""
-        status: str = await self._once("execute", query, args, timeout)
+        status: str = await self._send_once("execute", query, args, timeout)
         return status
 
-    async def _once(self, method: str, query: str, args: tuple[Any, ...], timeout: float | None) -> Any:
+    async def _send_once(self, method: str, query: str, args: tuple[Any, ...], timeout: float | None) -> Any:
         _check_arguments(args)
         try:
             return await getattr(self._connection, method)(query, *args, timeout=timeout or self._timeout)
         except DRIVER_ERRORS as error:
-            raise translate(error, self._where) from error
+            raise translate_error(error, self._where) from error
 
 
 async def _is_pooled(dsn: str, timeout: float, where: str) -> bool:
@@ -606,7 +608,7 @@ def _check_text(value: str, number: int) -> None:
         check_text(value, f"${number}")
 
 
-def _where(dsn: str) -> str:
+def _address_of(dsn: str) -> str:
     try:
         parts = urlsplit(dsn)
         host = parts.hostname or "a socket"

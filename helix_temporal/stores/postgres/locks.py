@@ -50,13 +50,13 @@ class PostgresLocks(Leases):
         )
 
     async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        return await self._one("lock_extend", key, token, ttl_ms) is not None
+        return await self._fetch_one("lock_extend", key, token, ttl_ms) is not None
 
     async def _release_lease(self, key: str, token: int) -> bool:
-        return await self._one("lock_free", key, token) is not None
+        return await self._fetch_one("lock_free", key, token) is not None
 
     async def _is_held(self, key: str) -> bool:
-        return bool(await self._one("lock_held", key))
+        return bool(await self._fetch_one("lock_held", key))
 
-    async def _one(self, name: str, *args: Any) -> Any:
+    async def _fetch_one(self, name: str, *args: Any) -> Any:
         return await self._adapter.fetchval(self._queries[name], *args)

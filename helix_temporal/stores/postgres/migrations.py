@@ -22,8 +22,8 @@ from helix_temporal.stores.postgres.adapter import (
     PostgresAdapter,
     PostgresExecutor,
     as_adapter,
+    run_in_transaction,
     statement_lost,
-    transact,
 )
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, NOW, check_prefix
 
@@ -69,7 +69,7 @@ class MigrationResult:
 
 
 @cache
-def released() -> tuple[Migration, ...]:
+def load_migrations() -> tuple[Migration, ...]:
     """All migrations that this version of the package knows, in order and without gaps."""
     found = [(match, path) for path in _FOLDER.iterdir() if (match := _FILE.fullmatch(path.name))]
     made = [Migration(int(match[1]), match[2], path.read_text("utf-8")) for match, path in found]
@@ -96,7 +96,7 @@ class PostgresMigrations:
         migrations: Sequence[Migration] | None = None,
     ) -> None:
         self._adapter, self._prefix = as_adapter(database), check_prefix(table_prefix)
-        self._migrations = tuple(released() if migrations is None else migrations)
+        self._migrations = tuple(load_migrations() if migrations is None else migrations)
 
     @property
     def latest(self) -> int:
@@ -128,18 +128,18 @@ class PostgresMigrations:
 
         async def work(transaction: PostgresExecutor) -> MigrationResult:
             await transaction.execute(_LOCK, self._lock_name, timeout=_SECONDS)
-            await transaction.execute(self._filled(TABLE), timeout=_SECONDS)
-            applied = await self._applied(transaction)
-            pending = self._pending(applied, target)
+            await transaction.execute(self._fill_prefix(TABLE), timeout=_SECONDS)
+            applied = await self._read_applied(transaction)
+            pending = self._select_pending(applied, target)
             for migration in pending:
                 if on_start is not None:
                     on_start(migration)
-                await self._apply(transaction, migration)
+                await self._apply_migration(transaction, migration)
             versions = tuple(each.version for each in pending)
             return MigrationResult(versions, max((*applied, *versions), default=0))
 
         # Statements of programs that run meanwhile may deadlock with it.
-        return await transact(self._adapter, work)
+        return await run_in_transaction(self._adapter, work)
 
     async def pending(self, target: int | None = None) -> tuple[Migration, ...]:
         """What `run` would apply now; changes nothing.
@@ -148,11 +148,11 @@ class PostgresMigrations:
             MigrationError: One that was applied has another text here, or there is no such target.
         """
         self._check_target(target)
-        return self._pending(await self._found(), target)
+        return self._select_pending(await self._find_applied(), target)
 
     async def current_version(self) -> int:
         """The newest version that was applied; 0 where there is none."""
-        return max(await self._found(), default=0)
+        return max(await self._find_applied(), default=0)
 
     async def verify(self, *, allow_newer: bool = False) -> int:
         """Refuse a schema that this code was not written for; returns its version.
@@ -161,9 +161,9 @@ class PostgresMigrations:
             SchemaVersionError: It is older, or newer without ``allow_newer``.
             MigrationError: A migration was applied with another text.
         """
-        applied = await self._found()
+        applied = await self._find_applied()
         current = max(applied, default=0)
-        missing = self._pending(applied, None)
+        missing = self._select_pending(applied, None)
         if missing:
             raise SchemaVersionError(
                 f"tables {self._prefix}*: version {current} found, {self.latest} needed; "
@@ -182,34 +182,41 @@ class PostgresMigrations:
 
     def script(self, migrations: Sequence[Migration]) -> str:
         """What `run` sends for these migrations, as one script for psql."""
-        parts = ["BEGIN;\n", f"{_LOCK.replace('$1', _quoted(self._lock_name))};\n", self._filled(TABLE)]
-        parts += [f"-- V{each.version} {each.name}\n{self._statements(each)}" for each in migrations]
+        parts = [
+            "BEGIN;\n",
+            f"{_LOCK.replace('$1', _quote_text(self._lock_name))};\n",
+            self._fill_prefix(TABLE),
+        ]
+        parts += [f"-- V{each.version} {each.name}\n{self._build_statements(each)}" for each in migrations]
         return "\n".join([*parts, "COMMIT;\n"])
 
     @property
     def _lock_name(self) -> str:
         return f"helix_temporal:{self._prefix}"
 
-    def _statements(self, migration: Migration) -> str:
-        return f"{self._filled(migration.text).rstrip()}\n\n{self._filled(_remember(migration))}"
+    def _build_statements(self, migration: Migration) -> str:
+        remembered = self._fill_prefix(_insert_statement(migration))
+        return f"{self._fill_prefix(migration.text).rstrip()}\n\n{remembered}"
 
     def _check_target(self, target: int | None) -> None:
         if target is not None and not 1 <= target <= self.latest:
             raise MigrationError(f"version {target}: there are versions 1 to {self.latest}")
 
-    def _filled(self, text: str) -> str:
+    def _fill_prefix(self, text: str) -> str:
         return text.replace("{prefix}", self._prefix)
 
-    async def _found(self) -> Mapping[int, str]:
+    async def _find_applied(self) -> Mapping[int, str]:
         if not await self._adapter.fetchval(_EXISTS, f"{self._prefix}migrations"):
             return {}
-        return await self._applied(self._adapter)
+        return await self._read_applied(self._adapter)
 
-    async def _applied(self, on: PostgresExecutor) -> Mapping[int, str]:
-        rows: list[Any] = await on.fetch(self._filled('SELECT version, checksum FROM "{prefix}migrations"'))
+    async def _read_applied(self, on: PostgresExecutor) -> Mapping[int, str]:
+        rows: list[Any] = await on.fetch(
+            self._fill_prefix('SELECT version, checksum FROM "{prefix}migrations"')
+        )
         return {row["version"]: row["checksum"] for row in rows}
 
-    def _pending(self, applied: Mapping[int, str], target: int | None) -> tuple[Migration, ...]:
+    def _select_pending(self, applied: Mapping[int, str], target: int | None) -> tuple[Migration, ...]:
         for migration in self._migrations:
             checksum = applied.get(migration.version)
             if checksum not in {None, migration.checksum}:
@@ -228,9 +235,9 @@ class PostgresMigrations:
             )
         return tuple(each for each in missing if target is None or each.version <= target)
 
-    async def _apply(self, transaction: PostgresExecutor, migration: Migration) -> None:
+    async def _apply_migration(self, transaction: PostgresExecutor, migration: Migration) -> None:
         try:
-            await transaction.execute(self._statements(migration), timeout=_SECONDS)
+            await transaction.execute(self._build_statements(migration), timeout=_SECONDS)
         except StoreUnavailableError:
             raise
         except HelixError as error:
@@ -242,15 +249,15 @@ class PostgresMigrations:
             ) from error
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     """A text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def _remember(migration: Migration) -> str:
+def _insert_statement(migration: Migration) -> str:
     return (
         'INSERT INTO "{prefix}migrations" (version, name, checksum, applied_at)\n'
-        f"VALUES ({migration.version}, {_quoted(migration.name)}, '{migration.checksum}', {NOW});\n"
+        f"VALUES ({migration.version}, {_quote_text(migration.name)}, '{migration.checksum}', {NOW});\n"
     )
 
 

@@ -98,14 +98,14 @@ def records_of(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> 
         zip(kinds, row[f"{side}ids"], row[f"{side}bodies"], strict=True), first
     ):
         body = stored[:-SIZE]
-        if _sum(position, kind, message_id, body) != stored[-SIZE:]:
+        if _record_checksum(position, kind, message_id, body) != stored[-SIZE:]:
             what = f"the message at position {position} is not the one that was stored"
             raise damaged_error(f"thread {thread_id!r} in PostgreSQL", what, position=position)
         found.append(Record(kind, message_id, body))
     return tuple(found)
 
 
-def columns(first: int, records: Sequence[Record]) -> tuple[list[str], list[str], list[bytes]]:
+def record_columns(first: int, records: Sequence[Record]) -> tuple[list[str], list[str], list[bytes]]:
     """Kinds, ids and bodies with their checksums, from position ``first`` on."""
     kinds: list[str] = []
     ids: list[str] = []
@@ -113,11 +113,11 @@ def columns(first: int, records: Sequence[Record]) -> tuple[list[str], list[str]
     for position, (kind, message_id, body) in enumerate(records, first):
         kinds.append(kind)
         ids.append(message_id)
-        bodies.append(body + _sum(position, kind, message_id, body))
+        bodies.append(body + _record_checksum(position, kind, message_id, body))
     return kinds, ids, bodies
 
 
-def _sum(position: int, kind: str, message_id: str, body: bytes) -> bytes:
+def _record_checksum(position: int, kind: str, message_id: str, body: bytes) -> bytes:
     start = f"{position} {kind} {message_id}"
     return crc32(body, crc32(start.encode())).to_bytes(SIZE, "big")
 
@@ -174,27 +174,29 @@ class Queries:
         """The statement of that name, ready to send."""
         text = self._texts.get(name)
         if text is None:
-            text = self._texts[name] = statement(name).replace("{prefix}", self.prefix)
+            text = self._texts[name] = load_statement(name).replace("{prefix}", self.prefix)
         return text
 
 
 @lru_cache(256)
-def statement(name: str) -> str:
+def load_statement(name: str) -> str:
     """A statement with its parts put in and ``{prefix}`` still in it."""
-    return _filled(name).replace("{now}", NOW)
+    return _fill_includes(name).replace("{now}", NOW)
 
 
-def names() -> list[str]:
+def statement_names() -> list[str]:
     """Of all statements."""
     found = (path.name for path in _FOLDER.iterdir())
     return sorted(n.removesuffix(".sql") for n in found if n.endswith(".sql") and not n.startswith("_"))
 
 
-def _filled(name: str) -> str:
+def _fill_includes(name: str) -> str:
     text = _COMMENT.sub("", (_FOLDER / f"{name}.sql").read_text("utf-8")).strip()
-    return _INCLUDE.sub(lambda found: _shifted(_filled(f"_{found[1]}"), int(found[2] or 0)), text)
+    return _INCLUDE.sub(
+        lambda found: _shift_arguments(_fill_includes(f"_{found[1]}"), int(found[2] or 0)), text
+    )
 
 
-def _shifted(text: str, by: int) -> str:
+def _shift_arguments(text: str, by: int) -> str:
     """The text with its arguments numbered from ``$by + 1`` on."""
     return _ARGUMENT.sub(lambda found: f"${int(found[1]) + by}", text)

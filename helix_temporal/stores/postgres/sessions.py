@@ -19,28 +19,35 @@ from helix_temporal.models.store_calls import (
 )
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
-from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
+from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, run_in_transaction
 from helix_temporal.stores.postgres.migrations import check_database
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, header_of
 from helix_temporal.stores.postgres.threads import append_step, append_values
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     RecordPage,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     SessionView,
     WantedRecords,
 )
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads.operations import check_step
 
 logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
 
 _SCAN: Final = 500
+_LISTS: Final = {
+    ("created_at", "asc"): "session_list_created_at_asc",
+    ("created_at", "desc"): "session_list_created_at_desc",
+    ("updated_at", "asc"): "session_list_updated_at_asc",
+    ("updated_at", "desc"): "session_list_updated_at_desc",
+}
+"""The statement that lists sessions in an order: the file of that name in ``sql``."""
 
 
 class PostgresSessions:
@@ -66,8 +73,8 @@ class PostgresSessions:
         """See `SessionRecords.view`."""
         query = self._queries["session_thread_view" if wanted.thread else "session_view"]
         newest = [kind.value for kind in wanted.newest]
-        rows = await self._adapter.fetch(query, session_id, *_names(wanted), newest)
-        return _view(session_id, rows, thread=wanted.thread)
+        rows = await self._adapter.fetch(query, session_id, *_name_columns(wanted), newest)
+        return _view_of_rows(session_id, rows, thread=wanted.thread)
 
     async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
         """See `SessionRecords.commit`."""
@@ -78,8 +85,8 @@ class PostgresSessions:
             return None if revision is None else RecordsCommitted(revision)
         step = change.append
         if step is None:
-            return await self._commit(self._adapter, change)
-        fences.check_step(step)
+            return await self._commit_alone(self._adapter, change)
+        check_step(step)
         # A session's first commit has no row to look at before the thread's is changed.
         if change.revision:
             query = self._queries["session_update_append" if change.row else "session_touch_append"]
@@ -90,7 +97,7 @@ class PostgresSessions:
                 return RecordsCommitted(row["rev"], appended)
         return await self._commit_apart(change, step)
 
-    async def _commit(self, on: PostgresExecutor, change: SessionCommit) -> RecordsCommitted | None:
+    async def _commit_alone(self, on: PostgresExecutor, change: SessionCommit) -> RecordsCommitted | None:
         if change.revision:
             query = self._queries["session_update" if change.row else "session_touch"]
         else:
@@ -102,7 +109,7 @@ class PostgresSessions:
         """The revision moved, or the thread does not stand at the step's head: find out, one by one."""
 
         async def work(on: PostgresExecutor) -> RecordsCommitted | None:
-            committed = await self._commit(on, change)
+            committed = await self._commit_alone(on, change)
             if committed is None:
                 return None
             appended = await append_step(on, self._queries, step)
@@ -110,7 +117,7 @@ class PostgresSessions:
                 raise ThreadNotFoundError(f"thread {step.thread_id!r} is not in this store")
             return RecordsCommitted(committed.revision, appended)
 
-        return await transact(self._adapter, work)
+        return await run_in_transaction(self._adapter, work)
 
     async def page(
         self,
@@ -122,30 +129,28 @@ class PostgresSessions:
         descending: bool = False,
     ) -> RecordPage:
         """See `SessionRecords.page`."""
-        direction = "desc" if descending else "asc"
+        name = "session_page_desc" if descending else "session_page_asc"
         order, key = after or (None, None)
-        rows = await self._adapter.fetch(
-            self._queries[f"session_page_{direction}"], session_id, kind.value, limit, order, key
-        )
+        rows = await self._adapter.fetch(self._queries[name], session_id, kind.value, limit, order, key)
         total = await self._adapter.fetchval(self._queries["session_page_count"], session_id, kind.value)
-        found = (_record(session_id, kind, row) for row in rows)
+        found = (_record_of_row(session_id, kind, row) for row in rows)
         return RecordPage(tuple(found), total)
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRecords.list_sessions`; a damaged row is counted and left out."""
-        filters = _filters(query)
+        filters = _filter_values(query)
         total: int = await self._adapter.fetchval(self._queries["session_list_count"], *filters)
         field, direction = query.order_by.field, query.order_by.direction
         scope = f"sessions.{field}.{direction}"
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
         skipped = 0 if query.cursor else query.offset
         rows = await self._adapter.fetch(
-            self._queries[f"session_list_{field}_{direction}"], *filters, *after, query.limit + 1, skipped
+            self._queries[_LISTS[field, direction]], *filters, *after, query.limit + 1, skipped
         )
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
         return SessionPage(
-            sessions=tuple(_sound(rows[: query.limit], SessionSummary)),
+            sessions=tuple(_parse_sound_rows(rows[: query.limit], SessionSummary)),
             total=total,
             offset=query.offset,
             limit=query.limit,
@@ -165,16 +170,18 @@ class PostgresSessions:
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[ExpiredSession, ...]:
         """See `SessionRecords.list_expired`."""
-        return tuple(await self._timed(ExpiredSession, "session_expired", "expires_at", before, limit, after))
+        return tuple(
+            await self._list_by_time(ExpiredSession, "session_expired", "expires_at", before, limit, after)
+        )
 
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[tuple[int, str], ...]:
         """See `SessionRecords.list_due`."""
-        found = await self._timed(DueSession, "session_due", "due_at", before, limit, after)
+        found = await self._list_by_time(DueSession, "session_due", "due_at", before, limit, after)
         return tuple((each.due_at, each.session_id) for each in found)
 
-    async def _timed(
+    async def _list_by_time(
         self, model: type[M], name: str, column: str, before: int, limit: int, after: tuple[int, str] | None
     ) -> list[M]:
         """The first ``limit`` that are sound: a shorter page would be the last one."""
@@ -182,7 +189,7 @@ class PostgresSessions:
         while (wanted := limit - len(found)) > 0:
             at, session_id = after or (None, None)
             rows = await self._adapter.fetch(self._queries[name], before, wanted, at, session_id)
-            found += _sound(rows, model)
+            found += _parse_sound_rows(rows, model)
             if len(rows) < wanted:
                 break
             after = rows[-1][column], rows[-1]["session_id"]
@@ -217,7 +224,7 @@ class PostgresSessions:
         """See `SessionRecords.close`: the backend closes the adapter, which others use as well."""
 
 
-def _names(wanted: WantedRecords) -> tuple[list[str], ...]:
+def _name_columns(wanted: WantedRecords) -> tuple[list[str], ...]:
     """The records that are wanted by their keys, and by their groups, as columns."""
     keys, groups = wanted.keys, wanted.groups
     return (
@@ -235,16 +242,16 @@ def _commit_values(change: SessionCommit) -> list[Any]:
     puts = {record.name: record for record in change.puts}
     removes = tuple(name for name in change.removes if name not in puts)
     values: list[Any] = [change.session_id, change.revision, change.max_epoch]
-    values += _names(WantedRecords(removes, change.clears))
+    values += _name_columns(WantedRecords(removes, change.clears))
     values += _put_values(change.session_id, puts.values())
     if change.row is not None:
         values += _row_values(change.session_id, change.row)
     if change.revision:
-        values += _names(change.unless)
+        values += _name_columns(change.unless)
     return values
 
 
-def _put_values(session_id: str, records: Collection[SessionRecord]) -> tuple[list[Any], ...]:
+def _put_values(session_id: str, records: Collection[KeyedRecord]) -> tuple[list[Any], ...]:
     return (
         [record.kind.value for record in records],
         [record.group for record in records],
@@ -285,16 +292,16 @@ def _row_values(session_id: str, row: SessionRow) -> list[Any]:
     ]
 
 
-def _record(session_id: str, kind: RecordKind, row: Any) -> SessionRecord:
+def _record_of_row(session_id: str, kind: RecordKind, row: Any) -> KeyedRecord:
     name, order = RecordKey(kind, row["key"], row["grp"]), row["ord"]
     where = f"a record ({kind.value}) of session {session_id!r} in PostgreSQL"
     body = verify_checksum(row["body"], where, *_place_of(session_id, name, order))
-    return SessionRecord(kind, name.key, body, name.group, order)
+    return KeyedRecord(kind, name.key, body, name.group, order)
 
 
-def _view(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:
+def _view_of_rows(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:
     state = next(row for row in rows if row["kind"] == "state")
-    records = (_record(session_id, RecordKind(row["kind"]), row) for row in rows if row is not state)
+    records = (_record_of_row(session_id, RecordKind(row["kind"]), row) for row in rows if row is not state)
     there = state["rev"] is not None and not state["gone"]
     where = f"session {session_id!r} in PostgreSQL"
     return SessionView(
@@ -307,7 +314,7 @@ def _view(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:
     )
 
 
-def _filters(query: SessionQuery) -> list[Any]:
+def _filter_values(query: SessionQuery) -> list[Any]:
     """The arguments of ``_session_matches``."""
     parent = query.parent_session_id
     dates = (query.date_from, query.date_to)
@@ -325,7 +332,7 @@ def _filters(query: SessionQuery) -> list[Any]:
     ]
 
 
-def _sound(rows: Sequence[Any], model: type[M]) -> list[M]:
+def _parse_sound_rows(rows: Sequence[Any], model: type[M]) -> list[M]:
     """What a list shows of rows; a damaged one is named in the log, and keeps no other from the list.
 
     Its session's next commit writes its columns anew.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
-from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, transact
+from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, run_in_transaction
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 from helix_temporal.stores.streams.polling import Place, Polling
 from helix_temporal.stores.streams.reader import News
@@ -57,7 +57,7 @@ class PostgresStreams(Streams):
         super().__init__(limits)
         self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
         self._ttl = None if limits.ttl is None else int(limits.ttl * 1000)
-        self._polling = Polling(self._places, "PostgreSQL")
+        self._polling = Polling(self._read_places, "PostgreSQL")
         self._next_purge = 0.0
 
     async def close(self) -> None:
@@ -67,12 +67,12 @@ class PostgresStreams(Streams):
 
     async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.create:
-            await self._purge()
-            return await transact(self._adapter, lambda work: self._made(work, batch))
-        written = await self._written(self._adapter, batch)
+            await self._purge_expired()
+            return await run_in_transaction(self._adapter, lambda work: self._make_and_append(work, batch))
+        written = await self._try_append(self._adapter, batch)
         if written is not None:
             return written
-        return await transact(self._adapter, lambda work: self._settled(work, batch))
+        return await run_in_transaction(self._adapter, lambda work: self._append_or_refuse(work, batch))
 
     async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
         rows = await self._adapter.fetch(self._queries["stream_view"], stream_id, after, limit)
@@ -89,7 +89,7 @@ class PostgresStreams(Streams):
             for row in rows
             if row["sequence"] is not None
         )
-        return View(_head(stream_id, rows[0]), rows[0]["now"], tuple(chunks))
+        return View(_head_of_row(stream_id, rows[0]), rows[0]["now"], tuple(chunks))
 
     async def _change_status(self, change: StatusChange) -> int | None:
         before = change.before
@@ -113,10 +113,10 @@ class PostgresStreams(Streams):
 
     async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
-        await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
+        await self._polling.wait_for_news(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
 
-    async def _written(self, work: PostgresExecutor, batch: Batch) -> Written | None:
+    async def _try_append(self, work: PostgresExecutor, batch: Batch) -> Written | None:
         """The batch's sequences; None if it may not be appended, or not like this."""
         rows = await work.fetch(
             self._queries["stream_append"],
@@ -134,18 +134,18 @@ class PostgresStreams(Streams):
         sequences = tuple(row["sequence"] for row in rows if row["n"] is not None)
         return Written(batch.made, sequences, rows[0]["last"])
 
-    async def _made(self, work: PostgresExecutor, batch: Batch) -> Written | Refused:
+    async def _make_and_append(self, work: PostgresExecutor, batch: Batch) -> Written | Refused:
         """Append to the stream that there is, or to a new one."""
         await work.fetchval(self._queries["stream_purge"], batch.stream_id, 1)
         await work.execute(
             self._queries["stream_make"], batch.stream_id, batch.made, Facts().to_bytes(), self._ttl
         )
-        return await self._settled(work, batch)
+        return await self._append_or_refuse(work, batch)
 
-    async def _settled(self, work: PostgresExecutor, batch: Batch) -> Written | Refused:
+    async def _append_or_refuse(self, work: PostgresExecutor, batch: Batch) -> Written | Refused:
         """Append, or say why not."""
         row = await work.fetchrow(self._queries["stream_lock"], batch.stream_id)
-        head = None if row is None else _head(batch.stream_id, row)
+        head = None if row is None else _head_of_row(batch.stream_id, row)
         made = batch.made if head is None else head.made
         keys = [key for key, _ in batch.entries if key]
         rows = await work.fetch(self._queries["stream_known"], made, keys)
@@ -156,13 +156,13 @@ class PostgresStreams(Streams):
         if head is not None and head.status != "active":
             return Written(made, tuple(known[key] for key, _ in batch.entries), head.last)
         meant = Batch(batch.stream_id, made, fence=batch.fence, run_id=batch.run_id, entries=batch.entries)
-        return await self._written(work, meant) or Refused("absent")
+        return await self._try_append(work, meant) or Refused("absent")
 
-    async def _places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
+    async def _read_places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
         rows: list[Any] = await self._adapter.fetch(self._queries["stream_news"], list(stream_ids))
         return {row["stream_id"]: (row["made"], row["last"], row["revision"]) for row in rows}
 
-    async def _purge(self) -> None:
+    async def _purge_expired(self) -> None:
         if (now := time.monotonic()) < self._next_purge:
             return
         self._next_purge = now + _PURGE_EVERY
@@ -170,7 +170,7 @@ class PostgresStreams(Streams):
             pass
 
 
-def _head(stream_id: str, row: Any) -> StreamHead:
+def _head_of_row(stream_id: str, row: Any) -> StreamHead:
     return StreamHead(
         stream_id,
         row["made"],

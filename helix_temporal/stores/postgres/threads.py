@@ -8,15 +8,21 @@ from dataclasses import replace as changed
 from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import EMPTY, Head, Record, head_after, size_of
-from helix_temporal.stores.postgres.adapter import TRIES, Database, PostgresExecutor, as_adapter, transact
+from helix_temporal.models.records import Head, Record, head_after, size_of
+from helix_temporal.stores.postgres.adapter import (
+    TRIES,
+    Database,
+    PostgresExecutor,
+    as_adapter,
+    run_in_transaction,
+)
 from helix_temporal.stores.postgres.migrations import check_database
 from helix_temporal.stores.postgres.queries import (
     DEFAULT_PREFIX,
     Queries,
-    columns,
     header_of,
     header_values,
+    record_columns,
     records_of,
     slice_value,
 )
@@ -31,7 +37,8 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
     StepView,
 )
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads import operations as ops
+from helix_temporal.stores.threads.fences import Fence
 
 
 async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) -> Appended | None:
@@ -39,7 +46,7 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
 
     One statement where the thread stands at the step's head; a second and third only to say why not.
     """
-    fences.check_step(step)
+    ops.check_step(step)
     for _ in range(TRIES):
         moved = await try_append(on, queries, step)
         if moved is not None:
@@ -50,20 +57,14 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         if row is None:
             return None
         header = header_of(step.thread_id, row)
-        if (error := fences.epoch_refusal(header, step.epoch)) is not None:
-            raise error
-        if row["id_before"] != step.head.last_id:
-            raise fences.head_moved(header, step.head)
-        stored = records_of(row, step.thread_id, step.head.position)
-        if stored and not fences.same_step(step, stored):
-            raise fences.step_conflict_error(step, header, stored)
-        if stored:
+        # Where the place is not held, what follows it does not begin there.
+        is_held = row["id_before"] is not None
+        stored = records_of(row, step.thread_id, step.head.position) if is_held else ()
+        if ops.check_step_place(header, row["id_before"], stored, step):
             stands = Appended(stored, head_after(step.head, stored), True, header)
-            settled = await _settle(on, queries, step, stands)
+            settled = await _settle_step(on, queries, step, stands)
             if settled is not None:
                 return settled
-        elif step.slice is not None and header.slice_version != step.slice_version:
-            raise fences.stale_slice(header, step.slice_version)
         # Neither refused nor there: it changed between the two looks.
     raise StoreUnavailableError(f"thread {step.thread_id!r}: it keeps changing; repeat the call")
 
@@ -81,7 +82,7 @@ async def try_append(on: PostgresExecutor, queries: Queries, step: StepAppend) -
 def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
     """The arguments of ``_thread_moved.sql``, for statements that include it."""
     records = step.records
-    archived, archived_size = _hint(step.archived, end.position)
+    archived, archived_size = _archive_hint(step.archived, end.position)
     return (
         step.thread_id,
         step.epoch,
@@ -89,9 +90,9 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
         step.head.last_id,
         end.position,
         end.last_id,
-        *columns(step.head.position, records),
+        *record_columns(step.head.position, records),
         size_of(records),
-        fences.ends_turn(step, records),
+        ops.ends_turn(step, records),
         None if step.slice is None else slice_value(step.slice, step.slice_version + 1),
         step.slice_version,
         archived,
@@ -99,13 +100,13 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
     )
 
 
-async def _settle(
+async def _settle_step(
     on: PostgresExecutor, queries: Queries, step: StepAppend, stands: Appended
 ) -> Appended | None:
     """What still takes effect of a step that stands: None if it was cut meanwhile."""
     header = stands.header
-    commits = fences.ends_turn(step, stands.records)
-    archived, archived_size = _hint(step.archived, header.head.position)
+    commits = ops.ends_turn(step, stands.records)
+    archived, archived_size = _archive_hint(step.archived, header.head.position)
     if archived <= header.archived and not (commits and stands.head.position > header.committed):
         return stands
     row = await on.fetchrow(
@@ -123,7 +124,7 @@ async def _settle(
     return Appended(stands.records, stands.head, True, header_of(step.thread_id, row))
 
 
-def _hint(archived: Archived | None, head: int) -> tuple[int, int]:
+def _archive_hint(archived: Archived | None, head: int) -> tuple[int, int]:
     """Position and size that the archive has, where they say something of a thread that ends at ``head``."""
     if archived is None or archived.head.position > head:
         return -1, 0
@@ -231,43 +232,34 @@ class PostgresThreads:
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
-        fences.check_rebase(change)
+        ops.check_rebase(change)
         header = change.header
 
         async def work(on: PostgresExecutor) -> HotHeader | None:
-            locked = await self._locked(on, header.thread_id)
-            there = locked.header
-            if (None if there is None else (there.epoch, there.head)) != change.expected:
+            locked = await self._lock_header(on, header.thread_id)
+            if not ops.may_rebase(locked.header, change):
                 return None
-            if there is not None and change.keep > there.base.position:
-                if there.base != header.base:
-                    return None
-            elif change.keep != header.base.position:
-                return None
-            return await self._store(on, locked, header, change.keep, change.records)
+            return await self._store_thread(on, locked, header, change.keep, change.records)
 
-        return await transact(self._adapter, work)
+        return await run_in_transaction(self._adapter, work)
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
-        fences.check_install(header, records)
+        ops.check_install(header, records)
 
         async def work(on: PostgresExecutor) -> HotHeader | None:
-            locked, new = await self._locked(on, header.thread_id), header
+            locked = await self._lock_header(on, header.thread_id)
             there = locked.header
-            if there is not None:
-                if not replace:
-                    return there
-                if there.epoch > header.epoch:
-                    raise fences.fenced_record_error(there, header.epoch)
-                if there.epoch == header.epoch:
-                    if await self._outdates(on, there, header.head):
-                        return there
-                    new = changed(header, closed=header.closed or there.closed)
-            return await self._store(on, locked, new, header.base.position, records)
+            id_before = None
+            if there is not None and replace:
+                id_before = await self._id_before(on, there, header.head.position)
+            made = ops.header_to_install(there, id_before, header, replace=replace)
+            if made is None:
+                return there
+            return await self._store_thread(on, locked, made, header.base.position, records)
 
         for _ in range(TRIES):
-            if (installed := await transact(self._adapter, work)) is not None:
+            if (installed := await run_in_transaction(self._adapter, work)) is not None:
                 return installed
         raise StoreUnavailableError(
             f"thread {header.thread_id!r}: others keep installing it; repeat the call"
@@ -279,7 +271,7 @@ class PostgresThreads:
         """See `HotTier.evict`."""
 
         async def work(on: PostgresExecutor, header: HotHeader) -> Eviction:
-            if not fences.archived_all(header, epoch, archived):
+            if not ops.archived_all(header, epoch, archived):
                 return Eviction.NEWER
             if warm_ttl is None:
                 await on.execute(self._queries["thread_delete"], thread_id)
@@ -300,12 +292,9 @@ class PostgresThreads:
         """See `HotTier.trim`."""
 
         async def work(on: PostgresExecutor, header: HotHeader) -> HotHeader:
-            base = header.base.position
-            mine = header.epoch == epoch and not header.closed and not header.deleted
-            start = min(keep_from, archived.position)
-            if not mine or start <= base:
-                return header
-            if await self._id_before(on, header, archived.position) != archived.last_id:
+            id_before = await self._id_before(on, header, archived.position)
+            start = ops.trimmed_base(header, id_before, epoch, archived, keep_from)
+            if start == header.base.position:
                 return header
             row = await on.fetchrow(self._queries["thread_trim"], thread_id, start)
             assert row is not None
@@ -326,18 +315,15 @@ class PostgresThreads:
             )
             if version is not None or (header := await self.header(thread_id)) is None:
                 return version
-            if (error := fences.epoch_refusal(header, epoch)) is not None:
-                raise error
-            if header.slice_version != expected_version:
-                raise fences.stale_slice(header, expected_version)
+            Fence.of(header).check_writer(epoch)
+            ops.check_slice_version(header, expected_version)
         raise StoreUnavailableError(f"thread {thread_id!r}: it keeps changing; repeat the call")
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
 
         async def work(on: PostgresExecutor, header: HotHeader) -> None:
-            if header.epoch > epoch:
-                raise fences.fenced_record_error(header, epoch)
+            Fence.of(header).check_not_replaced(epoch)
             await on.execute(self._queries["thread_delete"], thread_id)
 
         await self._with_locked(thread_id, work)
@@ -368,7 +354,7 @@ class PostgresThreads:
 
     # -- inside
 
-    async def _locked(self, on: PostgresExecutor, thread_id: str) -> _Locked:
+    async def _lock_header(self, on: PostgresExecutor, thread_id: str) -> _Locked:
         row = await on.fetchrow(self._queries["thread_lock"], thread_id)
         if row is None:
             return _Locked(None, False, await on.fetchval(self._queries["thread_now"]))
@@ -380,17 +366,17 @@ class PostgresThreads:
         """Run ``work`` in a transaction that holds the header; None if there is no thread."""
 
         async def locked(on: PostgresExecutor) -> T | None:
-            header = (await self._locked(on, thread_id)).header
+            header = (await self._lock_header(on, thread_id)).header
             return None if header is None else await work(on, header)
 
-        return await transact(self._adapter, locked)
+        return await run_in_transaction(self._adapter, locked)
 
-    async def _store(
+    async def _store_thread(
         self, on: PostgresExecutor, locked: _Locked, header: HotHeader, keep: int, records: Sequence[Record]
     ) -> HotHeader | None:
         """Put the header there, keep its messages up to ``keep`` and let ``records`` follow."""
         head = header.head.position
-        since = fences.unarchived_since(header.unarchived_since, header.archived, head, head, locked.now)
+        since = ops.unarchived_since(header.unarchived_since, header.archived, head, head, locked.now)
         header = changed(header, unarchived_since=since)
         if locked.found:
             await on.execute(self._queries["thread_replace"], *header_values(header))
@@ -398,23 +384,21 @@ class PostgresThreads:
             return None
         thread_id = header.thread_id
         await on.execute(self._queries["thread_cut_messages"], thread_id, header.base.position, keep)
-        for first, part in _parts(records):
+        for first, part in _split_into_parts(records):
             await on.execute(
-                self._queries["thread_put_messages"], thread_id, keep + first, *columns(keep + first, part)
+                self._queries["thread_put_messages"],
+                thread_id,
+                keep + first,
+                *record_columns(keep + first, part),
             )
         return header
-
-    async def _outdates(self, on: PostgresExecutor, header: HotHeader, head: Head) -> bool:
-        if head.position < header.base.position or head == EMPTY:
-            return True
-        return await self._id_before(on, header, head.position) == head.last_id
 
     async def _id_before(self, on: PostgresExecutor, header: HotHeader, position: int) -> str | None:
         row = await on.fetchrow(self._queries["thread_at"], header.thread_id, position, 0)
         return None if row is None else row["id_before"]
 
 
-def _parts(records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
+def _split_into_parts(records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
     """The records in parts for one statement each, with the number of those before."""
     parts: list[tuple[int, list[Record]]] = []
     room = 0

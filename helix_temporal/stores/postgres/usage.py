@@ -51,8 +51,8 @@ class PostgresUsage(UsageLedger):
         if wanted.session_id is not None:
             return await self._session_page(wanted.session_id, wanted, limit, offset)
         if wanted.agent_type is not None:
-            return await self._page("usage_page_agent", wanted, limit, offset, wanted.agent_type)
-        return await self._page("usage_page_all", wanted, limit, offset)
+            return await self._read_page("usage_page_agent", wanted, limit, offset, wanted.agent_type)
+        return await self._read_page("usage_page_all", wanted, limit, offset)
 
     async def _has_entries(self, session_id: str) -> bool:
         return bool(await self._adapter.fetchval(self._queries["usage_any"], session_id))
@@ -64,11 +64,11 @@ class PostgresUsage(UsageLedger):
         self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> tuple[list[UsageEntry], int]:
         steps = (wanted.first_step, wanted.last_step)
-        return await self._page(
+        return await self._read_page(
             "usage_page_session", wanted, limit, offset, session_id, *steps, wanted.agent_type
         )
 
-    async def _page(
+    async def _read_page(
         self, name: str, wanted: UsageFilter, limit: int | None, offset: int, *scope: Any
     ) -> tuple[list[UsageEntry], int]:
         kinds = None if wanted.kinds is None else sorted(wanted.kinds)

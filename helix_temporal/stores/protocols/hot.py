@@ -82,6 +82,18 @@ class HotSnapshot:
     first: int
     records: tuple[Record, ...]
 
+    def id_before(self, position: int) -> str | None:
+        """Id of the message just before ``position``; None if that is not held, or not in here."""
+        base, head = self.header.base, self.header.head
+        if position in {base.position, head.position}:
+            return base.last_id if position == base.position else head.last_id
+        at = position - 1 - self.first
+        return self.records[at].id if 0 <= at < len(self.records) else None
+
+    def holds(self, head: Head) -> bool:
+        """Whether the message that ``head`` names stands just before it."""
+        return self.id_before(head.position) == head.last_id
+
 
 @dataclass(frozen=True, slots=True)
 class PageRange:

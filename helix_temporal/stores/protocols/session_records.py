@@ -50,7 +50,7 @@ class RecordKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRecord:
+class KeyedRecord:
     """A record: opaque bytes (JSON, to the rules) and its place in the order of its kind."""
 
     kind: RecordKind
@@ -99,14 +99,14 @@ class SessionView:
     max_epoch: int
     now: int
     state: bytes | None
-    records: tuple[SessionRecord, ...] = ()
+    records: tuple[KeyedRecord, ...] = ()
     thread: HotHeader | None = None
 
-    def find(self, kind: RecordKind, key: str, group: str = "") -> SessionRecord | None:
+    def find_record(self, kind: RecordKind, key: str, group: str = "") -> KeyedRecord | None:
         """One record by its key."""
         return next((each for each in self.records if each.name == (kind, key, group)), None)
 
-    def all(self, kind: RecordKind, group: str = "") -> tuple[SessionRecord, ...]:
+    def list_records(self, kind: RecordKind, group: str = "") -> tuple[KeyedRecord, ...]:
         """The records of a kind and group, by (order, key)."""
         found = [each for each in self.records if (each.kind, each.group) == (kind, group)]
         return tuple(sorted(found, key=lambda each: (each.order, each.key)))
@@ -148,7 +148,7 @@ class SessionCommit:
     revision: int
     max_epoch: int
     row: SessionRow | None = None
-    puts: tuple[SessionRecord, ...] = ()
+    puts: tuple[KeyedRecord, ...] = ()
     removes: tuple[RecordKey, ...] = ()
     clears: tuple[tuple[RecordKind, str], ...] = ()
     deletes: bool = False
@@ -172,7 +172,7 @@ class RecordsCommitted:
 class RecordPage:
     """Records of one kind, in order, and how many there are in all."""
 
-    records: tuple[SessionRecord, ...]
+    records: tuple[KeyedRecord, ...]
     total: int
 
 

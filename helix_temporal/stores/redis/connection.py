@@ -374,7 +374,7 @@ class RedisConnection:
         self._client: Redis | RedisCluster | None = None
         self._next_look = 0.0
 
-    def key(self, thread_id: str) -> str:
+    def key_of(self, thread_id: str) -> str:
         """The key of a thread's record; its braces are the cluster's hash tag."""
         return f"{self.prefix}{{{_encoded(thread_id)}}}"
 
@@ -394,7 +394,7 @@ class RedisConnection:
         """A key and the server that has it, for errors."""
         return f"key {key!r} in Redis at {self.where}"
 
-    async def run(self, script: Script, keys: Sequence[str], *args: Value) -> Answer:
+    async def run_script(self, script: Script, keys: Sequence[str], *args: Value) -> Answer:
         """Run a script by its hash, or by its text where the server does not know it yet."""
 
         async def call(client: Redis | RedisCluster) -> Answer:
@@ -407,7 +407,7 @@ class RedisConnection:
 
         return await self.within_deadline(call)
 
-    async def block(self, key: str, *args: Value) -> Any:
+    async def send_blocking(self, key: str, *args: Value) -> Any:
         """Send one command on a key that waits on the server, for less than the deadline."""
 
         async def call(client: Redis | RedisCluster) -> Any:
@@ -418,7 +418,7 @@ class RedisConnection:
 
         return await self.within_deadline(call)
 
-    async def command(self, *args: Value, at: Server | None = None) -> Any:
+    async def send_command(self, *args: Value, at: Server | None = None) -> Any:
         """Send one command, to the server of its key or to a given one."""
 
         async def call(client: Redis | RedisCluster) -> Any:
@@ -426,7 +426,7 @@ class RedisConnection:
 
         return await self.within_deadline(call)
 
-    async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
+    async def send_pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send many commands on keys of one slot (any keys, standalone) and read all their answers."""
 
         async def call(client: Redis | RedisCluster) -> list[Any]:
@@ -446,7 +446,7 @@ class RedisConnection:
                 uses the connection.
             UnsupportedServerError: The server refused a command for good.
         """
-        if self._home.claim():
+        if self._home.claim_loop():
             self._begin_anew()
         try:
             async with asyncio.timeout(self._timeout), self._slots:
@@ -465,10 +465,10 @@ class RedisConnection:
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Batches of the keys of hashes that match, from every primary; a key may come twice."""
-        for server in await self.primaries():
+        for server in await self.list_primaries():
             cursor = 0
             while True:
-                cursor, keys = await self.command(
+                cursor, keys = await self.send_command(
                     "SCAN", cursor, "MATCH", pattern, "COUNT", 500, "TYPE", "hash", at=server
                 )
                 if keys:
@@ -479,14 +479,14 @@ class RedisConnection:
     def id_in(self, key: bytes, stored: bytes, suffix: str = "") -> str | None:
         """The id that has a key; where the record that should tell is damaged, what the key tells."""
         name, found = key.decode(), stored.decode("utf-8", "replace")
-        if self.key(found) + suffix == name:
+        if self.key_of(found) + suffix == name:
             return found
         told = decode_id(name[len(self.prefix) + 1 : -1 - len(suffix)])
         logger.error("Redis at %s: key %r does not say whose it is; it is damaged", self.where, name)
         return told
 
-    async def primaries(self) -> list[Server]:
-        """Every server that holds keys, for `command`."""
+    async def list_primaries(self) -> list[Server]:
+        """Every server that holds keys, for `send_command`."""
 
         async def call(client: Redis | RedisCluster) -> list[Server]:
             return [client] if isinstance(client, Redis) else [*client.get_primaries()]
@@ -495,10 +495,10 @@ class RedisConnection:
 
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
-        if self._home.claim():
+        if self._home.claim_loop():
             self._begin_anew()
         client, self._client = self._client, None
-        self._home.leave()
+        self._home.release_loop()
         if client is not None:
             await client.aclose()
         if isinstance(client, Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
@@ -655,8 +655,8 @@ async def check_rights(connection: RedisConnection) -> None:
     # No id's form has a colon.
     key = f"{connection.prefix}{{:check}}:rights"
     # By its text first, so that the server then knows its hash.
-    refused = await connection.command("EVAL", _TRY.text, 1, key, *NEEDED)
-    await connection.run(_TRY, [key], "TIME")
+    refused = await connection.send_command("EVAL", _TRY.text, 1, key, *NEEDED)
+    await connection.run_script(_TRY, [key], "TIME")
     if refused:
         names = [each.decode() for each in refused]
         raise InvalidConfigError(
@@ -696,8 +696,8 @@ async def check_server(connection: RedisConnection, *, expiring: bool = False) -
 
 async def _check_primaries(connection: RedisConnection, *, expiring: bool) -> bool:
     durable = True
-    for server in await connection.primaries():
-        info = await connection.command("INFO", at=server)
+    for server in await connection.list_primaries():
+        info = await connection.send_command("INFO", at=server)
         if not isinstance(info, dict):
             raise UnsupportedServerError(f"Redis at {connection.where}: INFO is not what it should be")
         _check_version(connection, info)
@@ -747,7 +747,7 @@ def _check_version(connection: RedisConnection, info: dict[str, Any]) -> None:
 
 async def _configured_policy(connection: RedisConnection, server: Server) -> object:
     try:
-        found = await connection.command("CONFIG GET", "maxmemory-policy", at=server)
+        found = await connection.send_command("CONFIG GET", "maxmemory-policy", at=server)
     except HelixError as error:
         raise UnsafeRedisPolicyError(
             f"Redis at {connection.where} tells its maxmemory-policy neither by INFO nor by CONFIG"
@@ -756,7 +756,7 @@ async def _configured_policy(connection: RedisConnection, server: Server) -> obj
 
 
 async def _check_scripts(connection: RedisConnection) -> None:
-    key = connection.key("check")
-    answer = await connection.command("EVAL", "return struct.pack('>I4', 1)", 1, key)
+    key = connection.key_of("check")
+    answer = await connection.send_command("EVAL", "return struct.pack('>I4', 1)", 1, key)
     if answer != b"\0\0\0\1":
         raise UnsupportedServerError(f"Redis at {connection.where}: Lua's struct library is missing")

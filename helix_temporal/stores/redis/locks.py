@@ -50,7 +50,9 @@ class RedisLocks(Leases):
         return await self._run_script(_HELD, key) is not None
 
     async def _run_script(self, script: Script, key: str, *args: Value) -> bytes | None:
-        answer = await self._connection.run(script, [f"{self._connection.key(key)}:lock"], key, *args)
+        answer = await self._connection.run_script(
+            script, [f"{self._connection.key_of(key)}:lock"], key, *args
+        )
         assert answer is None or isinstance(answer, bytes)
         if answer == b"X":
             raise InvalidIdError(

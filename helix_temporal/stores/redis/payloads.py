@@ -4,7 +4,7 @@ from helix_temporal.models.ids import encode_id
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.redis.scripts import PAYLOAD_PUT
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads.operations import other_id_error
 
 
 class RedisPayloads:
@@ -21,31 +21,31 @@ class RedisPayloads:
         """See `PayloadStore.put_payload`."""
         milliseconds = max(int(ttl * 1000), 1)
         value = with_checksum(_owner_prefix(thread_id, key) + data)
-        await self._connection.run(
+        await self._connection.run_script(
             PAYLOAD_PUT, [self._payloads_key(thread_id)], encode_id(key), value, milliseconds
         )
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
         """See `PayloadStore.get_payload`."""
-        value = await self._connection.command("HGET", self._payloads_key(thread_id), encode_id(key))
+        value = await self._connection.send_command("HGET", self._payloads_key(thread_id), encode_id(key))
         if value is None:
             return None
         value = verify_checksum(value, self._connection.place_of(self._payloads_key(thread_id)))
         owner = _owner_prefix(thread_id, key)
         if not value.startswith(owner):
-            raise fences.other_id(thread_id)
+            raise other_id_error(thread_id)
         return bytes(value[len(owner) :])
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """See `PayloadStore.delete_payload`."""
-        await self._connection.command("HDEL", self._payloads_key(thread_id), encode_id(key))
+        await self._connection.send_command("HDEL", self._payloads_key(thread_id), encode_id(key))
 
     async def delete_payloads(self, thread_id: str) -> None:
         """See `PayloadStore.delete_payloads`."""
-        await self._connection.command("UNLINK", self._payloads_key(thread_id))
+        await self._connection.send_command("UNLINK", self._payloads_key(thread_id))
 
     def _payloads_key(self, thread_id: str) -> str:
-        return f"{self._connection.key(thread_id)}:payloads"
+        return f"{self._connection.key_of(thread_id)}:payloads"
 
 
 def _owner_prefix(thread_id: str, key: str) -> bytes:

@@ -17,10 +17,10 @@ from helix_temporal.models.store_calls import ExpiredSession, SessionPage, Sessi
 from helix_temporal.stores.checksums import damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     SessionView,
     WantedRecords,
@@ -159,7 +159,7 @@ def page_args(
     return letter, lowest, highest, int(descending), limit
 
 
-def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[SessionRecord]:
+def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[KeyedRecord]:
     """Records out of fields and values.
 
     Raises:
@@ -172,7 +172,7 @@ def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterabl
         order = int.from_bytes(value[:8], "big") - _MIDDLE
         kind, body = _KINDS[field[0]], f"a record ({_KINDS[field[0]].value}) in {where}"
         data = verify_checksum(value[8:], body, session_id, order, field.decode())
-        yield SessionRecord(kind, key.decode(), data, group.decode(), order)
+        yield KeyedRecord(kind, key.decode(), data, group.decode(), order)
 
 
 def read_known(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate:
@@ -181,7 +181,7 @@ def read_known(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate
     return IndexUpdate(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
 
 
-def _encode_record(session_id: str, record: SessionRecord) -> tuple[bytes, bytes, bytes]:
+def _encode_record(session_id: str, record: KeyedRecord) -> tuple[bytes, bytes, bytes]:
     field, order = field_of(record.name), order_bytes(record.order)
     kept = int.from_bytes(order, "big") - _MIDDLE
     return field, order, with_checksum(record.body, session_id, kept, field.decode())
@@ -318,31 +318,31 @@ class QueryPlan:
         """The latest come first."""
         return self.query.order_by.direction == "desc"
 
-    def span(self, facet: bytes) -> Span:
+    def span_of(self, facet: bytes) -> Span:
         """All entries of a facet within the range of dates."""
         start, end = self.query.date_from, self.query.date_to
         before = b"f%b%b" % (facet, self.ranged)
         lowest = b"[" + before + (b"" if start is None else time_bytes(start))
         return Span(lowest, b"(" + before + (b"\xff" if end is None else time_bytes(end)))
 
-    def beyond(self, facet: bytes, place: bytes) -> Span:
+    def span_beyond(self, facet: bytes, place: bytes) -> Span:
         """Those of them that come after a place, which is a time and an id."""
-        return self.after(self.span(facet), b"f%b%b%b" % (facet, self.ordered, place))
+        return self.span_after(self.span_of(facet), b"f%b%b%b" % (facet, self.ordered, place))
 
-    def after(self, span: Span, entry: bytes) -> Span:
+    def span_after(self, span: Span, entry: bytes) -> Span:
         """What comes after an entry, be it in the span or not."""
         if self.descending:
             return Span(span.lowest, b"(" + entry if entry <= span.highest[1:] else span.highest)
         return Span(b"(" + entry if entry >= span.lowest[1:] else span.lowest, span.highest)
 
-    def parts(self, facet: bytes, after: bytes | None, skip: int) -> Sequence[tuple[Span, int]]:
+    def spans_to_count(self, facet: bytes, after: bytes | None, skip: int) -> Sequence[tuple[Span, int]]:
         """Spans in which what matches is counted, and how much of it must be known."""
-        whole, most = self.span(facet), skip + self.query.limit + 1
+        whole, most = self.span_of(facet), skip + self.query.limit + 1
         if not self.in_order:
             return ((whole, _EVERY),)
         if after is None:
             return ((whole, most),)
-        beyond = self.beyond(facet, after)
+        beyond = self.span_beyond(facet, after)
         if self.descending:
             before = Span(_other_side(beyond.highest), whole.highest)
         else:
@@ -401,8 +401,8 @@ def _groups_of(query: SessionQuery) -> Iterable[tuple[bytes, ...]]:
         yield (encode_facet("meta", key, text),)
 
 
-_PAGE: Final = assemble_script("index_page", "_index")
-_SIFT: Final = assemble_script("index_sift", "_index")
+_PAGE: Final = assemble_script("session_list", "_index")
+_SIFT: Final = assemble_script("session_list_sift", "_index")
 
 _SIFTED: Final = 1_000
 """Entries looked at in one script, so that nobody else waits long."""
@@ -457,7 +457,7 @@ class SessionLists:
         """
         if not ids:
             return []
-        held = await self._connection.command("HMGET", self._rows, *ids)
+        held = await self._connection.send_command("HMGET", self._rows, *ids)
         found = [await self._read_or_remake(*each) for each in zip(ids, held, strict=True)]
         return [row for row in found if row is not None]
 
@@ -473,7 +473,7 @@ class SessionLists:
             logger.warning("session %r: its row is made anew (%s)", session_id.decode(), error)
         try:
             await self._remake(session_id, held)
-            again = await self._connection.command("HGET", self._rows, session_id)
+            again = await self._connection.send_command("HGET", self._rows, session_id)
             return None if again is None else read_row(again, where)
         except StoreUnavailableError:
             raise
@@ -489,8 +489,8 @@ class SessionLists:
         alone, most = len(facets) == 1, plan.query.limit + 1
         ranges: list[Value] = []
         for facet in facets:
-            whole = plan.span(facet)
-            part = whole if after is None else plan.beyond(facet, after)
+            whole = plan.span_of(facet)
+            part = whole if after is None else plan.span_beyond(facet, after)
             ranges += (whole.lowest, whole.highest, part.lowest, part.highest)
         answer = await self._run_script(
             _PAGE,
@@ -506,9 +506,9 @@ class SessionLists:
         self, plan: QueryPlan, after: bytes | None, skip: int
     ) -> tuple[int, Sequence[bytes]]:
         """Read the smallest group, some at a time so that nobody waits long, and keep what matches all."""
-        counts = await self._connection.pipeline(
+        counts = await self._connection.send_pipeline(
             [
-                ("ZLEXCOUNT", self._entries, plan.span(facet).lowest, plan.span(facet).highest)
+                ("ZLEXCOUNT", self._entries, plan.span_of(facet).lowest, plan.span_of(facet).highest)
                 for group in plan.groups
                 for facet in group
             ]
@@ -518,7 +518,7 @@ class SessionLists:
         others = [b"".join(group) for group in plan.groups if group != smallest]
         total, found = 0, list[bytes]()
         for facet in smallest:
-            for span, most in plan.parts(facet, after, skip):
+            for span, most in plan.spans_to_count(facet, after, skip):
                 count, places = await self._sift_span(plan, span, most, others)
                 total += count
                 found += places
@@ -531,7 +531,7 @@ class SessionLists:
         """How many of a span match, and the first ``most`` of them."""
         total, found, last = 0, list[bytes](), b""
         while True:
-            rest = span if not last else plan.after(span, last)
+            rest = span if not last else plan.span_after(span, last)
             last, count, *places = await self._run_script(
                 _SIFT,
                 [self._rows, self._entries],
@@ -549,7 +549,7 @@ class SessionLists:
                 return total, found
 
     async def _run_script(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
-        answer = await self._connection.run(script, keys, *args)
+        answer = await self._connection.run_script(script, keys, *args)
         assert isinstance(answer, list)
         return answer
 
@@ -600,29 +600,29 @@ class SessionIndex:
         """A mark that no other commit has."""
         return f"{session_id}\0{secrets.token_hex(8)}".encode()
 
-    async def announce(self, mark: bytes) -> int:
+    async def announce_commit(self, mark: bytes) -> int:
         """Leave a mark; the time until which its commit may come, ms since 1970."""
-        answer = await self._connection.run(_MARK, [self.marks], mark)
+        answer = await self._connection.run_script(_MARK, [self.marks], mark)
         assert isinstance(answer, bytes)
         return int(answer) + COMMIT_BY
 
-    async def withdraw(self, mark: bytes) -> None:
+    async def withdraw_mark(self, mark: bytes) -> None:
         """Take out the mark of a commit that did not happen."""
-        await self._connection.command("ZREM", self.marks, mark)
+        await self._connection.send_command("ZREM", self.marks, mark)
 
-    async def update(self, session_id: str, known: IndexUpdate | None, mark: bytes = b"") -> None:
+    async def update_row(self, session_id: str, known: IndexUpdate | None, mark: bytes = b"") -> None:
         """Let the index know, and take out the mark; with None: forget what has reached its end of life."""
         keys = [self._rows, self._entries, self.marks]
-        await self._connection.run(_UPDATE, keys, session_id, mark, *_update_args(known))
+        await self._connection.run_script(_UPDATE, keys, session_id, mark, *_update_args(known))
 
-    async def arrive(self, session_id: str, known: IndexUpdate, mark: bytes) -> None:
-        """`update` after a commit that has happened: if it fails, readers mend it."""
+    async def update_after_commit(self, session_id: str, known: IndexUpdate, mark: bytes) -> None:
+        """`update_row` after a commit that has happened: if it fails, readers mend it."""
         try:
-            await self.update(session_id, known, mark)
+            await self.update_row(session_id, known, mark)
         except StoreUnavailableError as error:
             logger.warning("session %r: the index is behind until it is next read (%s)", session_id, error)
 
-    async def remake(self) -> None:
+    async def remake_rows(self) -> None:
         """Make all rows anew from the sessions, whatever is in them, and take out entries of none.
 
         What commits write meanwhile stays.
@@ -631,16 +631,18 @@ class SessionIndex:
             await self._remake_row(name, row)
         async for entry, _ in self._scan_pairs("ZSCAN", self._entries):
             if (start := _ID_AT.get(entry[:1])) is not None:
-                await self._connection.run(_SETTLE, [self._rows, self._entries], entry[start:], entry)
+                await self._connection.run_script(_SETTLE, [self._rows, self._entries], entry[start:], entry)
 
     async def _remake_row(self, name: bytes, row: bytes) -> None:
         known = await self._ask(name.decode())
-        await self._connection.run(_REMAKE, [self._rows, self._entries], name, row, *_update_args(known))
+        await self._connection.run_script(
+            _REMAKE, [self._rows, self._entries], name, row, *_update_args(known)
+        )
 
     async def _scan_pairs(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
         cursor = b"0"
         while True:
-            cursor, found = await self._connection.command(command, key, cursor, "COUNT", _MENDED)
+            cursor, found = await self._connection.send_command(command, key, cursor, "COUNT", _MENDED)
             for pair in found.items() if isinstance(found, dict) else found:
                 yield pair
             if not int(cursor):
@@ -650,7 +652,7 @@ class SessionIndex:
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRecords.list_sessions`."""
-        await self.mend()
+        await self.mend_rows()
         return await self._lists.list_sessions(query)
 
     async def list_expired(
@@ -673,7 +675,7 @@ class SessionIndex:
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None) -> tuple[str, ...]:
         """See `SessionRecords.list_cleanup_pending`."""
-        await self.mend()
+        await self.mend_rows()
         lowest = b"[k" if after is None else b"(k" + after.encode()
         found = await self._entries_in(lowest, b"(l", limit)
         return tuple(entry[1:].decode() for entry in found)
@@ -684,7 +686,7 @@ class SessionIndex:
         found = await self._entries_in(lowest, b"(o" + order_bytes(before), _PURGED)
         return [(entry, entry[9:].decode()) for entry in found]
 
-    async def mend(self) -> None:
+    async def mend_rows(self) -> None:
         """Ask the sessions of commits that should have arrived, and those that should have ended."""
         skip_marks = skip_ended = 0
         while True:
@@ -716,15 +718,15 @@ class SessionIndex:
             raise
         except HelixError:
             logger.exception("session %r can't be read: lists may be wrong about it", session_id)
-            await self.withdraw(mark)
+            await self.withdraw_mark(mark)
             return False
-        await self.update(session_id, known, mark)
+        await self.update_row(session_id, known, mark)
         return True
 
     async def _list_by_time(
         self, letter: bytes, before: int, limit: int, after: tuple[int, str] | None
     ) -> tuple[tuple[int, str], ...]:
-        await self.mend()
+        await self.mend_rows()
         lowest = b"[" + letter
         if after is not None:
             lowest = b"(%b%b%b" % (letter, time_bytes(after[0]), after[1].encode())
@@ -732,13 +734,13 @@ class SessionIndex:
         return tuple((int.from_bytes(entry[1:9], "big"), entry[9:].decode()) for entry in found)
 
     async def _entries_in(self, lowest: bytes, highest: bytes, limit: int) -> list[bytes]:
-        found: list[bytes] = await self._connection.command(
+        found: list[bytes] = await self._connection.send_command(
             "ZRANGEBYLEX", self._entries, lowest, highest, "LIMIT", 0, limit
         )
         return found
 
     async def _run_script(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
-        answer: Answer = await self._connection.run(script, keys, *args)
+        answer: Answer = await self._connection.run_script(script, keys, *args)
         assert isinstance(answer, list)
         return answer
 

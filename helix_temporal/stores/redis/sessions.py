@@ -89,7 +89,7 @@ class RedisSessions:
             change,
             indexed=indexed,
             lives=self._lives,
-            limit=await self._index.announce(mark) if apart else None,
+            limit=await self._index.announce_commit(mark) if apart else None,
             document=told,
             mark=mark,
             step=step,
@@ -98,13 +98,13 @@ class RedisSessions:
         answer = await self._run_script(_COMMIT, change.session_id, *args, keys=marks)
         if not isinstance(answer, list):
             if apart:
-                await self._index.withdraw(mark)
+                await self._index.withdraw_mark(mark)
             _check_refusal(change, answer, end, self._place_of_session(change.session_id))
             return None
         numbers, operation, kept, appended = answer
         known = session_index.read_known(numbers, operation, told or kept)
         if indexed:
-            await self._index.arrive(change.session_id, known, mark)
+            await self._index.update_after_commit(change.session_id, known, mark)
         if change.append is None:
             return RecordsCommitted(known.revision)
         reply = threads.read_reply(appended, change.session_id, self._place_of_session(change.session_id))
@@ -153,8 +153,8 @@ class RedisSessions:
     async def scan(self) -> AsyncIterator[str]:
         """See `SessionRecords.scan`; asks every server, not the index.  An id may come twice."""
         async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}:session"):
-            stored = await self._connection.pipeline([("HGET", key, "i") for key in keys])
-            there = await self._connection.pipeline([("HEXISTS", key, "s") for key in keys])
+            stored = await self._connection.send_pipeline([("HGET", key, "i") for key in keys])
+            there = await self._connection.send_pipeline([("HEXISTS", key, "s") for key in keys])
             ids = map(
                 partial(self._connection.id_in, suffix=":session"), keys, (each or b"" for each in stored)
             )
@@ -164,7 +164,7 @@ class RedisSessions:
 
     async def purge_operations(self, before: int, *, limit: int) -> int:
         """See `SessionRecords.purge_operations`."""
-        await self._index.mend()
+        await self._index.mend_rows()
         gone, last = 0, b""
         while gone < limit and (found := await self._index.with_operations(before, after=last)):
             last = found[-1][0]
@@ -182,17 +182,17 @@ class RedisSessions:
         Raises:
             StoreCorruptError: A session itself is damaged: it is named.  Restore or delete it, and repeat.
         """
-        await self._index.remake()
+        await self._index.remake_rows()
         count = 0
         async for session_id in self.scan():
-            await self._index.update(session_id, await self._read_index_update(session_id))
+            await self._index.update_row(session_id, await self._read_index_update(session_id))
             count += 1
         return count
 
     async def now(self) -> int:
         """See `SessionRecords.now`."""
-        *_, server = await self._connection.primaries()
-        seconds, micros = await self._connection.command("TIME", at=server)
+        *_, server = await self._connection.list_primaries()
+        seconds, micros = await self._connection.send_command("TIME", at=server)
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def check(self) -> None:
@@ -210,7 +210,7 @@ class RedisSessions:
     # -- inside
 
     def _place_of_session(self, session_id: str) -> str:
-        return self._connection.place_of(f"{self._connection.key(session_id)}:session")
+        return self._connection.place_of(f"{self._connection.key_of(session_id)}:session")
 
     async def _read_index_update(self, session_id: str) -> IndexUpdate | None:
         return (await self._ask_session(session_id, b"(", 0))[0]
@@ -232,7 +232,7 @@ class RedisSessions:
         known, removed = await self._ask_session(
             session_id, b"(oo" + session_index.order_bytes(before), limit
         )
-        await self._index.update(session_id, known)
+        await self._index.update_row(session_id, known)
         return removed
 
     async def _ask_session(self, session_id: str, place: bytes, limit: int) -> tuple[IndexUpdate | None, int]:
@@ -245,9 +245,9 @@ class RedisSessions:
     async def _run_script(
         self, script: Script, session_id: str, *args: Value, keys: tuple[str, ...] = ()
     ) -> bytes | list[bytes] | None:
-        thread = self._connection.key(session_id)
+        thread = self._connection.key_of(session_id)
         names = [f"{thread}:session", f"{thread}:session-order", thread, *keys]
-        answer = await self._connection.run(script, names, session_id, *args)
+        answer = await self._connection.run_script(script, names, session_id, *args)
         if answer == b"I":
             raise InvalidIdError(
                 f"session {session_id!r}: its keys hold the records of another id with the same hashed form; "

@@ -32,7 +32,7 @@ class RedisSessionStorage:
 
     async def save(self, session: StoredSession) -> None:
         """See `SessionStorage.save`."""
-        await self._connection.command(
+        await self._connection.send_command(
             "SET", self._session_key(session.id), session.model_dump_json().encode()
         )
 
@@ -43,24 +43,26 @@ class RedisSessionStorage:
             StoreCorruptError: The value is none of ours, or damaged.
         """
         key = self._session_key(validate_id(session_id, "session id"))
-        found = await self._connection.command("GET", key)
+        found = await self._connection.send_command("GET", key)
         session = None if found is None else _parse_session(key, found)
         # Long ids are hashed in the key: the one inside decides.
         return session if session is not None and session.id == session_id else None
 
     async def delete(self, session_id: str) -> None:
         """See `SessionStorage.delete`."""
-        await self._connection.command("UNLINK", self._session_key(validate_id(session_id, "session id")))
+        await self._connection.send_command(
+            "UNLINK", self._session_key(validate_id(session_id, "session id"))
+        )
 
     async def list(self) -> list[str]:
         """See `SessionStorage.list`; values that are none of ours, or damaged, are passed over."""
         found, cursor = set[str](), 0
         while True:
-            reply = await self._connection.command(
+            reply = await self._connection.send_command(
                 "SCAN", cursor, "MATCH", f"{self._prefix}facade:*", "COUNT", 500
             )
             for key in reply[1]:
-                value = await self._connection.command("GET", key)
+                value = await self._connection.send_command("GET", key)
                 if value is not None:
                     with suppress(StoreCorruptError):
                         found.add(_parse_session(key, value).id)

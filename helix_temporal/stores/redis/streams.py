@@ -113,7 +113,9 @@ class RedisStreams(Streams):
         key = self._stream_keys(view.head.stream_id)[1]
         place = f"{after}-{view.head.revision}"
         wait = max(1, int(seconds * 1000))
-        answer = await self._blocking.block(key, "XREAD", "COUNT", PAGE, "BLOCK", wait, "STREAMS", key, place)
+        answer = await self._blocking.send_blocking(
+            key, "XREAD", "COUNT", PAGE, "BLOCK", wait, "STREAMS", key, place
+        )
         if not answer:
             return News(look=True)
         ((_, found),) = answer
@@ -125,7 +127,9 @@ class RedisStreams(Streams):
         return News(chunks, look=len(chunks) < len(entries))
 
     async def _run_script(self, script: Script, stream_id: str, *args: Value) -> list[Any]:
-        answer: Any = await self._connection.run(script, self._stream_keys(stream_id), stream_id, *args)
+        answer: Any = await self._connection.run_script(
+            script, self._stream_keys(stream_id), stream_id, *args
+        )
         if answer == [b"X"]:
             raise InvalidIdError(
                 f"stream id {stream_id!r}: its place is taken by another id with the same hashed form; "
@@ -138,7 +142,7 @@ class RedisStreams(Streams):
         return self._connection.place_of(self._stream_keys(stream_id)[1])
 
     def _stream_keys(self, stream_id: str) -> tuple[str, str, str]:
-        start = f"{self._connection.key(stream_id)}:stream"
+        start = f"{self._connection.key_of(stream_id)}:stream"
         return start, f"{start}:chunks", f"{start}:keys"
 
 

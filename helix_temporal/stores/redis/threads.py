@@ -36,8 +36,8 @@ from helix_temporal.stores.protocols.hot import (
 from helix_temporal.stores.redis import scripts
 from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value, check_server
 from helix_temporal.stores.redis.scripts import Script
-from helix_temporal.stores.threads import fences
-from helix_temporal.stores.threads.fences import answer_kinds
+from helix_temporal.stores.threads import operations as ops
+from helix_temporal.stores.threads.fences import Fence
 
 _PREFIX: Final = Struct(">IcH")
 _SUM: Final = Struct(">I")
@@ -124,7 +124,7 @@ def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     answer, archived = step.answer, step.archived
     stubbed, bodies = _stub_large_messages(step.head.position, pack_each(step.records, step.head.position))
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
-    kinds = "-" if answer is None else answer_kinds(answer.kind)
+    kinds = "-" if answer is None else ops.answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version
     known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
     numbers = (
@@ -261,7 +261,7 @@ def append_args(step: StepAppend) -> tuple[tuple[Value, ...], Head]:
     Raises:
         InvalidRequestError: A step without messages.
     """
-    fences.check_step(step)
+    ops.check_step(step)
     end = head_after(step.head, step.records)
     numbers, made = step_args(step, end.position)
     data = b"" if step.slice is None else slice_value(step.slice, step.slice_version + 1)
@@ -281,15 +281,17 @@ def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
     if reply.status == "R":
         return Appended(stored, head_after(step.head, stored), True, reply.header)
     if reply.status == "V":
-        raise fences.stale_slice(reply.header, step.slice_version)
-    raise refusal_in_reply(reply, step.epoch) or fences.step_conflict_error(step, reply.header, stored)
+        raise ops.stale_slice_error(reply.header, step.slice_version)
+    raise refusal_in_reply(reply, step.epoch) or ops.step_conflict_error(step, reply.header, stored)
 
 
 def refusal_in_reply(reply: Reply, epoch: int) -> HelixError | None:
-    """Why the record refuses this epoch, if it does."""
-    if reply.status == "F":
-        return fences.fenced_record_error(reply.header, epoch)
-    return fences.stale_record_error(reply.header, epoch) if reply.status == "B" else None
+    """Why the record refuses this epoch, if the script says that it does."""
+    if reply.status not in {"F", "B"}:
+        return None
+    refusal = Fence.of(reply.header).find_refusal(epoch)
+    assert refusal is not None, "the script refuses a writer that the rule admits"
+    return refusal
 
 
 _DIRECT_BYTES: Final = 256 * 1024
@@ -356,7 +358,7 @@ class RedisThreads:
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`."""
         async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}"):
-            stored = await self._connection.pipeline([("HGET", key, "i") for key in keys])
+            stored = await self._connection.send_pipeline([("HGET", key, "i") for key in keys])
             for key, found in zip(keys, stored, strict=True):
                 if found is not None and (thread_id := self._connection.id_in(key, found)) is not None:
                     yield thread_id
@@ -371,7 +373,7 @@ class RedisThreads:
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
-        fences.check_rebase(change)
+        ops.check_rebase(change)
         epoch, head = change.expected or ("", None)
         reply = await self._run_script(
             scripts.REBASE,
@@ -387,34 +389,36 @@ class RedisThreads:
 
     async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
         """See `HotTier.install`."""
-        fences.check_install(header, records)
+        ops.check_install(header, records)
         thread_id = header.thread_id
-        key = self._connection.key(thread_id)
+        key = self._connection.key_of(thread_id)
         made = record_fields(header.base.position, records, INSTALL_FIELD_BYTES)
         arguments: tuple[Value, ...] = (int(replace), *header_args(header))
         if sum(map(len, made)) <= _DIRECT_BYTES:
-            answer = await self._connection.run(scripts.INSTALL, [key], thread_id, *arguments, "", *made)
+            answer = await self._connection.run_script(
+                scripts.INSTALL, [key], thread_id, *arguments, "", *made
+            )
         else:
             staging = await self._stage_fields(key, made)
             staged = len(made) // 2
-            answer = await self._connection.run(
+            answer = await self._connection.run_script(
                 scripts.INSTALL, [key, staging], thread_id, *arguments, staged
             )
         if answer == b"S":
             raise StoreUnavailableError(f"thread {thread_id!r}: messages put aside expired; repeat the call")
         reply = self._parse_answer(answer, thread_id)
         assert reply is not None
-        if reply.status == "F":
-            raise fences.fenced_record_error(reply.header, header.epoch)
+        if (refusal := refusal_in_reply(reply, header.epoch)) is not None:
+            raise refusal
         return reply.header
 
     async def evict(
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
     ) -> Eviction:
         """See `HotTier.evict`."""
-        answer = await self._connection.run(
+        answer = await self._connection.run_script(
             scripts.EVICT,
-            [self._connection.key(thread_id)],
+            [self._connection.key_of(thread_id)],
             thread_id,
             epoch,
             archived.head.position,
@@ -425,7 +429,7 @@ class RedisThreads:
             "" if warm_ttl is None else max(int(warm_ttl * 1000), 1),
         )
         if answer == b"I":
-            raise fences.other_id(thread_id)
+            raise ops.other_id_error(thread_id)
         assert isinstance(answer, bytes)
         return Eviction(answer.decode())
 
@@ -443,9 +447,9 @@ class RedisThreads:
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
         version = expected_version + 1
-        answer = await self._connection.run(
+        answer = await self._connection.run_script(
             scripts.SAVE_SLICE,
-            [self._connection.key(thread_id)],
+            [self._connection.key_of(thread_id)],
             thread_id,
             epoch,
             expected_version,
@@ -457,19 +461,19 @@ class RedisThreads:
         reply = self._parse_answer(answer, thread_id)
         if reply is None:
             return None
-        raise refusal_in_reply(reply, epoch) or fences.stale_slice(reply.header, expected_version)
+        raise refusal_in_reply(reply, epoch) or ops.stale_slice_error(reply.header, expected_version)
 
     async def drop(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.drop`."""
         reply = await self._run_script(scripts.DROP, thread_id, epoch)
-        if reply is not None:
-            raise fences.fenced_record_error(reply.header, epoch)
+        if reply is not None and (refusal := refusal_in_reply(reply, epoch)) is not None:
+            raise refusal
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
         """See `HotTier.drop_damaged`."""
-        answer = await self._connection.run(
+        answer = await self._connection.run_script(
             scripts.DROP_DAMAGED,
-            [self._connection.key(thread_id)],
+            [self._connection.key_of(thread_id)],
             thread_id,
             archived.head.position,
             slice_value(slice_, archived.slice_version),
@@ -487,21 +491,23 @@ class RedisThreads:
     # -- inside
 
     async def _run_script(self, script: Script, thread_id: str, *args: Value) -> Reply | None:
-        key = self._connection.key(thread_id)
-        return self._parse_answer(await self._connection.run(script, [key], thread_id, *args), thread_id)
+        key = self._connection.key_of(thread_id)
+        return self._parse_answer(
+            await self._connection.run_script(script, [key], thread_id, *args), thread_id
+        )
 
     def _parse_answer(self, answer: Answer, thread_id: str) -> Reply | None:
         if answer is None:
             return None
         if answer == b"I":
-            raise fences.other_id(thread_id)
-        return read_reply(answer, thread_id, self._connection.place_of(self._connection.key(thread_id)))
+            raise ops.other_id_error(thread_id)
+        return read_reply(answer, thread_id, self._connection.place_of(self._connection.key_of(thread_id)))
 
     async def _stage_fields(self, key: str, made: list[str | bytes]) -> str:
         staging = f"{key}:staging:{secrets.token_hex(8)}"
         batches = _split_into_batches(made)
         for at in range(0, len(batches), _STAGE_BATCHES):
-            await self._connection.pipeline(
+            await self._connection.send_pipeline(
                 [
                     ("EVAL", scripts.STAGE, 1, staging, _STAGED_MS),
                     *(("HSET", staging, *batch) for batch in batches[at : at + _STAGE_BATCHES]),

@@ -38,7 +38,7 @@ class RedisUsage(UsageLedger):
 
     async def _add_entry(self, entry: UsageEntry, body: bytes) -> bool:
         # The entry first.  Whoever fails before the index is repeated, and the repeat writes the index.
-        added = await self._connection.command(
+        added = await self._connection.send_command(
             "HSETNX", self._entries_key(entry.session_id), entry.id, with_checksum(body)
         )
         await self._index_entries([entry])
@@ -61,22 +61,22 @@ class RedisUsage(UsageLedger):
         return rules.page_of_entries(found, limit, offset), len(found)
 
     async def _has_entries(self, session_id: str) -> bool:
-        return bool(await self._connection.command("EXISTS", self._entries_key(session_id)))
+        return bool(await self._connection.send_command("EXISTS", self._entries_key(session_id)))
 
     async def _drop_entries(self, session_id: str) -> bool:
         key = self._entries_key(session_id)
-        bodies = await self._connection.command("HVALS", key)
+        bodies = await self._connection.send_command("HVALS", key)
         agents = rules.agent_types(body[:-SIZE] for body in bodies)
-        dropped = bool(await self._connection.command("UNLINK", key))
+        dropped = bool(await self._connection.send_command("UNLINK", key))
         for index in (self._sessions, *map(self._agent_index_key, agents)):
-            await self._connection.command("ZREM", index, session_id)
+            await self._connection.send_command("ZREM", index, session_id)
         # One that was recorded meanwhile may have lost its name in the index.
         await self._index_entries(await self._read_entries(session_id))
         return dropped
 
     async def _read_entries(self, session_id: str) -> list[UsageEntry]:
         where = f"usage of session {session_id!r}, {self._connection.place_of(self._entries_key(session_id))}"
-        bodies: list[Any] = await self._connection.command("HVALS", self._entries_key(session_id))
+        bodies: list[Any] = await self._connection.send_command("HVALS", self._entries_key(session_id))
         found = (rules.from_body(verify_checksum(body, where), where) for body in bodies)
         # The forms of two long ids may be the same.
         return [entry for entry in found if entry.session_id == session_id]
@@ -86,16 +86,16 @@ class RedisUsage(UsageLedger):
             return [wanted.session_id]
         index = self._sessions if wanted.agent_type is None else self._agent_index_key(wanted.agent_type)
         since: int | str = "-inf" if wanted.since is None else wanted.since
-        names: list[bytes] = await self._connection.command("ZRANGEBYSCORE", index, since, "+inf")
+        names: list[bytes] = await self._connection.send_command("ZRANGEBYSCORE", index, since, "+inf")
         return [name.decode() for name in names]
 
     async def _index_entries(self, entries: Iterable[UsageEntry]) -> None:
         for entry in entries:
             keys = [self._sessions, self._agent_index_key(entry.agent_type)]
-            await self._connection.run(_INDEX, keys, entry.session_id, entry.timestamp)
+            await self._connection.run_script(_INDEX, keys, entry.session_id, entry.timestamp)
 
     def _entries_key(self, session_id: str) -> str:
-        return f"{self._connection.key(session_id)}:usage"
+        return f"{self._connection.key_of(session_id)}:usage"
 
     def _agent_index_key(self, agent_type: str) -> str:
         return f"{self._connection.prefix}{_SLOT}:agent:{encode_id(agent_type)}"

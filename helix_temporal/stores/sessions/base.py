@@ -1,4 +1,4 @@
-"""What the parts of the session store share."""
+"""What the operations of the session store work with: records, threads, streams, and how a change is made."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -8,15 +8,16 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.store_calls import Page
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
-    SessionRecord,
     SessionRecords,
     WantedRecords,
 )
+from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.checks import checked_limit
-from helix_temporal.stores.sessions.decisions import Call, Seen
+from helix_temporal.stores.sessions.decisions import Call, SeenSession
 from helix_temporal.stores.sessions.loop import Decide, Loop
 from helix_temporal.stores.sessions.threads import Threads
 
@@ -25,8 +26,8 @@ T = TypeVar("T")
 STATE: Final = WantedRecords()
 
 
-class SessionStorePart:
-    """The loop, and the threads beside it."""
+class SessionStoreBase:
+    """The stores that a session lies in.  Operations are functions of it, in the modules beside this one."""
 
     def __init__(
         self,
@@ -36,26 +37,34 @@ class SessionStorePart:
         together: bool | None = None,
         require_epoch: bool = False,
         recalls: bool = False,
+        streams: StreamStore | None = None,
     ) -> None:
         if together and not records.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
-        self._loop = Loop(records, require_epoch=require_epoch, recalls=recalls)
-        self._threads = Threads(
+        self.loop = Loop(records, require_epoch=require_epoch, recalls=recalls)
+        self.threads = Threads(
             threads, records, together=records.keeps_threads if together is None else together
         )
-        self._whole = WantedRecords(keys=orders.KEYS, thread=self._threads.together)
+        self.streams = streams
+        self.with_thread = WantedRecords(keys=orders.KEYS, thread=self.threads.together)
 
-    async def _view_session(self, session_id: str, wanted: WantedRecords = STATE) -> Seen:
-        return await self._loop.see(validate_id(session_id, "session id"), wanted)
+    async def view_session(self, session_id: str, wanted: WantedRecords = STATE) -> SeenSession:
+        """A session in one instant.
 
-    async def _make_change(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
-        return (await self._loop.change(call, wanted, decide, answer)).answer
+        Raises:
+            InvalidIdError: The id is none.
+        """
+        return await self.loop.view_session(validate_id(session_id, "session id"), wanted)
 
-    async def _read_page(
+    async def make_change(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
+        """Make a change, and return its answer; see `Loop.make_change`."""
+        return (await self.loop.make_change(call, wanted, decide, answer)).answer
+
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
-        read: Callable[[SessionRecord], T],
+        read: Callable[[KeyedRecord], T],
         *,
         limit: int,
         cursor: str | None,
@@ -65,7 +74,7 @@ class SessionStorePart:
         scope = f"{kind}.{'desc' if descending else 'asc'}.{session_id}"
         after = None if cursor is None else decode_cursor(scope, cursor)
         limit = checked_limit(limit)
-        page = await self._loop.records.page(
+        page = await self.loop.records.page(
             validate_id(session_id, "session id"), kind, limit=limit + 1, after=after, descending=descending
         )
         shown = page.records[:limit]

@@ -15,17 +15,18 @@ from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page, SessionSnapshot
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
-    SessionRecord,
     WantedRecords,
 )
 from helix_temporal.stores.sessions import threads
+from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_count, checked_text, checked_version
 from helix_temporal.stores.sessions.decisions import (
     Call,
     Decision,
-    Seen,
+    SeenSession,
     checkpoint_record,
     checkpoint_state_record,
     decode_model,
@@ -33,7 +34,7 @@ from helix_temporal.stores.sessions.decisions import (
 )
 from helix_temporal.stores.sessions.life import check_version
 from helix_temporal.stores.sessions.loop import encode_state
-from helix_temporal.stores.sessions.messages import MessagesPart
+from helix_temporal.stores.sessions.messages import get_message_count
 from helix_temporal.stores.sessions.threads import ThreadOrder
 
 
@@ -45,23 +46,24 @@ def checkpoint_keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
     )
 
 
-def meta_of(record: SessionRecord) -> CheckpointMeta:
+def checkpoint_meta_of(record: KeyedRecord) -> CheckpointMeta:
     """A checkpoint without its state."""
     return decode_model(CheckpointMeta, record.body, "checkpoint")
 
 
-def find_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint | None:
+def find_checkpoint(seen: SeenSession, checkpoint_id: str) -> Checkpoint | None:
     """A checkpoint that was wanted."""
-    meta = seen.view.find(RecordKind.CHECKPOINT, checkpoint_id)
-    state = seen.view.find(RecordKind.CHECKPOINT_STATE, checkpoint_id)
+    meta = seen.view.find_record(RecordKind.CHECKPOINT, checkpoint_id)
+    state = seen.view.find_record(RecordKind.CHECKPOINT_STATE, checkpoint_id)
     if meta is None or state is None:
         return None
     return Checkpoint(
-        **dict(meta_of(meta)), state=decode_model(SessionState, state.body, f"checkpoint {checkpoint_id!r}")
+        **dict(checkpoint_meta_of(meta)),
+        state=decode_model(SessionState, state.body, f"checkpoint {checkpoint_id!r}"),
     )
 
 
-def require_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint:
+def require_checkpoint(seen: SeenSession, checkpoint_id: str) -> Checkpoint:
     """A checkpoint that must be there.
 
     Raises:
@@ -77,7 +79,7 @@ def require_checkpoint(seen: Seen, checkpoint_id: str) -> Checkpoint:
     return found
 
 
-def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[SessionRecord, SessionRecord]:
+def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[KeyedRecord, KeyedRecord]:
     """A checkpoint whose messages end elsewhere than it was told."""
     state = checkpoint.state.model_copy(update={"head": head})
     meta = checkpoint.meta().model_copy(update={"head": head})
@@ -85,7 +87,7 @@ def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[SessionRecord
 
 
 def decide_restore(
-    seen: Seen, checkpoint: Checkpoint, later: Iterable[CheckpointMeta], order: ThreadOrder | None
+    seen: SeenSession, checkpoint: Checkpoint, later: Iterable[CheckpointMeta], order: ThreadOrder | None
 ) -> Decision[SessionState]:
     """See `CheckpointStore.restore_checkpoint`.
 
@@ -115,7 +117,9 @@ def decide_restore(
     return Decision(after, after, puts=tuple(puts))
 
 
-def to_prune(state: SessionState, metas: Sequence[CheckpointMeta], keep_last: int) -> list[CheckpointMeta]:
+def select_to_prune(
+    state: SessionState, metas: Sequence[CheckpointMeta], keep_last: int
+) -> list[CheckpointMeta]:
     """Which of all checkpoints, oldest first, are not among the newest and not needed for a resumption."""
     old = metas[: max(len(metas) - keep_last, 0)]
     return [meta for meta in old if not _is_needed(state, meta)]
@@ -140,169 +144,179 @@ _MAX_ID: Final = 1024
 _TRIES: Final = 20
 
 
-class CheckpointsPart(MessagesPart):
-    """See `CheckpointStore`."""
+async def get_checkpoint(store: SessionStoreBase, session_id: str, checkpoint_id: str) -> Checkpoint | None:
+    """See `CheckpointStore.get_checkpoint`."""
+    checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
+    seen = await store.view_session(session_id, WantedRecords(keys=checkpoint_keys(checkpoint_id)))
+    return find_checkpoint(seen, checkpoint_id)
 
-    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> Checkpoint | None:
-        """See `CheckpointStore.get_checkpoint`."""
-        checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
-        seen = await self._view_session(session_id, WantedRecords(keys=checkpoint_keys(checkpoint_id)))
-        return find_checkpoint(seen, checkpoint_id)
 
-    async def get_latest_checkpoint(self, session_id: str, *, run_id: str | None = None) -> Checkpoint | None:
-        """See `CheckpointStore.get_latest_checkpoint`."""
-        meta = await self._find_newest_meta(session_id, run_id=run_id)
-        return None if meta is None else await self.get_checkpoint(session_id, meta.id)
+async def get_latest_checkpoint(
+    store: SessionStoreBase, session_id: str, *, run_id: str | None = None
+) -> Checkpoint | None:
+    """See `CheckpointStore.get_latest_checkpoint`."""
+    meta = await _find_newest_meta(store, session_id, run_id=run_id)
+    return None if meta is None else await get_checkpoint(store, session_id, meta.id)
 
-    async def list_checkpoints(
-        self,
-        session_id: str,
-        *,
-        limit: int = DEFAULT_LIMIT,
-        cursor: str | None = None,
-        order: Literal["asc", "desc"] = "desc",
-    ) -> Page[CheckpointMeta]:
-        """See `CheckpointStore.list_checkpoints`."""
-        if order not in {"asc", "desc"}:
-            raise InvalidRequestError("order: asc or desc expected")
-        return await self._read_page(
-            session_id,
-            RecordKind.CHECKPOINT,
-            meta_of,
-            limit=limit,
-            cursor=cursor,
-            descending=order == "desc",
-        )
 
-    async def restore_checkpoint(
-        self,
-        session_id: str,
-        checkpoint_id: str,
-        *,
-        expected_version: int | None = None,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> SessionState:
-        """See `CheckpointStore.restore_checkpoint`.
+async def list_checkpoints(
+    store: SessionStoreBase,
+    session_id: str,
+    *,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = None,
+    order: Literal["asc", "desc"] = "desc",
+) -> Page[CheckpointMeta]:
+    """See `CheckpointStore.list_checkpoints`."""
+    if order not in {"asc", "desc"}:
+        raise InvalidRequestError("order: asc or desc expected")
+    return await store.read_page(
+        session_id,
+        RecordKind.CHECKPOINT,
+        checkpoint_meta_of,
+        limit=limit,
+        cursor=cursor,
+        descending=order == "desc",
+    )
 
-        The state decides, with an order for the thread, which is then cut; a crash between the two is
-        finished by a repeat of this call, or by the next one that comes to the messages.  A caller that
-        has the thread open under its ``epoch`` cuts it itself: the order would shut it out.
-        """
-        expected = checked_version(expected_version)
-        checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
-        call = Call("restore_checkpoint", session_id, (checkpoint_id, expected), epoch, operation_id)
-        wanted = WantedRecords(
-            keys=(*checkpoint_keys(checkpoint_id), *threads.KEYS), thread=self._threads.together
-        )
 
-        async def decide(seen: Seen) -> Decision[SessionState] | None:
-            state = seen.present
-            checkpoint = require_checkpoint(seen, checkpoint_id)
-            if await self._settle_thread(seen):
-                return None
-            check_version(state, expected)
-            try:
-                order = await self._order_to_cut(seen, checkpoint.head, epoch)
-            except ThreadBehindStateError:
-                # Another restore may have cut the thread since the look: what counts then is the version.
-                if (await self._view_session(session_id)).view.revision != seen.view.revision:
-                    return None
-                raise
-            later = await self._list_metas(session_id, after=(checkpoint.seq, checkpoint.id))
-            return decide_restore(seen, checkpoint, later, order)
+async def restore_checkpoint(
+    store: SessionStoreBase,
+    session_id: str,
+    checkpoint_id: str,
+    *,
+    expected_version: int | None = None,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> SessionState:
+    """See `CheckpointStore.restore_checkpoint`.
 
-        restored = await self._make_change(call, wanted, decide, SessionState)
-        if self._threads.here:
-            await self._threads.settle(session_id)
-        return restored
+    The state decides, with an order for the thread, which is then cut; a crash between the two is
+    finished by a repeat of this call, or by the next one that comes to the messages.  A caller that
+    has the thread open under its ``epoch`` cuts it itself: the order would shut it out.
+    """
+    expected = checked_version(expected_version)
+    checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
+    call = Call("restore_checkpoint", session_id, (checkpoint_id, expected), epoch, operation_id)
+    wanted = WantedRecords(
+        keys=(*checkpoint_keys(checkpoint_id), *threads.KEYS), thread=store.threads.together
+    )
 
-    async def prune_checkpoints(self, session_id: str, *, keep_last: int, epoch: int | None = None) -> int:
-        """See `CheckpointStore.prune_checkpoints`; ``keep_last`` is 1 or more."""
-        if checked_count(keep_last, "keep_last") == 0:
-            raise InvalidRequestError("keep_last: 1 or more expected; delete the session instead")
-        call = Call("prune_checkpoints", session_id, epoch=epoch)
-
-        async def decide(seen: Seen) -> Decision[int]:
-            state = seen.present
-            old = to_prune(state, await self._list_metas(session_id), keep_last)
-            return decide_prune(old[:_MANY])
-
-        total = gone = await self._make_change(call, WantedRecords(), decide, int)
-        while gone == _MANY:
-            gone = await self._make_change(call, WantedRecords(), decide, int)
-            total += gone
-        return total
-
-    async def build_snapshot(self, session_id: str) -> SessionSnapshot | None:
-        """See `CheckpointStore.build_snapshot`.
-
-        Without a checkpoint of which the thread holds all messages it is the present state, with the
-        messages that are there.
-        """
-        for _ in range(_TRIES):
-            count = await self._count_messages(session_id)
-            seen = await self._view_session(session_id)
-            if seen.state is None:
-                return None
-            meta = await self._find_newest_meta(session_id, live=True)
-            checkpoint = None if meta is None else await self.get_checkpoint(session_id, meta.id)
-            if checkpoint is not None:
-                records = await self._up_to(session_id, checkpoint.head)
-                if records is not None:
-                    return _snapshot_of(checkpoint.state, checkpoint, records)
-            records = await self._threads.read(session_id, 0, count)
-            again = await self._view_session(session_id)
-            if again.view.revision == seen.view.revision and again.state is not None:
-                return _snapshot_of(again.state, None, records)
-        raise StoreUnavailableError(f"session {session_id!r}: it changed during {_TRIES} attempts to read it")
-
-    # -- inside
-
-    async def _order_to_cut(self, seen: Seen, head: Head, epoch: int | None) -> ThreadOrder | None:
-        if not self._threads.here:
+    async def decide(seen: SeenSession) -> Decision[SessionState] | None:
+        state = seen.present
+        checkpoint = require_checkpoint(seen, checkpoint_id)
+        if await store.threads.settle_seen_order(seen):
             return None
-        there = await self._threads.standing(seen)
-        await self._threads.check_head(seen.session_id, there, head)
-        if there is None or there.epoch == epoch:
+        check_version(state, expected)
+        try:
+            order = await _order_to_cut(store, seen, checkpoint.head, epoch)
+        except ThreadBehindStateError:
+            # Another restore may have cut the thread since the look: what counts then is the version.
+            if (await store.view_session(session_id)).view.revision != seen.view.revision:
+                return None
+            raise
+        later = await _list_metas(store, session_id, after=(checkpoint.seq, checkpoint.id))
+        return decide_restore(seen, checkpoint, later, order)
+
+    restored = await store.make_change(call, wanted, decide, SessionState)
+    if store.threads.here:
+        await store.threads.settle_order(session_id)
+    return restored
+
+
+async def prune_checkpoints(
+    store: SessionStoreBase, session_id: str, *, keep_last: int, epoch: int | None = None
+) -> int:
+    """See `CheckpointStore.prune_checkpoints`; ``keep_last`` is 1 or more."""
+    if checked_count(keep_last, "keep_last") == 0:
+        raise InvalidRequestError("keep_last: 1 or more expected; delete the session instead")
+    call = Call("prune_checkpoints", session_id, epoch=epoch)
+
+    async def decide(seen: SeenSession) -> Decision[int]:
+        state = seen.present
+        old = select_to_prune(state, await _list_metas(store, session_id), keep_last)
+        return decide_prune(old[:_MANY])
+
+    total = gone = await store.make_change(call, WantedRecords(), decide, int)
+    while gone == _MANY:
+        gone = await store.make_change(call, WantedRecords(), decide, int)
+        total += gone
+    return total
+
+
+async def build_snapshot(store: SessionStoreBase, session_id: str) -> SessionSnapshot | None:
+    """See `CheckpointStore.build_snapshot`.
+
+    Without a checkpoint of which the thread holds all messages it is the present state, with the
+    messages that are there.
+    """
+    for _ in range(_TRIES):
+        count = await get_message_count(store, session_id)
+        seen = await store.view_session(session_id)
+        if seen.state is None:
             return None
-        return threads.order_to_cut(there, head, seen.now)
+        meta = await _find_newest_meta(store, session_id, live=True)
+        checkpoint = None if meta is None else await get_checkpoint(store, session_id, meta.id)
+        if checkpoint is not None:
+            records = await _read_up_to(store, session_id, checkpoint.head)
+            if records is not None:
+                return _snapshot_of(checkpoint.state, checkpoint, records)
+        records = await store.threads.read(session_id, 0, count)
+        again = await store.view_session(session_id)
+        if again.view.revision == seen.view.revision and again.state is not None:
+            return _snapshot_of(again.state, None, records)
+    raise StoreUnavailableError(f"session {session_id!r}: it changed during {_TRIES} attempts to read it")
 
-    async def _up_to(self, session_id: str, head: Head) -> list[Record] | None:
-        """All messages up to a head; None if the thread does not hold it."""
-        records = await self._threads.read(session_id, 0, head.position)
-        last = records[-1].id if records else ""
-        return records if (len(records), last) == (head.position, head.last_id) else None
 
-    async def _list_metas(
-        self, session_id: str, after: tuple[int, str] | None = None
-    ) -> list[CheckpointMeta]:
-        """All checkpoints beyond a place; consistent if the session's revision has not moved."""
-        metas: list[CheckpointMeta] = []
-        while True:
-            page = await self._loop.records.page(session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after)
-            metas += [meta_of(each) for each in page.records]
-            if len(page.records) < _MANY:
-                return metas
-            after = (page.records[-1].order, page.records[-1].key)
-
-    async def _find_newest_meta(
-        self, session_id: str, *, run_id: str | None = None, live: bool = False
-    ) -> CheckpointMeta | None:
-        """The checkpoint committed last: of a run, or not superseded, if that is asked."""
-        seen = await self._view_session(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
-        records = seen.view.all(RecordKind.CHECKPOINT)
-        while records:
-            for record in records:
-                meta = meta_of(record)
-                if run_id in {None, meta.run_id} and not (live and meta.superseded_by is not None):
-                    return meta
-            after = (records[-1].order, records[-1].key)
-            page = await self._loop.records.page(
-                session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after, descending=True
-            )
-            records = page.records
+async def _order_to_cut(
+    store: SessionStoreBase, seen: SeenSession, head: Head, epoch: int | None
+) -> ThreadOrder | None:
+    if not store.threads.here:
         return None
+    there = await store.threads.find_standing(seen)
+    await store.threads.check_head(seen.session_id, there, head)
+    if there is None or there.epoch == epoch:
+        return None
+    return threads.order_to_cut(there, head, seen.now)
+
+
+async def _read_up_to(store: SessionStoreBase, session_id: str, head: Head) -> list[Record] | None:
+    """All messages up to a head; None if the thread does not hold it."""
+    records = await store.threads.read(session_id, 0, head.position)
+    last = records[-1].id if records else ""
+    return records if (len(records), last) == (head.position, head.last_id) else None
+
+
+async def _list_metas(
+    store: SessionStoreBase, session_id: str, after: tuple[int, str] | None = None
+) -> list[CheckpointMeta]:
+    """All checkpoints beyond a place; consistent if the session's revision has not moved."""
+    metas: list[CheckpointMeta] = []
+    while True:
+        page = await store.loop.records.page(session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after)
+        metas += [checkpoint_meta_of(each) for each in page.records]
+        if len(page.records) < _MANY:
+            return metas
+        after = (page.records[-1].order, page.records[-1].key)
+
+
+async def _find_newest_meta(
+    store: SessionStoreBase, session_id: str, *, run_id: str | None = None, live: bool = False
+) -> CheckpointMeta | None:
+    """The checkpoint committed last: of a run, or not superseded, if that is asked."""
+    seen = await store.view_session(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
+    records = seen.view.list_records(RecordKind.CHECKPOINT)
+    while records:
+        for record in records:
+            meta = checkpoint_meta_of(record)
+            if run_id in {None, meta.run_id} and not (live and meta.superseded_by is not None):
+                return meta
+        after = (records[-1].order, records[-1].key)
+        page = await store.loop.records.page(
+            session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after, descending=True
+        )
+        records = page.records
+    return None
 
 
 def _snapshot_of(

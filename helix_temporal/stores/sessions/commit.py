@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from helix_temporal.errors import (
     FencedError,
@@ -20,13 +20,10 @@ from helix_temporal.models.checkpoints import (
     CheckpointId,
     CheckpointMeta,
     CommitResult,
-    PromoteResult,
     RunChange,
     StagedChange,
-    StagedRow,
     StepCommit,
 )
-from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.states import MergeChanges, SessionState, StateChange
@@ -34,15 +31,14 @@ from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, WantedRecords
 from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.protocols.threads import FlushThread
-from helix_temporal.stores.sessions import checkpoints, staging, threads
-from helix_temporal.stores.sessions import runs as _runs
-from helix_temporal.stores.sessions.base import SessionStorePart
+from helix_temporal.stores.sessions import checkpoints, threads
+from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_version, revalidate_model
 from helix_temporal.stores.sessions.decisions import (
     Call,
     ChangeDone,
     Decision,
-    Seen,
+    SeenSession,
     checkpoint_record,
     checkpoint_state_record,
     decode_model,
@@ -51,8 +47,8 @@ from helix_temporal.stores.sessions.decisions import (
 )
 from helix_temporal.stores.sessions.life import apply_merge, check_version, replace_state
 from helix_temporal.stores.sessions.loop import check_fence, encode_state
-from helix_temporal.stores.sessions.messages import DEDUP, known_positions, to_records
-from helix_temporal.stores.sessions.runs import ChangedRun
+from helix_temporal.stores.sessions.messages import known_positions, to_records
+from helix_temporal.stores.sessions.runs import ChangedRun, change_run, wanted_for_change
 from helix_temporal.stores.sessions.staging import (
     ClosedStep,
     apply_staged_changes,
@@ -60,8 +56,8 @@ from helix_temporal.stores.sessions.staging import (
     digests_by_call,
     groups_to_clear,
 )
-from helix_temporal.stores.sessions.threads import HasHead
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.sessions.threads import DEDUP, HasHead
+from helix_temporal.stores.threads import operations as ops
 
 _NOT_CONTENT: Final = {"version", "created_at", "updated_at", "follows"}
 
@@ -75,7 +71,7 @@ class StepRequest:
         at_end: They go to the end of the thread, wherever that is.
         appends: They are part of this very commit.
         head: Where the thread stands after them, if they were appended before.
-        known_digest: See `digested`.
+        known_digest: See `with_digest`.
     """
 
     next_state: SessionState | StateChange
@@ -93,11 +89,11 @@ class StepRequest:
         """Of the record that closes the step."""
         return f"run:{self.step.run_id or ''}"
 
-    def digested(self) -> "StepRequest":
+    def with_digest(self) -> "StepRequest":
         """The same with its digest at hand: it is asked for again and again."""
-        return replace(self, known_digest=self.digest())
+        return replace(self, known_digest=self.compute_digest())
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """What tells a repeat from another commit.
 
         Of a step with a model's answer only where it stands and what it answers: attempts may each have
@@ -136,7 +132,7 @@ def check_request(session_id: str, request: StepRequest) -> None:
 def wanted_for_commit(request: StepRequest, *, thread: bool) -> WantedRecords:
     """What a commit looks at."""
     step = request.step
-    runs = _runs.wanted_for_change(step.run_id) if request.run is not None and step.run_id else ()
+    runs = wanted_for_change(step.run_id) if request.run is not None and step.run_id else ()
     # Whether a cut is pending matters only where the thread may know better than the caller.
     orders = threads.KEYS if isinstance(request.next_state, SessionState) and not request.append else ()
     return WantedRecords(
@@ -147,17 +143,17 @@ def wanted_for_commit(request: StepRequest, *, thread: bool) -> WantedRecords:
     )
 
 
-def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
+def first_result(seen: SeenSession, request: StepRequest) -> CommitResult | None:
     """The answer of the commit that was first, if this one is a repeat.
 
     Raises:
         IdempotencyConflictError: The step was committed with other content.
     """
-    record = seen.view.find(RecordKind.STEP, request.key, request.step.step_id)
+    record = seen.view.find_record(RecordKind.STEP, request.key, request.step.step_id)
     if record is None:
         return None
     closed = decode_model(ClosedStep, record.body, "closed step")
-    if closed.request != request.digest() or closed.result is None:
+    if closed.request != request.compute_digest() or closed.result is None:
         raise IdempotencyConflictError(
             f"session {seen.session_id!r}: step {request.step.step_id!r} was committed with other content; "
             "a step is committed once",
@@ -168,7 +164,7 @@ def first_result(seen: Seen, request: StepRequest) -> CommitResult | None:
     return closed.result
 
 
-def decide_commit(seen: Seen, request: StepRequest, head: Head | None) -> Decision[CommitResult]:
+def decide_commit(seen: SeenSession, request: StepRequest, head: Head | None) -> Decision[CommitResult]:
     """See `CheckpointStore.save_state_and_promote_staging`, where the step is not committed yet.
 
     ``head`` is where the thread stands after the commit; None if the state's own head counts.
@@ -184,7 +180,7 @@ def decide_commit(seen: Seen, request: StepRequest, head: Head | None) -> Decisi
         update={
             "custom_state": custom,
             "head": head or request.head or state.head,
-            "current_run_id": run.current(state.current_run_id) if run else state.current_run_id,
+            "current_run_id": run.current_after(state.current_run_id) if run else state.current_run_id,
         }
     )
     meta = _build_checkpoint_meta(seen, step, state, changes)
@@ -196,7 +192,7 @@ def decide_commit(seen: Seen, request: StepRequest, head: Head | None) -> Decisi
         warnings=warnings,
     )
     body = encode_state(state)
-    closed = ClosedStep(request=request.digest(), result=result, changes=digests_by_call(changes))
+    closed = ClosedStep(request=request.compute_digest(), result=result, changes=digests_by_call(changes))
     return Decision(
         result,
         state,
@@ -218,7 +214,7 @@ def with_own_head(result: CommitResult, appended: Appended | None) -> CommitResu
     return result if appended is None else result.model_copy(update={"head": appended.head})
 
 
-def _next_state(seen: Seen, request: StepRequest) -> tuple[SessionState, tuple[str, ...]]:
+def _next_state(seen: SeenSession, request: StepRequest) -> tuple[SessionState, tuple[str, ...]]:
     given = request.next_state
     if isinstance(given, SessionState):
         return replace_state(seen, given, request.expected), ()
@@ -243,23 +239,23 @@ def _check_place(stored: SessionState, change: StateChange) -> None:
         )
 
 
-def furthest_head(seen: Seen, given: Head, thread: HasHead | None) -> Head:
+def furthest_head(seen: SeenSession, given: Head, thread: HasHead | None) -> Head:
     """The thread's committed head, if it is further than what the caller has seen."""
     if thread is None or threads.pending_order(seen) is not None:
         return given
     return thread.head if thread.committed == thread.head.position > given.position else given
 
 
-def _change_run(seen: Seen, request: StepRequest) -> ChangedRun | None:
+def _change_run(seen: SeenSession, request: StepRequest) -> ChangedRun | None:
     if request.run is None or request.step.run_id is None:
         return None
-    return _runs.change_run(seen, request.step.run_id, request.run)
+    return change_run(seen, request.step.run_id, request.run)
 
 
 def _build_checkpoint_meta(
-    seen: Seen, step: StepCommit, state: SessionState, changes: list[StagedChange]
+    seen: SeenSession, step: StepCommit, state: SessionState, changes: list[StagedChange]
 ) -> CheckpointMeta:
-    last = max((each.order for each in seen.view.all(RecordKind.CHECKPOINT)), default=0)
+    last = max((each.order for each in seen.view.list_records(RecordKind.CHECKPOINT)), default=0)
     steps = step.step_count or state.step_count
     return CheckpointMeta(
         id=CheckpointId.make(seen.session_id, steps, seen.now),
@@ -282,281 +278,224 @@ def with_head(request: StepRequest, head: Head) -> StepRequest:
     return replace(request, appends=False, head=head)
 
 
-_MANY = 1_000
 _TRIES = 100
 
 
-class CommitPart(SessionStorePart):
-    """See `CheckpointStore`."""
+async def save_state_and_promote_staging(
+    store: SessionStoreBase,
+    session_id: str,
+    next_state: SessionState | StateChange,
+    step: StepCommit,
+    *,
+    append: StepAppend | None = None,
+    messages: Sequence[Message] = (),
+    run: RunChange | None = None,
+    expected_version: int | AnyVersion | None = None,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> tuple[CommitResult, Appended | None]:
+    """See `CheckpointStore.save_state_and_promote_staging`: one view and one commit.
 
-    async def stage_changes(
-        self, session_id: str, step_id: str, change: StagedChange, *, epoch: int | None = None
-    ) -> None:
-        """See `CheckpointStore.stage_changes`."""
-        step_id, change = validate_id(step_id, "step id"), revalidate_model(change, StagedChange)
-        call = Call("stage_changes", session_id, epoch=epoch)
-        wanted = staging.wanted_staging(step_id)
-        await self._make_change(
-            call, wanted, lambda seen: staging.decide_staging(seen, step_id, change), type(None)
-        )
+    Where threads lie in another store the step is appended and flushed first, so that the state is
+    never ahead of its messages; a crash between the two leaves the step in the thread without its
+    state, and a repeat of this call commits it.
+    """
+    kind = SessionState if isinstance(next_state, SessionState) else StateChange
+    request = StepRequest(
+        revalidate_model(next_state, kind),
+        revalidate_model(step, StepCommit),
+        append,
+        None if run is None else revalidate_model(run, RunChange),
+        checked_version(expected_version),
+    )
+    if append is not None and messages:
+        raise InvalidRequestError("append and messages are both given; a step's messages come once")
+    if not messages:
+        return await _commit_step(store, session_id, request, epoch, operation_id)
+    return await _commit_at_end(store, session_id, request, to_records(messages), epoch, operation_id)
 
-    async def list_staged(self, session_id: str, step_id: str | None = None) -> list[StagedRow]:
-        """See `CheckpointStore.list_staged`."""
-        if step_id is not None:
-            seen = await self._view_session(
-                session_id, staging.wanted_staging(validate_id(step_id, "step id"))
-            )
-            return [staging.row_of(each) for each in seen.view.all(RecordKind.STAGED, step_id)]
-        session_id = validate_id(session_id, "session id")
-        rows: dict[tuple[str, str], StagedRow] = {}
-        limit, after = _MANY, None
-        while True:
-            page = await self._loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
-            rows |= {(each.group, each.key): staging.row_of(each) for each in page.records}
-            if len(page.records) < limit:
-                return sorted(rows.values(), key=_order_of_row)
-            # Calls of two steps may have one name and one time: a page begins with all of a time.
-            last = page.records[-1].order
-            if page.records[0].order < last:
-                after = (last, "")
-            else:
-                limit *= 2
 
-    async def discard_staging(self, session_id: str, step_id: str, *, epoch: int | None = None) -> int:
-        """See `CheckpointStore.discard_staging`."""
-        step_id = validate_id(step_id, "step id")
-        call = Call("discard_staging", session_id, epoch=epoch)
-        return await self._make_change(
-            call, staging.wanted_staging(step_id), lambda seen: staging.decide_discard(seen, step_id), int
-        )
+async def _commit_step(
+    store: SessionStoreBase,
+    session_id: str,
+    request: StepRequest,
+    epoch: int | None,
+    operation_id: str | None,
+) -> tuple[CommitResult, Appended | None]:
+    request = request.with_digest()
+    check_request(session_id, request)
+    call = Call("commit", session_id, (request.compute_digest(),), epoch, operation_id)
+    if request.append is None:
+        return (await _commit_request(store, call, request)).answer, None
+    if store.threads.together:
+        return await _commit_together(store, call, request, request.append)
+    return await _commit_apart(store, call, request, request.append)
 
-    async def promote_staging(
-        self,
-        session_id: str,
-        step_id: str,
-        *,
-        results: Sequence[str] | None = None,
-        expected_version: int | None = None,
-        on_conflict: Literal["error", "warn"] = "error",
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> PromoteResult:
-        """See `CheckpointStore.promote_staging`."""
-        step_id, expected = validate_id(step_id, "step id"), checked_version(expected_version)
-        if on_conflict not in {"error", "warn"}:
-            raise InvalidRequestError("on_conflict: error or warn expected")
-        content = (step_id, expected, on_conflict, results)
-        call = Call("promote_staging", session_id, content, epoch, operation_id)
-        return await self._make_change(
-            call,
-            staging.wanted_staging(step_id),
-            lambda seen: staging.decide_promotion(seen, step_id, expected, on_conflict, results),
-            PromoteResult,
-        )
 
-    async def save_state_and_promote_staging(
-        self,
-        session_id: str,
-        next_state: SessionState | StateChange,
-        step: StepCommit,
-        *,
-        append: StepAppend | None = None,
-        messages: Sequence[Message] = (),
-        run: RunChange | None = None,
-        expected_version: int | AnyVersion | None = None,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> tuple[CommitResult, Appended | None]:
-        """See `CheckpointStore.save_state_and_promote_staging`: one view and one commit.
-
-        Where threads lie in another store the step is appended and flushed first, so that the state is
-        never ahead of its messages; a crash between the two leaves the step in the thread without its
-        state, and a repeat of this call commits it.
-        """
-        kind = SessionState if isinstance(next_state, SessionState) else StateChange
-        request = StepRequest(
-            revalidate_model(next_state, kind),
-            revalidate_model(step, StepCommit),
-            append,
-            None if run is None else revalidate_model(run, RunChange),
-            checked_version(expected_version),
-        )
-        if append is not None and messages:
-            raise InvalidRequestError("append and messages are both given; a step's messages come once")
-        if not messages:
-            return await self._commit_step(session_id, request, epoch, operation_id)
-        return await self._commit_at_end(session_id, request, to_records(messages), epoch, operation_id)
-
-    # -- inside
-
-    async def _commit_step(
-        self, session_id: str, request: StepRequest, epoch: int | None, operation_id: str | None
-    ) -> tuple[CommitResult, Appended | None]:
-        request = request.digested()
-        check_request(session_id, request)
-        call = Call("commit", session_id, (request.digest(),), epoch, operation_id)
-        if request.append is None:
-            return (await self._commit_request(call, request)).answer, None
-        if self._threads.together:
-            return await self._committed_together(call, request, request.append)
-        return await self._committed_apart(call, request, request.append)
-
-    async def _commit_at_end(
-        self,
-        session_id: str,
-        request: StepRequest,
-        records: tuple[Record, ...],
-        epoch: int | None,
-        operation_id: str | None,
-    ) -> tuple[CommitResult, Appended | None]:
-        """Commit a step whose messages follow the newest ones, whoever else appends meanwhile."""
-        for number in range(_TRIES):
-            try:
-                append = await self._append_at_end(session_id, records)
-                return await self._commit_step(
-                    session_id, replace(request, append=append, at_end=True), epoch, operation_id
-                )
-            except (HeadMovedError, FencedError) as error:
-                if "session_id" in error.facts:
-                    raise
-                # Somebody else appended to the thread, or opened it, between look and commit.
-                await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(number, 6))))  # noqa: S311
-        raise StoreUnavailableError(f"session {session_id!r}: a commit was overtaken {_TRIES} times")
-
-    async def _append_at_end(self, session_id: str, records: tuple[Record, ...]) -> StepAppend:
-        """The messages as a step at the end of the thread, or where they stand already."""
-        await self._threads.settle(session_id)
-        seen = await self._view_session(session_id, WantedRecords(thread=self._threads.together))
-        _ = seen.present
-        there = await self._threads.joined(seen)
-        newest = await self._threads.newest_ids(session_id, there, DEDUP + len(records))
-        place = known_positions(newest, there.head, records[:1]).get(records[0].id, there.head.position)
-        head = there.head
-        if place < head.position:
-            before = await self._threads.read(session_id, place - 1, place) if place else []
-            head = Head(position=place, last_id=before[0].id if before else "")
-        return StepAppend(session_id, there.epoch, head, records, commits=True)
-
-    async def _commit_request(self, call: Call, request: StepRequest) -> ChangeDone[CommitResult]:
-        async def decide(seen: Seen) -> Decision[CommitResult]:
-            _ = seen.present
-            first = first_result(seen, request)
-            if first is not None:
-                return Decision(first)
-            return decide_commit(seen, request, await self._head_after_commit(seen, request))
-
-        given = isinstance(request.next_state, SessionState)
-        thread = self._threads.together and (given or request.append is not None)
-        wanted = wanted_for_commit(request, thread=thread)
-        return await self._loop.change(call, wanted, decide, CommitResult, keeps=True)
-
-    async def _head_after_commit(self, seen: Seen, request: StepRequest) -> Head | None:
-        """Where the thread will stand with this commit; None if the state's own head counts."""
-        if request.append is not None and request.appends:
-            return await self._end_of(seen, request.append)
-        if request.head is None and isinstance(request.next_state, SessionState) and self._threads.here:
-            there = await self._threads.standing(seen)
-            return furthest_head(seen, request.next_state.head, there)
-        return None
-
-    async def _end_of(self, seen: Seen, append: StepAppend) -> Head:
-        there = seen.view.thread
-        if there is None or there.head == append.head or not self._threads.here:
-            return head_after(append.head, append.records)
-        return (await self._standing_step(append)).head
-
-    async def _standing_step(self, append: StepAppend) -> Appended:
-        """The step as it stands in the thread; nothing is written.
-
-        Raises:
-            HeadMovedError, IdempotencyConflictError: Something else stands there, or nothing.
-            FencedError: A newer epoch has the thread.
-        """
-        view = await self._threads.store.step_view(
-            append.thread_id,
-            append.epoch,
-            append.head,
-            after=len(append.records),
-            limit=1,
-            max_bytes=1,
-            ids=1,
-        )
-        placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
-        if not placed or not fences.same_step(append, view.after):
-            raise fences.step_conflict_error(append, view.header, view.after)
-        if append.commits and not fences.ends_turn(append, view.after):
-            raise HeadMovedError(
-                f"session {append.thread_id!r}: an earlier answer to this step stands, and asks for tools; "
-                "the turn goes on from there",
-                thread_id=append.thread_id,
-            )
-        return Appended(view.after, head_after(append.head, view.after), True, view.header)
-
-    async def _committed_together(
-        self, call: Call, request: StepRequest, append: StepAppend
-    ) -> tuple[CommitResult, Appended | None]:
+async def _commit_at_end(
+    store: SessionStoreBase,
+    session_id: str,
+    request: StepRequest,
+    records: tuple[Record, ...],
+    epoch: int | None,
+    operation_id: str | None,
+) -> tuple[CommitResult, Appended | None]:
+    """Commit a step whose messages follow the newest ones, whoever else appends meanwhile."""
+    for number in range(_TRIES):
         try:
-            done = await self._commit_request(call, request)
-        except ThreadNotFoundError:
-            # The thread may be cold.
-            if (
-                not self._threads.here
-                or await self._threads.store.hydrate(append.thread_id, append.epoch) is None
-            ):
+            append = await _append_at_end(store, session_id, records)
+            return await _commit_step(
+                store, session_id, replace(request, append=append, at_end=True), epoch, operation_id
+            )
+        except (HeadMovedError, FencedError) as error:
+            if "session_id" in error.facts:
                 raise
-            done = await self._commit_request(call, request)
-        if done.appended is not None and done.appended.head != done.answer.head:
-            return await self._correct_head(call, done.answer, done.appended), done.appended
-        if done.appended is not None or not self._threads.here:
-            return done.answer, done.appended
-        appended = await self._repeated_step(append)
-        return with_own_head(done.answer, appended), appended
+            # Somebody else appended to the thread, or opened it, between look and commit.
+            await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(number, 6))))  # noqa: S311
+    raise StoreUnavailableError(f"session {session_id!r}: a commit was overtaken {_TRIES} times")
 
-    async def _correct_head(self, call: Call, result: CommitResult, appended: Appended) -> CommitResult:
-        """Another attempt's answer came between look and commit, and stands: its head is what counts."""
 
-        def decide(seen: Seen) -> Decision[int]:
-            state = seen.present
-            checkpoint = checkpoints.find_checkpoint(seen, result.checkpoint_id)
-            puts = () if checkpoint is None else checkpoints.records_with_head(checkpoint, appended.head)
-            if state.head != result.head:
-                return Decision(state.version, puts=puts)
-            after = seen.bumped(head=appended.head)
-            return Decision(after.version, after, puts=puts)
+async def _append_at_end(store: SessionStoreBase, session_id: str, records: tuple[Record, ...]) -> StepAppend:
+    """The messages as a step at the end of the thread, or where they stand already."""
+    await store.threads.settle_order(session_id)
+    seen = await store.view_session(session_id, WantedRecords(thread=store.threads.together))
+    _ = seen.present
+    there = await store.threads.join_thread(seen)
+    newest = await store.threads.list_newest_ids(session_id, there, DEDUP + len(records))
+    place = known_positions(newest, there.head, records[:1]).get(records[0].id, there.head.position)
+    head = there.head
+    if place < head.position:
+        before = await store.threads.read(session_id, place - 1, place) if place else []
+        head = Head(position=place, last_id=before[0].id if before else "")
+    return StepAppend(session_id, there.epoch, head, records, commits=True)
 
-        wanted = WantedRecords(keys=checkpoints.checkpoint_keys(result.checkpoint_id))
-        version = await self._make_change(replace(call, operation_id=None), wanted, decide, int)
-        return result.model_copy(update={"head": appended.head, "new_version": version})
 
-    async def _repeated_step(self, append: StepAppend) -> Appended | None:
-        """The step of a commit that was made before; None if the thread has been cut since."""
-        try:
-            return await self._standing_step(append)
-        except (HeadMovedError, ThreadNotFoundError):
-            return None
-
-    async def _committed_apart(
-        self, call: Call, request: StepRequest, append: StepAppend
-    ) -> tuple[CommitResult, Appended | None]:
-        seen = await self._view_session(call.session_id, wanted_for_commit(request, thread=False))
-        if call.operation_id is None or seen.state is None:
-            # As in one unit: who was replaced learns that, whatever else is wrong.
-            check_fence(seen, call)
+async def _commit_request(
+    store: SessionStoreBase, call: Call, request: StepRequest
+) -> ChangeDone[CommitResult]:
+    async def decide(seen: SeenSession) -> Decision[CommitResult]:
         _ = seen.present
         first = first_result(seen, request)
         if first is not None:
-            return first, await self._repeated_step(append)
-        # What would be refused is refused before the messages are there.
-        check_fence(seen, call)
-        decide_commit(seen, request, append.head)
-        appended = await self._threads.store.append(append)
-        await self._threads.store.flush(
-            FlushThread(append.thread_id, append.epoch, mine=appended.head, commits=append.commits)
+            return Decision(first)
+        return decide_commit(seen, request, await _head_after_commit(store, seen, request))
+
+    given = isinstance(request.next_state, SessionState)
+    thread = store.threads.together and (given or request.append is not None)
+    wanted = wanted_for_commit(request, thread=thread)
+    return await store.loop.make_change(call, wanted, decide, CommitResult, keeps=True)
+
+
+async def _head_after_commit(store: SessionStoreBase, seen: SeenSession, request: StepRequest) -> Head | None:
+    """Where the thread will stand with this commit; None if the state's own head counts."""
+    if request.append is not None and request.appends:
+        return await _find_end(store, seen, request.append)
+    if request.head is None and isinstance(request.next_state, SessionState) and store.threads.here:
+        there = await store.threads.find_standing(seen)
+        return furthest_head(seen, request.next_state.head, there)
+    return None
+
+
+async def _find_end(store: SessionStoreBase, seen: SeenSession, append: StepAppend) -> Head:
+    there = seen.view.thread
+    if there is None or there.head == append.head or not store.threads.here:
+        return head_after(append.head, append.records)
+    return (await _find_standing_step(store, append)).head
+
+
+async def _find_standing_step(store: SessionStoreBase, append: StepAppend) -> Appended:
+    """The step as it stands in the thread; nothing is written.
+
+    Raises:
+        HeadMovedError, IdempotencyConflictError: Something else stands there, or nothing.
+        FencedError: A newer epoch has the thread.
+    """
+    view = await store.threads.store.step_view(
+        append.thread_id,
+        append.epoch,
+        append.head,
+        after=len(append.records),
+        limit=1,
+        max_bytes=1,
+        ids=1,
+    )
+    placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
+    if not placed or not ops.same_step(append, view.after):
+        raise ops.step_conflict_error(append, view.header, view.after)
+    if append.commits and not ops.ends_turn(append, view.after):
+        raise HeadMovedError(
+            f"session {append.thread_id!r}: an earlier answer to this step stands, and asks for tools; "
+            "the turn goes on from there",
+            thread_id=append.thread_id,
         )
-        done = await self._commit_request(call, with_head(request, appended.head))
-        return done.answer, appended
+    return Appended(view.after, head_after(append.head, view.after), True, view.header)
 
 
-def _order_of_row(row: StagedRow) -> tuple[int, str, str]:
-    """As changes are applied; those of two steps that nothing else tells apart by their steps."""
-    return row.change.timestamp, row.change.tool_call_id, row.step_id
+async def _commit_together(
+    store: SessionStoreBase, call: Call, request: StepRequest, append: StepAppend
+) -> tuple[CommitResult, Appended | None]:
+    try:
+        done = await _commit_request(store, call, request)
+    except ThreadNotFoundError:
+        # The thread may be cold.
+        if (
+            not store.threads.here
+            or await store.threads.store.hydrate(append.thread_id, append.epoch) is None
+        ):
+            raise
+        done = await _commit_request(store, call, request)
+    if done.appended is not None and done.appended.head != done.answer.head:
+        return await _correct_head(store, call, done.answer, done.appended), done.appended
+    if done.appended is not None or not store.threads.here:
+        return done.answer, done.appended
+    appended = await _find_repeated_step(store, append)
+    return with_own_head(done.answer, appended), appended
+
+
+async def _correct_head(
+    store: SessionStoreBase, call: Call, result: CommitResult, appended: Appended
+) -> CommitResult:
+    """Another attempt's answer came between look and commit, and stands: its head is what counts."""
+
+    def decide(seen: SeenSession) -> Decision[int]:
+        state = seen.present
+        checkpoint = checkpoints.find_checkpoint(seen, result.checkpoint_id)
+        puts = () if checkpoint is None else checkpoints.records_with_head(checkpoint, appended.head)
+        if state.head != result.head:
+            return Decision(state.version, puts=puts)
+        after = seen.next_state(head=appended.head)
+        return Decision(after.version, after, puts=puts)
+
+    wanted = WantedRecords(keys=checkpoints.checkpoint_keys(result.checkpoint_id))
+    version = await store.make_change(replace(call, operation_id=None), wanted, decide, int)
+    return result.model_copy(update={"head": appended.head, "new_version": version})
+
+
+async def _find_repeated_step(store: SessionStoreBase, append: StepAppend) -> Appended | None:
+    """The step of a commit that was made before; None if the thread has been cut since."""
+    try:
+        return await _find_standing_step(store, append)
+    except (HeadMovedError, ThreadNotFoundError):
+        return None
+
+
+async def _commit_apart(
+    store: SessionStoreBase, call: Call, request: StepRequest, append: StepAppend
+) -> tuple[CommitResult, Appended | None]:
+    seen = await store.view_session(call.session_id, wanted_for_commit(request, thread=False))
+    if call.operation_id is None or seen.state is None:
+        # As in one unit: who was replaced learns that, whatever else is wrong.
+        check_fence(seen, call)
+    _ = seen.present
+    first = first_result(seen, request)
+    if first is not None:
+        return first, await _find_repeated_step(store, append)
+    # What would be refused is refused before the messages are there.
+    check_fence(seen, call)
+    decide_commit(seen, request, append.head)
+    appended = await store.threads.store.append(append)
+    await store.threads.store.flush(
+        FlushThread(append.thread_id, append.epoch, mine=appended.head, commits=append.commits)
+    )
+    done = await _commit_request(store, call, with_head(request, appended.head))
+    return done.answer, appended

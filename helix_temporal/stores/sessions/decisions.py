@@ -18,9 +18,9 @@ from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
-    SessionRecord,
     SessionView,
 )
 
@@ -54,14 +54,14 @@ def decode_model(kind: type[M], body: bytes, what: str) -> M:
         raise StoreCorruptError(f"{what}: the stored bytes are not a {kind.__name__}") from error
 
 
-def checkpoint_record(meta: CheckpointMeta) -> SessionRecord:
+def checkpoint_record(meta: CheckpointMeta) -> KeyedRecord:
     """A checkpoint as it is stored, its state apart."""
-    return SessionRecord(RecordKind.CHECKPOINT, meta.id, encode_model(meta, "checkpoint"), order=meta.seq)
+    return KeyedRecord(RecordKind.CHECKPOINT, meta.id, encode_model(meta, "checkpoint"), order=meta.seq)
 
 
-def checkpoint_state_record(meta: CheckpointMeta, body: bytes) -> SessionRecord:
+def checkpoint_state_record(meta: CheckpointMeta, body: bytes) -> KeyedRecord:
     """The state of a checkpoint as it is stored."""
-    return SessionRecord(RecordKind.CHECKPOINT_STATE, meta.id, body, order=meta.seq)
+    return KeyedRecord(RecordKind.CHECKPOINT_STATE, meta.id, body, order=meta.seq)
 
 
 @lru_cache(256)
@@ -107,13 +107,13 @@ class Call:
     operation_id: str | None = None
     fenced: bool = True
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """Of what is asked for; neither who asks nor when is in it."""
         return digest_parts(self.name, *self.content)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenSession:
     """A view with its state decoded."""
 
     session_id: str
@@ -139,7 +139,7 @@ class Seen:
             )
         return self.state
 
-    def bumped(self, **changes: Any) -> SessionState:
+    def next_state(self, **changes: Any) -> SessionState:
         """The state with these changes as its next version."""
         return next_version(self.present, self.present, self.now, **changes)
 
@@ -167,7 +167,7 @@ class Decision(Generic[T]):
     answer: T
     state: SessionState | None = None
     body: bytes | None = None
-    puts: tuple[SessionRecord, ...] = ()
+    puts: tuple[KeyedRecord, ...] = ()
     removes: tuple[RecordKey, ...] = ()
     clears: tuple[tuple[RecordKind, str], ...] = ()
     deletes: bool = False

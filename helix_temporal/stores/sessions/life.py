@@ -19,7 +19,7 @@ from helix_temporal.models.states import (
 )
 from helix_temporal.models.store_calls import UNSET, Unset
 from helix_temporal.stores.protocols.sessions import AnyVersion
-from helix_temporal.stores.sessions.base import STATE, SessionStorePart
+from helix_temporal.stores.sessions.base import STATE, SessionStoreBase
 from helix_temporal.stores.sessions.checks import (
     checked_reason,
     checked_status,
@@ -27,10 +27,12 @@ from helix_temporal.stores.sessions.checks import (
     checked_version,
     revalidate_model,
 )
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, next_version
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, next_version
 
 
-def decide_creation(seen: Seen, options: CreateSession, *, if_not_exists: bool) -> Decision[SessionState]:
+def decide_creation(
+    seen: SeenSession, options: CreateSession, *, if_not_exists: bool
+) -> Decision[SessionState]:
     """See `SessionStore.create_session`."""
     if seen.state is not None:
         if if_not_exists:
@@ -62,7 +64,7 @@ def check_version(state: SessionState, expected: int | AnyVersion | None) -> Non
 
 
 def replace_state(
-    seen: Seen, state: SessionState, expected: int | AnyVersion | None, **changes: Any
+    seen: SeenSession, state: SessionState, expected: int | AnyVersion | None, **changes: Any
 ) -> SessionState:
     """``state`` as the next version of what is stored.
 
@@ -83,20 +85,24 @@ def replace_state(
     return next_version(state, stored, seen.now, mode=state.mode or stored.mode, **changes)
 
 
-def decide_save(seen: Seen, state: SessionState, expected: int | AnyVersion | None) -> Decision[SaveResult]:
+def decide_save(
+    seen: SeenSession, state: SessionState, expected: int | AnyVersion | None
+) -> Decision[SaveResult]:
     """See `SessionStore.save_state`."""
     after = replace_state(seen, state, expected)
     return Decision(SaveResult(new_version=after.version), after)
 
 
-def set_status(seen: Seen, status: SessionStatus, failure_reason: str | None) -> Decision[SaveResult]:
+def decide_status(
+    seen: SeenSession, status: SessionStatus, failure_reason: str | None
+) -> Decision[SaveResult]:
     """See `SessionStore.update_status`."""
-    after = seen.bumped(status=status, failure_reason=failure_reason)
+    after = seen.next_state(status=status, failure_reason=failure_reason)
     return Decision(SaveResult(new_version=after.version), after)
 
 
-def compare_and_set(
-    seen: Seen,
+def decide_compare_and_set(
+    seen: SeenSession,
     expected: Collection[SessionStatus],
     new: SessionStatus,
     expected_version: int | None,
@@ -106,11 +112,11 @@ def compare_and_set(
     stored = seen.present
     if stored.status not in expected or expected_version not in {None, stored.version}:
         return Decision(CasConflict(current_status=stored.status, current_version=stored.version))
-    after = seen.bumped(status=new, **changes)
+    after = seen.next_state(status=new, **changes)
     return Decision(CasOk(new_version=after.version, previous_status=stored.status), after)
 
 
-def with_status(
+def fields_to_set(
     failure_reason: str | None, expires_at: int | Unset | None, cleanup_pending: bool | None
 ) -> dict[str, Any]:
     """The fields that a compare-and-set changes beside the status."""
@@ -122,10 +128,10 @@ def with_status(
     return changes
 
 
-def decide_merge(seen: Seen, changes: MergeChanges) -> Decision[MergeResult]:
+def decide_merge(seen: SeenSession, changes: MergeChanges) -> Decision[MergeResult]:
     """See `SessionStore.merge_custom_state`."""
     custom, warnings = apply_merge(seen.present.custom_state, changes)
-    after = seen.bumped(custom_state=custom)
+    after = seen.next_state(custom_state=custom)
     return Decision(MergeResult(new_version=after.version, warnings=warnings), after)
 
 
@@ -146,153 +152,158 @@ def apply_merge(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, t
     return custom, tuple(warnings)
 
 
-def decide_increment(seen: Seen, field: str) -> Decision[CountResult]:
+def decide_increment(seen: SeenSession, field: str) -> Decision[CountResult]:
     """One more of ``step_count`` or ``resume_count``."""
     value = getattr(seen.present, field) + 1
-    after = seen.bumped(**{field: value})
+    after = seen.next_state(**{field: value})
     return Decision(CountResult(value=value, new_version=after.version), after)
 
 
-def finish_cleanup(seen: Seen) -> Decision[SaveResult]:
+def decide_cleanup(seen: SeenSession) -> Decision[SaveResult]:
     """See `SessionStore.finish_cleanup`."""
     stored = seen.present
     if not stored.cleanup_pending:
         return Decision(SaveResult(new_version=stored.version))
-    after = seen.bumped(cleanup_pending=False)
+    after = seen.next_state(cleanup_pending=False)
     return Decision(SaveResult(new_version=after.version), after)
 
 
 _NEW: Final = CreateSession()
 
 
-class LifePart(SessionStorePart):
-    """See `SessionStore`."""
+async def create_session(
+    store: SessionStoreBase,
+    session_id: str,
+    options: CreateSession = _NEW,
+    *,
+    if_not_exists: bool = False,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> SessionState:
+    """See `SessionStore.create_session`."""
+    options = revalidate_model(options, CreateSession)
+    call = Call("create_session", session_id, (options, if_not_exists), epoch, operation_id)
 
-    async def create_session(
-        self,
-        session_id: str,
-        options: CreateSession = _NEW,
-        *,
-        if_not_exists: bool = False,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> SessionState:
-        """See `SessionStore.create_session`."""
-        options = revalidate_model(options, CreateSession)
-        call = Call("create_session", session_id, (options, if_not_exists), epoch, operation_id)
+    async def decide(seen: SeenSession) -> Decision[SessionState]:
+        if seen.state is None and seen.view.revision:
+            await store.threads.delete_left(seen)
+        return decide_creation(seen, options, if_not_exists=if_not_exists)
 
-        async def decide(seen: Seen) -> Decision[SessionState]:
-            if seen.state is None and seen.view.revision:
-                await self._threads.delete_left(seen)
-            return decide_creation(seen, options, if_not_exists=if_not_exists)
+    return await store.make_change(call, STATE, decide, SessionState)
 
-        return await self._make_change(call, STATE, decide, SessionState)
 
-    async def load_state(self, session_id: str) -> SessionState | None:
-        """See `SessionStore.load_state`."""
-        return (await self._view_session(session_id)).state
+async def load_state(store: SessionStoreBase, session_id: str) -> SessionState | None:
+    """See `SessionStore.load_state`."""
+    return (await store.view_session(session_id)).state
 
-    async def session_exists(self, session_id: str) -> bool:
-        """See `SessionStore.session_exists`."""
-        return (await self._loop.records.view(validate_id(session_id, "session id"))).state is not None
 
-    async def save_state(
-        self,
-        session_id: str,
-        state: SessionState,
-        *,
-        expected_version: int | AnyVersion | None = None,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> SaveResult:
-        """See `SessionStore.save_state`."""
-        state = revalidate_model(state, SessionState)
-        expected = checked_version(expected_version)
-        call = Call("save_state", session_id, (state, _plain_version(expected)), epoch, operation_id)
-        return await self._make_change(
-            call, STATE, lambda seen: decide_save(seen, state, expected), SaveResult
-        )
+async def session_exists(store: SessionStoreBase, session_id: str) -> bool:
+    """See `SessionStore.session_exists`."""
+    return (await store.loop.records.view(validate_id(session_id, "session id"))).state is not None
 
-    async def update_status(
-        self,
-        session_id: str,
-        status: SessionStatus,
-        *,
-        failure_reason: str | None = None,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> SaveResult:
-        """See `SessionStore.update_status`."""
-        status, reason = checked_status(status), checked_reason(failure_reason)
-        call = Call("update_status", session_id, (status, reason), epoch, operation_id)
-        return await self._make_change(call, STATE, lambda seen: set_status(seen, status, reason), SaveResult)
 
-    async def compare_and_set_status(
-        self,
-        session_id: str,
-        expected: Collection[SessionStatus],
-        new: SessionStatus,
-        *,
-        expected_version: int | None = None,
-        failure_reason: str | None = None,
-        expires_at: int | Unset | None = UNSET,
-        cleanup_pending: bool | None = None,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> CasOk | CasConflict:
-        """See `SessionStore.compare_and_set_status`; a reason that is not given is taken away."""
-        expected = sorted({checked_status(each) for each in expected})
-        new, version = checked_status(new), checked_version(expected_version)
-        changes = with_status(checked_reason(failure_reason), checked_time(expires_at), cleanup_pending)
-        call = Call(
-            "compare_and_set_status", session_id, (expected, new, version, changes), epoch, operation_id
-        )
-        return await self._make_change(
-            call,
-            STATE,
-            lambda seen: compare_and_set(seen, expected, new, expected_version, changes),
-            CasOk | CasConflict,
-        )
+async def save_state(
+    store: SessionStoreBase,
+    session_id: str,
+    state: SessionState,
+    *,
+    expected_version: int | AnyVersion | None = None,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> SaveResult:
+    """See `SessionStore.save_state`."""
+    state = revalidate_model(state, SessionState)
+    expected = checked_version(expected_version)
+    call = Call("save_state", session_id, (state, _plain_version(expected)), epoch, operation_id)
+    return await store.make_change(call, STATE, lambda seen: decide_save(seen, state, expected), SaveResult)
 
-    async def merge_custom_state(
-        self,
-        session_id: str,
-        changes: MergeChanges,
-        *,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> MergeResult:
-        """See `SessionStore.merge_custom_state`: first removes, then values, then appends."""
-        changes = revalidate_model(changes, MergeChanges)
-        call = Call("merge_custom_state", session_id, (changes,), epoch, operation_id)
-        return await self._make_change(call, STATE, lambda seen: decide_merge(seen, changes), MergeResult)
 
-    async def increment_step_count(
-        self, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
-    ) -> CountResult:
-        """See `SessionStore.increment_step_count`."""
-        call = Call("increment_step_count", session_id, (), epoch, operation_id)
-        return await self._make_change(
-            call, STATE, lambda seen: decide_increment(seen, "step_count"), CountResult
-        )
+async def update_status(
+    store: SessionStoreBase,
+    session_id: str,
+    status: SessionStatus,
+    *,
+    failure_reason: str | None = None,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> SaveResult:
+    """See `SessionStore.update_status`."""
+    status, reason = checked_status(status), checked_reason(failure_reason)
+    call = Call("update_status", session_id, (status, reason), epoch, operation_id)
+    return await store.make_change(call, STATE, lambda seen: decide_status(seen, status, reason), SaveResult)
 
-    async def increment_resume_count(
-        self, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
-    ) -> CountResult:
-        """See `SessionStore.increment_resume_count`."""
-        call = Call("increment_resume_count", session_id, (), epoch, operation_id)
-        return await self._make_change(
-            call, STATE, lambda seen: decide_increment(seen, "resume_count"), CountResult
-        )
 
-    async def finish_cleanup(self, session_id: str, *, operation_id: str | None = None) -> SaveResult:
-        """See `SessionStore.finish_cleanup`."""
-        call = Call("finish_cleanup", session_id, (), None, operation_id, fenced=False)
-        return await self._make_change(call, STATE, finish_cleanup, SaveResult)
+async def compare_and_set_status(
+    store: SessionStoreBase,
+    session_id: str,
+    expected: Collection[SessionStatus],
+    new: SessionStatus,
+    *,
+    expected_version: int | None = None,
+    failure_reason: str | None = None,
+    expires_at: int | Unset | None = UNSET,
+    cleanup_pending: bool | None = None,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> CasOk | CasConflict:
+    """See `SessionStore.compare_and_set_status`; a reason that is not given is taken away."""
+    expected = sorted({checked_status(each) for each in expected})
+    new, version = checked_status(new), checked_version(expected_version)
+    changes = fields_to_set(checked_reason(failure_reason), checked_time(expires_at), cleanup_pending)
+    call = Call("compare_and_set_status", session_id, (expected, new, version, changes), epoch, operation_id)
+    return await store.make_change(
+        call,
+        STATE,
+        lambda seen: decide_compare_and_set(seen, expected, new, expected_version, changes),
+        CasOk | CasConflict,
+    )
 
-    async def now(self) -> int:
-        """See `SessionStore.now`."""
-        return await self._loop.records.now()
+
+async def merge_custom_state(
+    store: SessionStoreBase,
+    session_id: str,
+    changes: MergeChanges,
+    *,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> MergeResult:
+    """See `SessionStore.merge_custom_state`: first removes, then values, then appends."""
+    changes = revalidate_model(changes, MergeChanges)
+    call = Call("merge_custom_state", session_id, (changes,), epoch, operation_id)
+    return await store.make_change(call, STATE, lambda seen: decide_merge(seen, changes), MergeResult)
+
+
+async def increment_step_count(
+    store: SessionStoreBase, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
+) -> CountResult:
+    """See `SessionStore.increment_step_count`."""
+    call = Call("increment_step_count", session_id, (), epoch, operation_id)
+    return await store.make_change(
+        call, STATE, lambda seen: decide_increment(seen, "step_count"), CountResult
+    )
+
+
+async def increment_resume_count(
+    store: SessionStoreBase, session_id: str, *, epoch: int | None = None, operation_id: str | None = None
+) -> CountResult:
+    """See `SessionStore.increment_resume_count`."""
+    call = Call("increment_resume_count", session_id, (), epoch, operation_id)
+    return await store.make_change(
+        call, STATE, lambda seen: decide_increment(seen, "resume_count"), CountResult
+    )
+
+
+async def finish_cleanup(
+    store: SessionStoreBase, session_id: str, *, operation_id: str | None = None
+) -> SaveResult:
+    """See `SessionStore.finish_cleanup`."""
+    call = Call("finish_cleanup", session_id, (), None, operation_id, fenced=False)
+    return await store.make_change(call, STATE, decide_cleanup, SaveResult)
+
+
+async def now(store: SessionStoreBase) -> int:
+    """See `SessionStore.now`."""
+    return await store.loop.records.now()
 
 
 def _plain_version(expected: int | AnyVersion | None) -> int | str | None:

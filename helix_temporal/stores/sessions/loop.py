@@ -19,10 +19,10 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionRecords,
     SessionRow,
     WantedRecords,
@@ -31,12 +31,12 @@ from helix_temporal.stores.sessions.decisions import (
     Call,
     ChangeDone,
     Decision,
-    Seen,
+    SeenSession,
     answer_adapter,
     decode_model,
     encode_model,
 )
-from helix_temporal.stores.threads.fences import fenced_error
+from helix_temporal.stores.threads.fences import replaced_error
 
 MAX_BYTES: Final = 64 * 1024
 """Of one session's state and records; larger ones are looked at."""
@@ -57,7 +57,7 @@ class Recalled:
             where one is.
     """
 
-    seen: Seen
+    seen: SeenSession
     covers: WantedRecords
     unless: WantedRecords
 
@@ -69,9 +69,9 @@ class Recall:
         self._limit = limit
         self._known: dict[str, tuple[Recalled, float]] = {}
 
-    def keep(
+    def keep_session(
         self,
-        seen: Seen,
+        seen: SeenSession,
         covers: WantedRecords,
         decision: Decision[Any],
         row: SessionRow,
@@ -89,12 +89,14 @@ class Recall:
         view = replace(
             seen.view, revision=revision, max_epoch=fence, state=row.body, records=records, thread=None
         )
-        recalled = Recalled(Seen(seen.session_id, view, row.state), covers, _NOTHING)
+        recalled = Recalled(SeenSession(seen.session_id, view, row.state), covers, _NOTHING)
         self._known[seen.session_id] = recalled, time.monotonic()
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
 
-    def take(self, session_id: str, wanted: WantedRecords, new_at: Head | None = None) -> Recalled | None:
+    def take_session(
+        self, session_id: str, wanted: WantedRecords, new_at: Head | None = None
+    ) -> Recalled | None:
         """The session as it was written, if all that is wanted is known; it is forgotten then.
 
         With ``new_at`` what is not known may pass for new, where the session was left at that head of its
@@ -113,7 +115,7 @@ class Recall:
         return Recalled(replace(seen, view=view), covers, unknown)
 
 
-def _records_after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
+def _records_after(seen: SeenSession, decision: Decision[Any]) -> list[KeyedRecord]:
     removed, cleared = set(decision.removes), set(decision.clears)
     left = [
         each
@@ -123,7 +125,7 @@ def _records_after(seen: Seen, decision: Decision[Any]) -> list[SessionRecord]:
     return list({each.name: each for each in (*left, *decision.puts)}.values())
 
 
-def _covered_by(covers: WantedRecords, records: list[SessionRecord]) -> tuple[SessionRecord, ...]:
+def _covered_by(covers: WantedRecords, records: list[KeyedRecord]) -> tuple[KeyedRecord, ...]:
     keys, groups = set(covers.keys), set(covers.groups)
     found = [each for each in records if each.name in keys or (each.kind, each.group) in groups]
     for kind in covers.newest:
@@ -161,7 +163,7 @@ _DIGEST: Final = 64
 _ANSWER: Final = b'","answer":'
 
 
-Decide = Callable[[Seen], Decision[T] | Awaitable[Decision[T] | None]]
+Decide = Callable[[SeenSession], Decision[T] | Awaitable[Decision[T] | None]]
 """What to do about a view; None: look again."""
 
 
@@ -184,12 +186,12 @@ class Loop:
             WeakKeyDictionary()
         )
 
-    async def see(self, session_id: str, wanted: WantedRecords) -> Seen:
+    async def view_session(self, session_id: str, wanted: WantedRecords) -> SeenSession:
         """A session in one instant."""
         view = await self.records.view(session_id, wanted)
-        return Seen(session_id, view, decode_state(view.state, session_id))
+        return SeenSession(session_id, view, decode_state(view.state, session_id))
 
-    async def change(
+    async def make_change(
         self,
         call: Call,
         wanted: WantedRecords,
@@ -202,23 +204,25 @@ class Loop:
         """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
 
         With ``keeps`` the session is remembered as it is then, where this store does so; ``new_at``: see
-        `Recall.take`.
+        `Recall.take_session`.
 
         Raises:
             IdempotencyConflictError: The operation id was used for another request.
             FencedError: The epoch is lower than one that was seen, or missing where it is required.
             StoreUnavailableError: Others were faster again and again.
         """
-        self.check(call)
+        self.check_call(call)
         wanted = _with_operation(wanted, call)
-        async with self.turn(call.session_id):
-            recalled = None if self.recall is None else self.recall.take(call.session_id, wanted, new_at)
+        async with self.take_turn(call.session_id):
+            recalled = (
+                None if self.recall is None else self.recall.take_session(call.session_id, wanted, new_at)
+            )
             if recalled is not None:
                 first_try = await self._try_recalled(recalled, call, decide, answer, keeps)
                 if first_try is not None:
                     return first_try
             for number in range(TRIES):
-                seen = await self.see(call.session_id, wanted)
+                seen = await self.view_session(call.session_id, wanted)
                 first = _first_answer(seen, call)
                 if first is not None:
                     return ChangeDone(answer_adapter(answer).validate_json(first), repeated=True)
@@ -257,7 +261,7 @@ class Loop:
 
     async def _commit_decision(
         self,
-        seen: Seen,
+        seen: SeenSession,
         call: Call,
         decision: Decision[T],
         answer: Any,
@@ -289,10 +293,10 @@ class Loop:
         if committed is None:
             return None
         if self.recall is not None and kept is not None and row is not None:
-            self.recall.keep(seen, kept, decision, row, committed.revision, fence)
+            self.recall.keep_session(seen, kept, decision, row, committed.revision, fence)
         return ChangeDone(decision.answer, appended=committed.appended)
 
-    def turn(self, session_id: str) -> asyncio.Lock:
+    def take_turn(self, session_id: str) -> asyncio.Lock:
         """Whose turn it is among this event loop's writers of a session."""
         loop = asyncio.get_running_loop()
         queues = self._queues.get(loop)
@@ -300,7 +304,7 @@ class Loop:
             queues = self._queues[loop] = WeakValueDictionary()
         return queues.setdefault(session_id, asyncio.Lock())
 
-    def check(self, call: Call) -> None:
+    def check_call(self, call: Call) -> None:
         """Refuse a call that names itself badly.
 
         Raises:
@@ -354,14 +358,14 @@ def _with_operation(wanted: WantedRecords, call: Call) -> WantedRecords:
     return replace(wanted, keys=(*wanted.keys, RecordKey(RecordKind.OPERATION, call.operation_id)))
 
 
-def _first_answer(seen: Seen, call: Call) -> bytes | None:
+def _first_answer(seen: SeenSession, call: Call) -> bytes | None:
     if call.operation_id is None:
         return None
-    found = seen.view.find(RecordKind.OPERATION, call.operation_id)
+    found = seen.view.find_record(RecordKind.OPERATION, call.operation_id)
     if found is None:
         return None
     request = len(_REQUEST) + _DIGEST
-    if found.body[len(_REQUEST) : request] != call.digest().encode():
+    if found.body[len(_REQUEST) : request] != call.compute_digest().encode():
         raise IdempotencyConflictError(
             f"session {call.session_id!r}: operation {call.operation_id!r} was another request; "
             "an operation id stands for one request only",
@@ -371,14 +375,14 @@ def _first_answer(seen: Seen, call: Call) -> bytes | None:
     return found.body[request + len(_ANSWER) : -1]
 
 
-def _operation_record(seen: Seen, call: Call, answer: object, kind: Any) -> SessionRecord:
+def _operation_record(seen: SeenSession, call: Call, answer: object, kind: Any) -> KeyedRecord:
     assert call.operation_id is not None
     kept = answer_adapter(kind).dump_json(answer, by_alias=True)
-    body = b"".join((_REQUEST, call.digest().encode(), _ANSWER, kept, b"}"))
-    return SessionRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
+    body = b"".join((_REQUEST, call.compute_digest().encode(), _ANSWER, kept, b"}"))
+    return KeyedRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
 
 
-def check_fence(seen: Seen, call: Call) -> None:
+def check_fence(seen: SeenSession, call: Call) -> None:
     """Refuse a writer that was replaced.
 
     Raises:
@@ -386,7 +390,7 @@ def check_fence(seen: Seen, call: Call) -> None:
     """
     current = seen.view.max_epoch
     if call.epoch is not None and call.epoch < current:
-        raise fenced_error(f"session {call.session_id!r}", current, call.epoch, session_id=call.session_id)
+        raise replaced_error(f"session {call.session_id!r}", current, call.epoch, session_id=call.session_id)
 
 
 async def _pause_before_retry(number: int) -> None:

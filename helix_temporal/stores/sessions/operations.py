@@ -11,11 +11,11 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     RecordPage,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     WantedRecords,
 )
@@ -28,7 +28,7 @@ class HeldSession:
     revision: int = 0
     max_epoch: int = 0
     row: SessionRow | None = None
-    records: Mapping[RecordKey, SessionRecord] = field(default_factory=dict)
+    records: Mapping[RecordKey, KeyedRecord] = field(default_factory=dict)
 
 
 _NOWHERE: Final[tuple[int, str, RecordKey | None]] = (-(2**63), "", None)
@@ -37,7 +37,7 @@ NOTHING: Final = HeldSession()
 """What is held of a session that nobody has ever written."""
 
 
-def select_records(held: HeldSession, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
+def select_records(held: HeldSession, wanted: WantedRecords) -> tuple[KeyedRecord, ...]:
     """The records that a view wants, each once."""
     names = [name for name in wanted.keys if name in held.records]
     if not wanted.groups and not wanted.newest:
@@ -172,7 +172,7 @@ def list_due(
     return tuple([each for each in due if after is None or each > after][:limit])
 
 
-def _place_of_record(record: SessionRecord) -> tuple[int, str]:
+def _place_of_record(record: KeyedRecord) -> tuple[int, str]:
     return record.order, record.key
 
 

@@ -20,14 +20,14 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
-    SessionRecord,
     WantedRecords,
 )
-from helix_temporal.stores.sessions.base import SessionStorePart
+from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_reason, checked_status, revalidate_model
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen, decode_model, encode_model
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, decode_model, encode_model
 from helix_temporal.stores.sessions.loop import with_step_records
 
 STARTABLE: Final = frozenset(SessionStatus) - {SessionStatus.FAILED}
@@ -39,18 +39,18 @@ class _StoredRun(Run):
 
     started_version: int = 0
 
-    def public(self) -> Run:
+    def as_run(self) -> Run:
         return Run.model_validate(self.model_dump(exclude={"started_version"}))
 
 
-def run_of(record: SessionRecord) -> Run:
+def run_of(record: KeyedRecord) -> Run:
     """A run as callers see it."""
     return decode_model(Run, record.body, "run")
 
 
-def find_run(seen: Seen, run_id: str) -> Run | None:
+def find_run(seen: SeenSession, run_id: str) -> Run | None:
     """A run that was wanted."""
-    record = seen.view.find(RecordKind.RUN, run_id)
+    record = seen.view.find_record(RecordKind.RUN, run_id)
     return None if record is None else run_of(record)
 
 
@@ -60,22 +60,24 @@ def wanted_for_start(run_id: str) -> WantedRecords:
 
 
 def decide_start(
-    seen: Seen, new: NewRun, expect_current_run: str | None, expect_status: Collection[SessionStatus]
+    seen: SeenSession, new: NewRun, expect_current_run: str | None, expect_status: Collection[SessionStatus]
 ) -> Decision[RunRecorded | RunStartRefused]:
     """See `RunStore.start_run`."""
     state = seen.present
-    again = seen.view.find(RecordKind.RUN, new.run_id)
+    again = seen.view.find_record(RecordKind.RUN, new.run_id)
     if again is not None:
         stored = decode_model(_StoredRun, again.body, "run")
-        return Decision(RunRecorded(run=stored.public(), new_version=stored.started_version))
+        return Decision(RunRecorded(run=stored.as_run(), new_version=stored.started_version))
     last = max(
-        (run_of(each) for each in seen.view.all(RecordKind.RUN)), key=lambda run: run.turn, default=None
+        (run_of(each) for each in seen.view.list_records(RecordKind.RUN)),
+        key=lambda run: run.turn,
+        default=None,
     )
     reason = _refusal_reason(state, last, expect_current_run, expect_status)
     if reason is not None:
         current = last.run_id if last is not None and last.status.live else None
         return Decision(RunStartRefused(reason=reason, current_run_id=current, current_status=state.status))
-    after = seen.bumped(status=SessionStatus.ACTIVE, failure_reason=None, current_run_id=new.run_id)
+    after = seen.next_state(status=SessionStatus.ACTIVE, failure_reason=None, current_run_id=new.run_id)
     stored = _StoredRun(
         **new.model_dump(),
         session_id=seen.session_id,
@@ -84,7 +86,7 @@ def decide_start(
         started_version=after.version,
     )
     return Decision(
-        RunRecorded(run=stored.public(), new_version=after.version), after, puts=(_run_record(stored),)
+        RunRecorded(run=stored.as_run(), new_version=after.version), after, puts=(_run_record(stored),)
     )
 
 
@@ -103,18 +105,18 @@ class ChangedRun:
     """A run after a change, and what to write for it."""
 
     stored: _StoredRun
-    puts: tuple[SessionRecord, ...] = ()
+    puts: tuple[KeyedRecord, ...] = ()
     removes: tuple[RecordKey, ...] = ()
     over: bool = False
 
-    def current(self, run_id: str | None) -> str | None:
+    def current_after(self, run_id: str | None) -> str | None:
         """The session's current run, ``run_id`` before the change."""
         return None if self.over and run_id == self.stored.run_id else run_id
 
     @property
     def run(self) -> Run:
         """The run as callers see it."""
-        return self.stored.public()
+        return self.stored.as_run()
 
 
 def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
@@ -122,13 +124,13 @@ def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
     return (RecordKey(RecordKind.RUN, run_id),)
 
 
-def change_run(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
+def change_run(seen: SeenSession, run_id: str, change: RunChange) -> ChangedRun:
     """A run after a change.
 
     Raises:
         InvalidRequestError: There is no such run, or it is over and the change says otherwise.
     """
-    record = seen.view.find(RecordKind.RUN, run_id)
+    record = seen.view.find_record(RecordKind.RUN, run_id)
     if record is None:
         raise InvalidRequestError(
             f"session {seen.session_id!r} has no run {run_id!r}; start it first", run_id=run_id
@@ -149,13 +151,13 @@ def change_run(seen: Seen, run_id: str, change: RunChange) -> ChangedRun:
     return ChangedRun(after, (_run_record(after),), settled, over=not status.live)
 
 
-def decide_update(seen: Seen, run_id: str, change: RunChange) -> Decision[Run]:
+def decide_update(seen: SeenSession, run_id: str, change: RunChange) -> Decision[Run]:
     """See `RunStore.update_run`."""
     state = seen.present
     made = change_run(seen, run_id, change)
     if not made.puts:
         return Decision(made.run)
-    after = seen.bumped(current_run_id=made.current(state.current_run_id))
+    after = seen.next_state(current_run_id=made.current_after(state.current_run_id))
     return Decision(made.run, after, puts=made.puts, removes=made.removes)
 
 
@@ -164,8 +166,8 @@ def wanted_for_stop(run_id: str) -> WantedRecords:
     return WantedRecords(keys=(RecordKey(RecordKind.RUN, run_id), RecordKey(RecordKind.STOP, run_id)))
 
 
-def request_stop(
-    seen: Seen, run_id: str, kind: StopKind, reason: str | None, *, only_current: bool
+def decide_stop(
+    seen: SeenSession, run_id: str, kind: StopKind, reason: str | None, *, only_current: bool
 ) -> Decision[StopOutcome | None]:
     """See `RunStore.request_stop`; None if the run was to be the current one and is no more."""
     current = seen.present.current_run_id
@@ -178,18 +180,18 @@ def request_stop(
     if stored is not None and (stored.kind == "abort" or kind == "interrupt"):
         return Decision(StopOutcome(recorded=True, request=stored))
     request = StopRecord(run_id=run_id, kind=kind, reason=reason, requested_at=seen.now)
-    record = SessionRecord(RecordKind.STOP, run_id, encode_model(request, "stop request"))
+    record = KeyedRecord(RecordKind.STOP, run_id, encode_model(request, "stop request"))
     return Decision(StopOutcome(recorded=True, request=request), puts=(record,))
 
 
-def stop_of(seen: Seen, run_id: str) -> StopRecord | None:
+def stop_of(seen: SeenSession, run_id: str) -> StopRecord | None:
     """The request that stands for a run."""
-    record = seen.view.find(RecordKind.STOP, run_id)
+    record = seen.view.find_record(RecordKind.STOP, run_id)
     return None if record is None else decode_model(StopRecord, record.body, "stop request")
 
 
-def _run_record(run: _StoredRun) -> SessionRecord:
-    return SessionRecord(RecordKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
+def _run_record(run: _StoredRun) -> KeyedRecord:
+    return KeyedRecord(RecordKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
 
 
 def wanted_children(names: Sequence[str]) -> WantedRecords:
@@ -198,13 +200,13 @@ def wanted_children(names: Sequence[str]) -> WantedRecords:
     return WantedRecords(keys=keys, newest=(RecordKind.REF,))
 
 
-def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[None]:
+def decide_child_refs(seen: SeenSession, refs: Sequence[SubSessionRef]) -> Decision[None]:
     """See `RunStore.add_sub_session_refs`: new ones after all others, known ones in their old place."""
     _ = seen.present
-    place = max((each.order for each in seen.view.all(RecordKind.REF)), default=0)
-    puts: dict[str, SessionRecord] = {}
+    place = max((each.order for each in seen.view.list_records(RecordKind.REF)), default=0)
+    puts: dict[str, KeyedRecord] = {}
     for ref in refs:
-        before = seen.view.find(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
+        before = seen.view.find_record(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
         if before is None:
             place += 1
         since = decode_model(SubSessionRef, before.body, "child").created_at if before else seen.now
@@ -215,10 +217,10 @@ def decide_child_refs(seen: Seen, refs: Sequence[SubSessionRef]) -> Decision[Non
     return Decision(None, puts=tuple(puts.values()))
 
 
-def set_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
+def decide_child_status(seen: SeenSession, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
     """See `RunStore.update_sub_session_ref`."""
     _ = seen.present
-    before = seen.view.find(RecordKind.REF, name)
+    before = seen.view.find_record(RecordKind.REF, name)
     if before is None:
         raise SessionNotFoundError(
             f"session {seen.session_id!r} has no sub-session {name!r}", session_id=seen.session_id, child=name
@@ -230,21 +232,21 @@ def set_status(seen: Seen, name: str, status: SessionStatus) -> Decision[SubSess
     return Decision(after, puts=(_child_record(after, before.order),))
 
 
-def decide_child_removal(seen: Seen, name: str) -> Decision[bool]:
+def decide_child_removal(seen: SeenSession, name: str) -> Decision[bool]:
     """See `RunStore.remove_sub_session_ref`."""
     _ = seen.present
-    if seen.view.find(RecordKind.REF, name) is None:
+    if seen.view.find_record(RecordKind.REF, name) is None:
         return Decision(False)
     return Decision(True, removes=(RecordKey(RecordKind.REF, name),))
 
 
-def check_here(seen: Seen, name: str) -> None:
+def check_here(seen: SeenSession, name: str) -> None:
     """Refuse what can't be handed to a child that runs elsewhere.
 
     Raises:
         RemoteClientToolUnsupportedError: The child is such a one.
     """
-    found = seen.view.find(RecordKind.REF, name)
+    found = seen.view.find_record(RecordKind.REF, name)
     remote = None if found is None else ref_of(found).remote
     if remote is not None:
         raise RemoteClientToolUnsupportedError(
@@ -255,157 +257,174 @@ def check_here(seen: Seen, name: str) -> None:
         )
 
 
-def ref_of(record: SessionRecord) -> SubSessionRef:
+def ref_of(record: KeyedRecord) -> SubSessionRef:
     """A child as it was added."""
     return decode_model(SubSessionRef, record.body, "child")
 
 
-def _child_record(ref: SubSessionRef, order: int) -> SessionRecord:
-    return SessionRecord(RecordKind.REF, ref.sub_session_id, encode_model(ref, "child"), order=order)
+def _child_record(ref: SubSessionRef, order: int) -> KeyedRecord:
+    return KeyedRecord(RecordKind.REF, ref.sub_session_id, encode_model(ref, "child"), order=order)
 
 
 _TRIES: Final = 20
 _MANY: Final = 1_000
 
 
-class RunsPart(SessionStorePart):
-    """See `RunStore`."""
+async def start_run(
+    store: SessionStoreBase,
+    session_id: str,
+    run: NewRun,
+    *,
+    expect_current_run: str | None = None,
+    expect_status: Collection[SessionStatus] = STARTABLE,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> RunRecorded | RunStartRefused:
+    """See `RunStore.start_run`; a session that starts a run becomes active.
 
-    async def start_run(
-        self,
-        session_id: str,
-        run: NewRun,
-        *,
-        expect_current_run: str | None = None,
-        expect_status: Collection[SessionStatus] = STARTABLE,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> RunRecorded | RunStartRefused:
-        """See `RunStore.start_run`; a session that starts a run becomes active.
+    Unless told otherwise it starts in every status but ``failed``.
+    """
+    run, statuses = (
+        revalidate_model(run, NewRun),
+        sorted({checked_status(each) for each in expect_status}),
+    )
+    call = Call("start_run", session_id, (run, expect_current_run, statuses), epoch, operation_id)
+    wanted = wanted_for_start(run.run_id)
+    if store.loop.recall is not None:
+        # The session workflow commits a turn as a step of its run's name.
+        wanted = with_step_records(wanted, run.run_id)
+    done = await store.loop.make_change(
+        call,
+        wanted,
+        lambda seen: decide_start(seen, run, expect_current_run, statuses),
+        RunRecorded | RunStartRefused,
+        keeps=True,
+        new_at=run.start_head,
+    )
+    return done.answer
 
-        Unless told otherwise it starts in every status but ``failed``.
-        """
-        run, statuses = (
-            revalidate_model(run, NewRun),
-            sorted({checked_status(each) for each in expect_status}),
-        )
-        call = Call("start_run", session_id, (run, expect_current_run, statuses), epoch, operation_id)
-        wanted = wanted_for_start(run.run_id)
-        if self._loop.recall is not None:
-            # The session workflow commits a turn as a step of its run's name.
-            wanted = with_step_records(wanted, run.run_id)
-        done = await self._loop.change(
+
+async def update_run(
+    store: SessionStoreBase,
+    session_id: str,
+    run_id: str,
+    change: RunChange,
+    *,
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> Run:
+    """See `RunStore.update_run`."""
+    run_id, change = validate_id(run_id, "run id"), revalidate_model(change, RunChange)
+    call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
+    wanted = WantedRecords(keys=wanted_for_change(run_id))
+    return await store.make_change(call, wanted, lambda seen: decide_update(seen, run_id, change), Run)
+
+
+async def get_run(store: SessionStoreBase, session_id: str, run_id: str) -> Run | None:
+    """See `RunStore.get_run`."""
+    wanted = WantedRecords(keys=wanted_for_change(validate_id(run_id, "run id")))
+    return find_run(await store.view_session(session_id, wanted), run_id)
+
+
+async def get_current_run(store: SessionStoreBase, session_id: str) -> Run | None:
+    """See `RunStore.get_current_run`."""
+    seen = await store.view_session(session_id, WantedRecords(newest=(RecordKind.RUN,)))
+    live = [run for run in map(run_of, seen.view.list_records(RecordKind.RUN)) if run.status.live]
+    return live[-1] if live else None
+
+
+async def list_runs(
+    store: SessionStoreBase, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+) -> Page[Run]:
+    """See `RunStore.list_runs`."""
+    return await store.read_page(
+        session_id, RecordKind.RUN, run_of, limit=limit, cursor=cursor, descending=True
+    )
+
+
+async def request_stop(
+    store: SessionStoreBase,
+    session_id: str,
+    *,
+    kind: StopKind,
+    run_id: str | None = None,
+    reason: str | None = None,
+) -> StopOutcome:
+    """See `RunStore.request_stop`."""
+    if kind not in {"interrupt", "abort"}:
+        raise InvalidRequestError("kind: interrupt or abort expected")
+    reason = checked_reason(reason)
+    call = Call("request_stop", session_id, fenced=False)
+    for _ in range(_TRIES):
+        name = run_id or (await store.view_session(session_id)).present.current_run_id
+        if name is None:
+            break
+        wanted = wanted_for_stop(validate_id(name, "run id"))
+        outcome = await store.make_change(
             call,
             wanted,
-            lambda seen: decide_start(seen, run, expect_current_run, statuses),
-            RunRecorded | RunStartRefused,
-            keeps=True,
-            new_at=run.start_head,
+            lambda seen, name=name: decide_stop(  # type: ignore[misc]
+                seen, name, kind, reason, only_current=run_id is None
+            ),
+            StopOutcome | None,
         )
-        return done.answer
+        if outcome is not None:
+            return outcome
+    return StopOutcome(recorded=False)
 
-    async def update_run(
-        self,
-        session_id: str,
-        run_id: str,
-        change: RunChange,
-        *,
-        epoch: int | None = None,
-        operation_id: str | None = None,
-    ) -> Run:
-        """See `RunStore.update_run`."""
-        run_id, change = validate_id(run_id, "run id"), revalidate_model(change, RunChange)
-        call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
-        wanted = WantedRecords(keys=wanted_for_change(run_id))
-        return await self._make_change(call, wanted, lambda seen: decide_update(seen, run_id, change), Run)
 
-    async def get_run(self, session_id: str, run_id: str) -> Run | None:
-        """See `RunStore.get_run`."""
-        wanted = WantedRecords(keys=wanted_for_change(validate_id(run_id, "run id")))
-        return find_run(await self._view_session(session_id, wanted), run_id)
+async def get_stop_request(store: SessionStoreBase, session_id: str, run_id: str) -> StopRecord | None:
+    """See `RunStore.get_stop_request`."""
+    wanted = wanted_for_stop(validate_id(run_id, "run id"))
+    return stop_of(await store.view_session(session_id, wanted), run_id)
 
-    async def get_current_run(self, session_id: str) -> Run | None:
-        """See `RunStore.get_current_run`."""
-        seen = await self._view_session(session_id, WantedRecords(newest=(RecordKind.RUN,)))
-        live = [run for run in map(run_of, seen.view.all(RecordKind.RUN)) if run.status.live]
-        return live[-1] if live else None
 
-    async def list_runs(
-        self, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
-    ) -> Page[Run]:
-        """See `RunStore.list_runs`."""
-        return await self._read_page(
-            session_id, RecordKind.RUN, run_of, limit=limit, cursor=cursor, descending=True
-        )
+async def add_sub_session_refs(
+    store: SessionStoreBase, session_id: str, refs: Sequence[SubSessionRef], *, epoch: int | None = None
+) -> None:
+    """See `RunStore.add_sub_session_refs`."""
+    added = [revalidate_model(ref, SubSessionRef) for ref in refs]
+    call = Call("add_sub_session_refs", session_id, epoch=epoch)
+    wanted = wanted_children([ref.sub_session_id for ref in added])
+    await store.make_change(call, wanted, lambda seen: decide_child_refs(seen, added), type(None))
 
-    async def request_stop(
-        self, session_id: str, *, kind: StopKind, run_id: str | None = None, reason: str | None = None
-    ) -> StopOutcome:
-        """See `RunStore.request_stop`."""
-        if kind not in {"interrupt", "abort"}:
-            raise InvalidRequestError("kind: interrupt or abort expected")
-        reason = checked_reason(reason)
-        call = Call("request_stop", session_id, fenced=False)
-        for _ in range(_TRIES):
-            name = run_id or (await self._view_session(session_id)).present.current_run_id
-            if name is None:
-                break
-            wanted = wanted_for_stop(validate_id(name, "run id"))
-            outcome = await self._make_change(
-                call,
-                wanted,
-                lambda seen, name=name: request_stop(  # type: ignore[misc]
-                    seen, name, kind, reason, only_current=run_id is None
-                ),
-                StopOutcome | None,
-            )
-            if outcome is not None:
-                return outcome
-        return StopOutcome(recorded=False)
 
-    async def get_stop_request(self, session_id: str, run_id: str) -> StopRecord | None:
-        """See `RunStore.get_stop_request`."""
-        wanted = wanted_for_stop(validate_id(run_id, "run id"))
-        return stop_of(await self._view_session(session_id, wanted), run_id)
+async def update_sub_session_ref(
+    store: SessionStoreBase,
+    session_id: str,
+    sub_session_id: str,
+    status: SessionStatus,
+    *,
+    epoch: int | None = None,
+) -> SubSessionRef:
+    """See `RunStore.update_sub_session_ref`."""
+    name, status = validate_id(sub_session_id, "sub-session id"), checked_status(status)
+    call = Call("update_sub_session_ref", session_id, epoch=epoch)
+    return await store.make_change(
+        call,
+        wanted_children([name]),
+        lambda seen: decide_child_status(seen, name, status),
+        SubSessionRef,
+    )
 
-    async def add_sub_session_refs(
-        self, session_id: str, refs: Sequence[SubSessionRef], *, epoch: int | None = None
-    ) -> None:
-        """See `RunStore.add_sub_session_refs`."""
-        added = [revalidate_model(ref, SubSessionRef) for ref in refs]
-        call = Call("add_sub_session_refs", session_id, epoch=epoch)
-        wanted = wanted_children([ref.sub_session_id for ref in added])
-        await self._make_change(call, wanted, lambda seen: decide_child_refs(seen, added), type(None))
 
-    async def update_sub_session_ref(
-        self, session_id: str, sub_session_id: str, status: SessionStatus, *, epoch: int | None = None
-    ) -> SubSessionRef:
-        """See `RunStore.update_sub_session_ref`."""
-        name, status = validate_id(sub_session_id, "sub-session id"), checked_status(status)
-        call = Call("update_sub_session_ref", session_id, epoch=epoch)
-        return await self._make_change(
-            call,
-            wanted_children([name]),
-            lambda seen: set_status(seen, name, status),
-            SubSessionRef,
-        )
+async def remove_sub_session_ref(
+    store: SessionStoreBase, session_id: str, sub_session_id: str, *, epoch: int | None = None
+) -> bool:
+    """See `RunStore.remove_sub_session_ref`."""
+    name = validate_id(sub_session_id, "sub-session id")
+    call = Call("remove_sub_session_ref", session_id, epoch=epoch)
+    return await store.make_change(
+        call, wanted_children([name]), lambda seen: decide_child_removal(seen, name), bool
+    )
 
-    async def remove_sub_session_ref(
-        self, session_id: str, sub_session_id: str, *, epoch: int | None = None
-    ) -> bool:
-        """See `RunStore.remove_sub_session_ref`."""
-        name = validate_id(sub_session_id, "sub-session id")
-        call = Call("remove_sub_session_ref", session_id, epoch=epoch)
-        return await self._make_change(
-            call, wanted_children([name]), lambda seen: decide_child_removal(seen, name), bool
-        )
 
-    async def list_sub_session_refs(self, session_id: str) -> list[SubSessionRef]:
-        """See `RunStore.list_sub_session_refs`."""
-        session_id, found, after = validate_id(session_id, "session id"), [], None
-        while True:
-            page = await self._loop.records.page(session_id, RecordKind.REF, limit=_MANY, after=after)
-            found += [ref_of(each) for each in page.records]
-            if len(page.records) < _MANY:
-                return found
-            after = (page.records[-1].order, page.records[-1].key)
+async def list_sub_session_refs(store: SessionStoreBase, session_id: str) -> list[SubSessionRef]:
+    """See `RunStore.list_sub_session_refs`."""
+    session_id, found, after = validate_id(session_id, "session id"), [], None
+    while True:
+        page = await store.loop.records.page(session_id, RecordKind.REF, limit=_MANY, after=after)
+        found += [ref_of(each) for each in page.records]
+        if len(page.records) < _MANY:
+            return found
+        after = (page.records[-1].order, page.records[-1].key)

@@ -11,6 +11,7 @@ from pydantic import Field
 from helix_temporal.errors import (
     HelixError,
     InvalidMessageError,
+    InvalidRequestError,
     PatchConflictError,
     StepClosedError,
     TooLargeError,
@@ -23,9 +24,19 @@ from helix_temporal.models.checkpoints import (
     StagedChange,
     StagedRow,
 )
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import StoredModel
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
-from helix_temporal.stores.sessions.decisions import Decision, Seen, decode_model, digest_parts, encode_model
+from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
+from helix_temporal.stores.sessions.base import SessionStoreBase
+from helix_temporal.stores.sessions.checks import checked_version, revalidate_model
+from helix_temporal.stores.sessions.decisions import (
+    Call,
+    Decision,
+    SeenSession,
+    decode_model,
+    digest_parts,
+    encode_model,
+)
 from helix_temporal.stores.sessions.life import check_version
 
 MAX_OPERATIONS: Final = 10_000
@@ -170,12 +181,13 @@ def wanted_staging(step_id: str) -> WantedRecords:
     return WantedRecords(groups=((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id)))
 
 
-def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[None]:
+def decide_staging(seen: SeenSession, step_id: str, change: StagedChange) -> Decision[None]:
     """See `CheckpointStore.stage_changes`."""
     _ = seen.present
     made = digest_parts(change)
     closed = [
-        decode_model(ClosedStep, each.body, "closed step") for each in seen.view.all(RecordKind.STEP, step_id)
+        decode_model(ClosedStep, each.body, "closed step")
+        for each in seen.view.list_records(RecordKind.STEP, step_id)
     ]
     if any(each.changes.get(change.tool_call_id) == made for each in closed):
         return Decision(None)
@@ -188,34 +200,36 @@ def decide_staging(seen: Seen, step_id: str, change: StagedChange) -> Decision[N
     if len(change.patches) > MAX_OPERATIONS:
         raise TooLargeError(f"patch: {len(change.patches)} > {MAX_OPERATIONS} operations")
     body = encode_model(change, "staged change")
-    record = SessionRecord(RecordKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
+    record = KeyedRecord(RecordKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
     return Decision(None, puts=(record,))
 
 
-def staged_changes(seen: Seen, step_id: str) -> list[StagedChange]:
+def staged_changes(seen: SeenSession, step_id: str) -> list[StagedChange]:
     """The changes of a step, in the order in which they are applied."""
-    return [row_of(record).change for record in seen.view.all(RecordKind.STAGED, step_id)]
+    return [staged_row_of(record).change for record in seen.view.list_records(RecordKind.STAGED, step_id)]
 
 
-def row_of(record: SessionRecord) -> StagedRow:
+def staged_row_of(record: KeyedRecord) -> StagedRow:
     """A staged change as it was given."""
     change = decode_model(StagedChange, record.body, "staged change")
     return StagedRow(step_id=record.group, change=change)
 
 
-def decide_discard(seen: Seen, step_id: str) -> Decision[int]:
+def decide_discard(seen: SeenSession, step_id: str) -> Decision[int]:
     """See `CheckpointStore.discard_staging`."""
     _ = seen.present
-    return Decision(len(seen.view.all(RecordKind.STAGED, step_id)), clears=groups_to_clear(seen, step_id))
+    return Decision(
+        len(seen.view.list_records(RecordKind.STAGED, step_id)), clears=groups_to_clear(seen, step_id)
+    )
 
 
-def groups_to_clear(seen: Seen, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
+def groups_to_clear(seen: SeenSession, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
     """What goes when nothing more of a step is kept aside."""
-    return ((RecordKind.STAGED, step_id),) if seen.view.all(RecordKind.STAGED, step_id) else ()
+    return ((RecordKind.STAGED, step_id),) if seen.view.list_records(RecordKind.STAGED, step_id) else ()
 
 
 def decide_promotion(
-    seen: Seen,
+    seen: SeenSession,
     step_id: str,
     expected_version: int | None,
     on_conflict: Literal["error", "warn"],
@@ -230,11 +244,11 @@ def decide_promotion(
             PromoteResult(promoted=0, new_version=stored.version), clears=groups_to_clear(seen, step_id)
         )
     custom, warnings = apply_all(stored.custom_state, changes, warn=on_conflict == "warn")
-    after = seen.bumped(custom_state=custom)
+    after = seen.next_state(custom_state=custom)
     result = PromoteResult(
         promoted=len(changes) - len(warnings), new_version=after.version, warnings=warnings
     )
-    before = seen.view.find(RecordKind.STEP, PROMOTED, step_id)
+    before = seen.view.find_record(RecordKind.STEP, PROMOTED, step_id)
     known = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
     closed = ClosedStep(changes={**known, **digests_by_call(changes)})
     return Decision(
@@ -251,7 +265,7 @@ def select_by_results(changes: Sequence[StagedChange], results: Sequence[str] | 
 
 
 def apply_staged_changes(
-    seen: Seen, step_id: str, custom_state: JsonObject, results: Sequence[str] | None
+    seen: SeenSession, step_id: str, custom_state: JsonObject, results: Sequence[str] | None
 ) -> tuple[JsonObject, list[StagedChange]]:
     """A custom state with a step's staged changes in it, and which these were."""
     changes = select_by_results(staged_changes(seen, step_id), results)
@@ -265,6 +279,83 @@ def digests_by_call(changes: Sequence[StagedChange]) -> dict[str, str]:
     return {change.tool_call_id: digest_parts(change) for change in changes}
 
 
-def closed_step_record(closed: ClosedStep, key: str, step_id: str) -> SessionRecord:
+def closed_step_record(closed: ClosedStep, key: str, step_id: str) -> KeyedRecord:
     """The record that closes a step."""
-    return SessionRecord(RecordKind.STEP, key, encode_model(closed, "closed step"), step_id)
+    return KeyedRecord(RecordKind.STEP, key, encode_model(closed, "closed step"), step_id)
+
+
+_MANY: Final = 1_000
+
+
+async def stage_changes(
+    store: SessionStoreBase, session_id: str, step_id: str, change: StagedChange, *, epoch: int | None = None
+) -> None:
+    """See `CheckpointStore.stage_changes`."""
+    step_id, change = validate_id(step_id, "step id"), revalidate_model(change, StagedChange)
+    call = Call("stage_changes", session_id, epoch=epoch)
+    wanted = wanted_staging(step_id)
+    await store.make_change(call, wanted, lambda seen: decide_staging(seen, step_id, change), type(None))
+
+
+async def list_staged(
+    store: SessionStoreBase, session_id: str, step_id: str | None = None
+) -> list[StagedRow]:
+    """See `CheckpointStore.list_staged`."""
+    if step_id is not None:
+        seen = await store.view_session(session_id, wanted_staging(validate_id(step_id, "step id")))
+        return [staged_row_of(each) for each in seen.view.list_records(RecordKind.STAGED, step_id)]
+    session_id = validate_id(session_id, "session id")
+    rows: dict[tuple[str, str], StagedRow] = {}
+    limit, after = _MANY, None
+    while True:
+        page = await store.loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
+        rows |= {(each.group, each.key): staged_row_of(each) for each in page.records}
+        if len(page.records) < limit:
+            return sorted(rows.values(), key=_order_of_row)
+        # Calls of two steps may have one name and one time: a page begins with all of a time.
+        last = page.records[-1].order
+        if page.records[0].order < last:
+            after = (last, "")
+        else:
+            limit *= 2
+
+
+async def discard_staging(
+    store: SessionStoreBase, session_id: str, step_id: str, *, epoch: int | None = None
+) -> int:
+    """See `CheckpointStore.discard_staging`."""
+    step_id = validate_id(step_id, "step id")
+    call = Call("discard_staging", session_id, epoch=epoch)
+    return await store.make_change(
+        call, wanted_staging(step_id), lambda seen: decide_discard(seen, step_id), int
+    )
+
+
+async def promote_staging(
+    store: SessionStoreBase,
+    session_id: str,
+    step_id: str,
+    *,
+    results: Sequence[str] | None = None,
+    expected_version: int | None = None,
+    on_conflict: Literal["error", "warn"] = "error",
+    epoch: int | None = None,
+    operation_id: str | None = None,
+) -> PromoteResult:
+    """See `CheckpointStore.promote_staging`."""
+    step_id, expected = validate_id(step_id, "step id"), checked_version(expected_version)
+    if on_conflict not in {"error", "warn"}:
+        raise InvalidRequestError("on_conflict: error or warn expected")
+    content = (step_id, expected, on_conflict, results)
+    call = Call("promote_staging", session_id, content, epoch, operation_id)
+    return await store.make_change(
+        call,
+        wanted_staging(step_id),
+        lambda seen: decide_promotion(seen, step_id, expected, on_conflict, results),
+        PromoteResult,
+    )
+
+
+def _order_of_row(row: StagedRow) -> tuple[int, str, str]:
+    """As changes are applied; those of two steps that nothing else tells apart by their steps."""
+    return row.change.timestamp, row.change.tool_call_id, row.step_id

@@ -1,16 +1,24 @@
 """The session store of all backends: the rules once, over the port `SessionRecords`."""
 
-from helix_temporal.stores.sessions.checkpoints import CheckpointsPart
-from helix_temporal.stores.sessions.commit import CommitPart
-from helix_temporal.stores.sessions.life import LifePart
-from helix_temporal.stores.sessions.lists import ListsPart
-from helix_temporal.stores.sessions.whole import WholePart
+from helix_temporal.stores.sessions import (
+    checkpoints,
+    commit,
+    life,
+    lists,
+    messages,
+    runs,
+    staging,
+    submissions,
+    whole,
+)
+from helix_temporal.stores.sessions.base import SessionStoreBase
 
 
-class RecordSessions(LifePart, CheckpointsPart, CommitPart, WholePart, ListsPart):
+class RecordSessions(SessionStoreBase):
     """A `SessionStore` over a backend's `SessionRecords`, and a thread store for the messages.
 
-    Every change is one view and one commit, and again if somebody was faster.
+    Every change is one view and one commit, and again if somebody was faster.  What each operation does
+    stands beside its rules, in the module named here.
 
     Args:
         records: Where sessions lie.
@@ -27,3 +35,59 @@ class RecordSessions(LifePart, CheckpointsPart, CommitPart, WholePart, ListsPart
     Raises:
         InvalidConfigError: ``together`` over a backend that keeps no threads.
     """
+
+    create_session = life.create_session
+    load_state = life.load_state
+    session_exists = life.session_exists
+    save_state = life.save_state
+    update_status = life.update_status
+    compare_and_set_status = life.compare_and_set_status
+    merge_custom_state = life.merge_custom_state
+    increment_step_count = life.increment_step_count
+    increment_resume_count = life.increment_resume_count
+    finish_cleanup = life.finish_cleanup
+    now = life.now
+
+    delete_session = whole.delete_session
+    fork_session = whole.fork_session
+
+    append_messages = messages.append_messages
+    get_messages = messages.get_messages
+    get_message_count = messages.get_message_count
+    truncate_messages = messages.truncate_messages
+
+    start_run = runs.start_run
+    update_run = runs.update_run
+    get_run = runs.get_run
+    get_current_run = runs.get_current_run
+    list_runs = runs.list_runs
+    request_stop = runs.request_stop
+    get_stop_request = runs.get_stop_request
+    add_sub_session_refs = runs.add_sub_session_refs
+    update_sub_session_ref = runs.update_sub_session_ref
+    remove_sub_session_ref = runs.remove_sub_session_ref
+    list_sub_session_refs = runs.list_sub_session_refs
+
+    save_state_and_promote_staging = commit.save_state_and_promote_staging
+    stage_changes = staging.stage_changes
+    list_staged = staging.list_staged
+    discard_staging = staging.discard_staging
+    promote_staging = staging.promote_staging
+
+    get_checkpoint = checkpoints.get_checkpoint
+    get_latest_checkpoint = checkpoints.get_latest_checkpoint
+    list_checkpoints = checkpoints.list_checkpoints
+    restore_checkpoint = checkpoints.restore_checkpoint
+    prune_checkpoints = checkpoints.prune_checkpoints
+    build_snapshot = checkpoints.build_snapshot
+
+    submit_tool_result = submissions.submit_tool_result
+    resolve_tool_call_owner = submissions.resolve_tool_call_owner
+
+    list_sessions = lists.list_sessions
+    iter_session_ids = lists.iter_session_ids
+    list_expired = lists.list_expired
+    list_due = lists.list_due
+    list_cleanup_pending = lists.list_cleanup_pending
+    find_expired_pending = lists.find_expired_pending
+    purge_operations = lists.purge_operations

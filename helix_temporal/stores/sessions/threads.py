@@ -1,5 +1,7 @@
 """A session's thread beside its state: where it stands, what is in it, and what it must be told."""
 
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,16 +15,16 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.ids import Id
-from helix_temporal.models.records import EMPTY, Epoch, Head, Record
+from helix_temporal.models.records import EMPTY, Epoch, Head, Record, head_after
 from helix_temporal.models.rows import check_split
 from helix_temporal.models.states import Millis, StoredModel
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionRecords,
     WantedRecords,
 )
@@ -34,7 +36,7 @@ from helix_temporal.stores.protocols.threads import (
     ThreadFacts,
     ThreadStore,
 )
-from helix_temporal.stores.sessions.decisions import Seen, decode_model, encode_model
+from helix_temporal.stores.sessions.decisions import SeenSession, decode_model, encode_model
 
 KEY: Final = RecordKey(RecordKind.THREAD, "order")
 KEYS: Final = (KEY,)
@@ -78,15 +80,15 @@ def owner_of(session_id: str) -> str:
     return f"session/{session_id}"
 
 
-def pending_order(seen: Seen) -> ThreadOrder | None:
+def pending_order(seen: SeenSession) -> ThreadOrder | None:
     """The order that is not carried out yet, if there is one."""
-    record = seen.view.find(*KEY)
+    record = seen.view.find_record(*KEY)
     return None if record is None else decode_model(ThreadOrder, record.body, "order for the thread")
 
 
-def record_of(order: ThreadOrder) -> SessionRecord:
+def record_of(order: ThreadOrder) -> KeyedRecord:
     """The order as it is stored with the state."""
-    return SessionRecord(KEY.kind, KEY.key, encode_model(order, "order for the thread"))
+    return KeyedRecord(KEY.kind, KEY.key, encode_model(order, "order for the thread"))
 
 
 def next_epoch(now: Millis, thread_epoch: int = 0) -> int:
@@ -115,9 +117,49 @@ class Standing:
     owner: str
     closed: bool
 
-    def end(self, session_id: str) -> int:
+    def visible_end(self, session_id: str) -> int:
         """Up to where messages are shown: a tail that is not committed may still be cut by its workflow."""
         return self.head.position if self.owner == owner_of(session_id) else self.committed
+
+
+DEDUP: Final = 200
+"""Among so many of the newest messages an append looks for its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentMessages:
+    """Where a thread stood after an append of this process, and the ids of its newest messages."""
+
+    epoch: int
+    head: Head
+    newest: tuple[str, ...]
+
+    def with_appended(self, new: Sequence[Record]) -> "RecentMessages":
+        """The same once these are appended."""
+        newest = (*self.newest, *(record.id for record in new))
+        return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
+
+
+class KnownThreads:
+    """What this process knows of threads that it appended to; a thread may have moved since.
+
+    An append at a head that is known so is as good as one after a look: it happens there or not at all.
+    """
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._limit = limit
+        self._known: OrderedDict[str, RecentMessages] = OrderedDict()
+
+    def keep_thread(self, session_id: str, known: RecentMessages) -> None:
+        """Remember it, and forget what was not used for longest."""
+        self._known[session_id] = known
+        self._known.move_to_end(session_id)
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
+
+    def take_thread(self, session_id: str) -> RecentMessages | None:
+        """What is known, once."""
+        return self._known.pop(session_id, None)
 
 
 class Threads:
@@ -130,6 +172,7 @@ class Threads:
 
     def __init__(self, store: ThreadStore | None, records: SessionRecords, *, together: bool) -> None:
         self._store, self._records, self.together = store, records, together
+        self.known = KnownThreads()
 
     @property
     def here(self) -> bool:
@@ -147,7 +190,7 @@ class Threads:
             raise InvalidRequestError("this session store was made without a thread store: no messages here")
         return self._store
 
-    async def standing(self, seen: Seen) -> Standing | None:
+    async def find_standing(self, seen: SeenSession) -> Standing | None:
         """Where the thread of a session stands; None if there is none (any more)."""
         header = seen.view.thread
         if header is not None and not header.deleted:
@@ -202,7 +245,7 @@ class Threads:
             position=head.position,
         )
 
-    async def head_at(self, session_id: str, position: int, end: int) -> Head:
+    async def find_head(self, session_id: str, position: int, end: int) -> Head:
         """The head at a position where a turn may end.
 
         Raises:
@@ -223,13 +266,13 @@ class Threads:
             check_split(f"session {session_id!r}", position, before and before.kind, after[0].kind)
         return Head(position=position, last_id=before.id if before else "")
 
-    async def joined(self, seen: Seen) -> Standing:
+    async def join_thread(self, seen: SeenSession) -> Standing:
         """Where the thread stands, under the epoch that has it; opened for the session if nobody has it.
 
         Raises:
             FencedError: Somebody opened it meanwhile; look again.
         """
-        there = await self.standing(seen)
+        there = await self.find_standing(seen)
         if there is not None and not there.closed:
             if seen.view.thread is None and self.together:
                 await self.store.hydrate(seen.session_id, there.epoch)
@@ -245,7 +288,7 @@ class Threads:
         )
         return _standing_of(opened.header)
 
-    async def newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
+    async def list_newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
         """The ids of the newest messages, oldest first."""
         if at.head == EMPTY:
             return []
@@ -256,12 +299,20 @@ class Threads:
 
     # -- orders
 
-    async def settle(self, session_id: str) -> None:
+    async def settle_order(self, session_id: str) -> None:
         """Carry out what a session's thread must still be told."""
         view = await self._records.view(session_id, WantedRecords(keys=KEYS))
-        order = pending_order(Seen(session_id, view, None))
+        order = pending_order(SeenSession(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
+
+    async def settle_seen_order(self, seen: SeenSession) -> bool:
+        """Whether an order had to be carried out, so that what was seen is no more."""
+        order = pending_order(seen)
+        if order is None:
+            return False
+        await self.carry_out(seen.session_id, order)
+        return True
 
     async def carry_out(self, session_id: str, order: ThreadOrder) -> None:
         """Carry out an order and take it away.
@@ -303,7 +354,7 @@ class Threads:
     async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):
             view = await self._records.view(session_id, WantedRecords(keys=KEYS))
-            if pending_order(Seen(session_id, view, None)) != order:
+            if pending_order(SeenSession(session_id, view, None)) != order:
                 return
             gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=KEYS)
             if await self._records.commit(gone) is not None:
@@ -322,14 +373,14 @@ class Threads:
             # It is gone, or it is the thread of a session that began since.
             return
 
-    async def delete_left(self, seen: Seen) -> None:
+    async def delete_left(self, seen: SeenSession) -> None:
         """Remove the thread that a deletion left behind when it died half way.
 
         Only one that the session store itself had: a workflow opens its thread before it makes a state.
         """
         if self._store is None:
             return
-        left = await self.standing(seen)
+        left = await self.find_standing(seen)
         if left is not None and left.owner == owner_of(seen.session_id):
             await self.delete(seen.session_id, left.epoch)
 

@@ -7,16 +7,14 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import ForkOrigin, SessionState
 from helix_temporal.models.waiting import is_child_id
-from helix_temporal.stores.protocols.session_records import SessionRecords, WantedRecords
+from helix_temporal.stores.protocols.session_records import WantedRecords
 from helix_temporal.stores.protocols.sessions import AnyVersion
-from helix_temporal.stores.protocols.streams import StreamStore
-from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.sessions import checkpoints, threads
+from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_count, checked_version
-from helix_temporal.stores.sessions.decisions import Call, Decision, Seen
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
 from helix_temporal.stores.sessions.life import check_version
-from helix_temporal.stores.sessions.messages import MessagesPart
-from helix_temporal.stores.sessions.runs import RunsPart
+from helix_temporal.stores.sessions.runs import list_sub_session_refs
 from helix_temporal.stores.sessions.threads import ThreadOrder
 
 
@@ -26,8 +24,8 @@ def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> WantedRecords
     return WantedRecords(keys=(*keys, *threads.KEYS), thread=thread)
 
 
-def found_again(
-    target: Seen, source_id: str, at_checkpoint: str | None, at_message: int | None
+def find_same_fork(
+    target: SeenSession, source_id: str, at_checkpoint: str | None, at_message: int | None
 ) -> Decision[SessionState] | None:
     """The answer where the new id is taken: by this very fork, made before.
 
@@ -52,7 +50,7 @@ def found_again(
 
 
 def decide_fork(
-    target: Seen, source: SessionState, head: Head, at_checkpoint: str | None, thread_epoch: int
+    target: SeenSession, source: SessionState, head: Head, at_checkpoint: str | None, thread_epoch: int
 ) -> Decision[SessionState]:
     """See `SessionStore.fork_session`; ``source`` is the state of now or of the checkpoint."""
     state = SessionState(
@@ -81,140 +79,138 @@ def decide_fork(
 logger = logging.getLogger(__name__)
 
 
-class WholePart(RunsPart, MessagesPart):
-    """See `SessionStore`."""
+async def delete_session(
+    store: SessionStoreBase, session_id: str, *, expected_version: int | None = None, epoch: int | None = None
+) -> bool:
+    """See `SessionStore.delete_session`.
 
-    def __init__(
-        self,
-        records: SessionRecords,
-        threads: ThreadStore | None = None,
-        *,
-        together: bool | None = None,
-        require_epoch: bool = False,
-        recalls: bool = False,
-        streams: StreamStore | None = None,
-    ) -> None:
-        super().__init__(records, threads, together=together, require_epoch=require_epoch, recalls=recalls)
-        self._streams = streams
+    Sessions of sub-agents go first, from below, then the state with all records, then the thread, then
+    the stream; after a crash in between a repeat of this call removes what is left.  A damaged
+    one of a sub-agent stays and is named in the log; the others go.
+    """
+    expected = checked_version(expected_version)
+    await _delete_sub_agents(store, session_id, expected, {session_id})
+    return await _delete_one(store, session_id, expected, epoch)
 
-    async def delete_session(
-        self, session_id: str, *, expected_version: int | None = None, epoch: int | None = None
-    ) -> bool:
-        """See `SessionStore.delete_session`.
 
-        Sessions of sub-agents go first, from below, then the state with all records, then the thread, then
-        the stream; after a crash in between a repeat of this call removes what is left.  A damaged
-        one of a sub-agent stays and is named in the log; the others go.
-        """
-        expected = checked_version(expected_version)
-        await self._delete_sub_agents(session_id, expected, {session_id})
-        return await self._delete_one(session_id, expected, epoch)
+async def _delete_sub_agents(
+    store: SessionStoreBase, session_id: str, expected: int | AnyVersion | None, above: set[str]
+) -> None:
+    state = (await store.view_session(session_id)).state
+    if state is None:
+        return
+    check_version(state, expected)
+    for ref in await list_sub_session_refs(store, session_id):
+        name = ref.sub_session_id
+        try:
+            if ref.remote or name in above or not await _belongs_to(store, name, session_id):
+                continue
+            await _delete_sub_agents(store, name, None, above | {name})
+            await _delete_one(store, name, None, None, fenced=False)
+        except StoreCorruptError as error:
+            logger.warning("session %r is not deleted with the one above it: %s", name, error)
 
-    async def _delete_sub_agents(
-        self, session_id: str, expected: int | AnyVersion | None, above: set[str]
-    ) -> None:
-        state = (await self._view_session(session_id)).state
-        if state is None:
-            return
-        check_version(state, expected)
-        for ref in await self.list_sub_session_refs(session_id):
-            name = ref.sub_session_id
-            try:
-                if ref.remote or name in above or not await self._belongs_to(name, session_id):
-                    continue
-                await self._delete_sub_agents(name, None, above | {name})
-                await self._delete_one(name, None, None, fenced=False)
-            except StoreCorruptError as error:
-                logger.warning("session %r is not deleted with the one above it: %s", name, error)
 
-    async def _belongs_to(self, child: str, parent: str) -> bool:
-        """Whether a session that a parent refers to is its sub-agent's; what else it refers to is its own."""
-        state = (await self._view_session(child)).state
-        return is_child_id(child) if state is None else state.parent_session_id == parent
+async def _belongs_to(store: SessionStoreBase, child: str, parent: str) -> bool:
+    """Whether a session that a parent refers to is its sub-agent's; what else it refers to is its own."""
+    state = (await store.view_session(child)).state
+    return is_child_id(child) if state is None else state.parent_session_id == parent
 
-    async def _delete_one(
-        self, session_id: str, expected: int | AnyVersion | None, epoch: int | None, *, fenced: bool = True
-    ) -> bool:
-        call = Call("delete_session", session_id, epoch=epoch, fenced=fenced)
-        known: list[int | None] = []
 
-        async def decide(seen: Seen) -> Decision[bool]:
-            there = await self._threads.standing(seen) if self._threads.here and seen.view.revision else None
-            known[:] = [there.epoch if there else None]
-            if seen.state is None:
-                return Decision(False)
-            check_version(seen.state, expected)
-            return Decision(True, deletes=True)
+async def _delete_one(
+    store: SessionStoreBase,
+    session_id: str,
+    expected: int | AnyVersion | None,
+    epoch: int | None,
+    *,
+    fenced: bool = True,
+) -> bool:
+    call = Call("delete_session", session_id, epoch=epoch, fenced=fenced)
+    known: list[int | None] = []
 
-        deleted = await self._make_change(call, self._whole, decide, bool)
-        if known[0] is not None:
-            await self._threads.delete(session_id, known[0])
-        if self._streams is not None:
-            await self._streams.delete_stream(session_id)
-        return deleted
+    async def decide(seen: SeenSession) -> Decision[bool]:
+        there = await store.threads.find_standing(seen) if store.threads.here and seen.view.revision else None
+        known[:] = [there.epoch if there else None]
+        if seen.state is None:
+            return Decision(False)
+        check_version(seen.state, expected)
+        return Decision(True, deletes=True)
 
-    async def fork_session(
-        self,
-        session_id: str,
-        new_session_id: str,
-        *,
-        at_checkpoint: str | None = None,
-        at_message: int | None = None,
-        operation_id: str | None = None,
-    ) -> SessionState:
-        """See `SessionStore.fork_session`.
+    deleted = await store.make_change(call, store.with_thread, decide, bool)
+    if known[0] is not None:
+        await store.threads.delete(session_id, known[0])
+    if store.streams is not None:
+        await store.streams.delete_stream(session_id)
+    return deleted
 
-        The new session is made with an order for its thread, which is then forked; a crash between the
-        two is finished by a repeat of this call, or by the next one that comes to the new session's
-        messages.
-        """
-        validate_id(session_id, "session id")
-        if at_checkpoint is not None and at_message is not None:
-            raise InvalidRequestError("fork: at a checkpoint or at a message, not at both")
-        if at_message is not None:
-            checked_count(at_message, "at_message")
-        content = (session_id, at_checkpoint, at_message)
-        call = Call("fork_session", new_session_id, content, None, operation_id, fenced=False)
 
-        async def decide(target: Seen) -> Decision[SessionState] | None:
-            again = found_again(target, session_id, at_checkpoint, at_message)
-            if again is not None:
-                return again
-            source = await self._view_session(
-                session_id, wanted_for_fork(at_checkpoint, thread=self._threads.together)
+async def fork_session(
+    store: SessionStoreBase,
+    session_id: str,
+    new_session_id: str,
+    *,
+    at_checkpoint: str | None = None,
+    at_message: int | None = None,
+    operation_id: str | None = None,
+) -> SessionState:
+    """See `SessionStore.fork_session`.
+
+    The new session is made with an order for its thread, which is then forked; a crash between the
+    two is finished by a repeat of this call, or by the next one that comes to the new session's
+    messages.
+    """
+    validate_id(session_id, "session id")
+    if at_checkpoint is not None and at_message is not None:
+        raise InvalidRequestError("fork: at a checkpoint or at a message, not at both")
+    if at_message is not None:
+        checked_count(at_message, "at_message")
+    content = (session_id, at_checkpoint, at_message)
+    call = Call("fork_session", new_session_id, content, None, operation_id, fenced=False)
+
+    async def decide(target: SeenSession) -> Decision[SessionState] | None:
+        again = find_same_fork(target, session_id, at_checkpoint, at_message)
+        if again is not None:
+            return again
+        source = await store.view_session(
+            session_id, wanted_for_fork(at_checkpoint, thread=store.threads.together)
+        )
+        while source.state is not None and await store.threads.settle_seen_order(source):
+            source = await store.view_session(
+                session_id, wanted_for_fork(at_checkpoint, thread=store.threads.together)
             )
-            while source.state is not None and await self._settle_thread(source):
-                source = await self._view_session(
-                    session_id, wanted_for_fork(at_checkpoint, thread=self._threads.together)
-                )
-            state = source.present
-            if at_checkpoint is not None:
-                state = checkpoints.require_checkpoint(source, at_checkpoint).state
-            head = await self._fork_head(source, state, at_checkpoint, at_message)
-            before = target.view.thread.epoch if target.view.thread else 0
-            return decide_fork(target, state, head, at_checkpoint, before)
+        state = source.present
+        if at_checkpoint is not None:
+            state = checkpoints.require_checkpoint(source, at_checkpoint).state
+        head = await _fork_head(store, source, state, at_checkpoint, at_message)
+        before = target.view.thread.epoch if target.view.thread else 0
+        return decide_fork(target, state, head, at_checkpoint, before)
 
-        forked = await self._make_change(call, self._whole, decide, SessionState)
-        if self._threads.here:
-            await self._threads.settle(new_session_id)
-        return forked
+    forked = await store.make_change(call, store.with_thread, decide, SessionState)
+    if store.threads.here:
+        await store.threads.settle_order(new_session_id)
+    return forked
 
-    async def _fork_head(
-        self, source: Seen, state: SessionState, at_checkpoint: str | None, at_message: int | None
-    ) -> Head:
-        """Up to where the fork has the source's messages.
 
-        Messages that were appended without a commit of the state are taken, too, where state and thread
-        are seen in one instant; elsewhere only of a session whose state has no head at all, as a commit
-        may be under way.
-        """
-        if not self._threads.here:
-            return state.head
-        there = await self._threads.standing(source)
-        if at_message is not None:
-            return await self._threads.head_at(source.session_id, at_message, there.committed if there else 0)
-        seen_whole = at_checkpoint is None and (self._threads.together or state.head.position == 0)
-        if seen_whole and there is not None and there.committed > state.head.position:
-            return await self._threads.head_at(source.session_id, there.committed, there.committed)
-        await self._threads.check_head(source.session_id, there, state.head)
+async def _fork_head(
+    store: SessionStoreBase,
+    source: SeenSession,
+    state: SessionState,
+    at_checkpoint: str | None,
+    at_message: int | None,
+) -> Head:
+    """Up to where the fork has the source's messages.
+
+    Messages that were appended without a commit of the state are taken, too, where state and thread
+    are seen in one instant; elsewhere only of a session whose state has no head at all, as a commit
+    may be under way.
+    """
+    if not store.threads.here:
         return state.head
+    there = await store.threads.find_standing(source)
+    if at_message is not None:
+        return await store.threads.find_head(source.session_id, at_message, there.committed if there else 0)
+    seen_whole = at_checkpoint is None and (store.threads.together or state.head.position == 0)
+    if seen_whole and there is not None and there.committed > state.head.position:
+        return await store.threads.find_head(source.session_id, there.committed, there.committed)
+    await store.threads.check_head(source.session_id, there, state.head)
+    return state.head

@@ -28,7 +28,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores._home_loop import HomeLoop
-from helix_temporal.stores.sqlite.queries import schema, statement
+from helix_temporal.stores.sqlite.queries import load_statement, schema_statements
 
 APPLICATION_ID: Final = 0x48656C78
 """``Helx`` in the file's header: whose database it is."""
@@ -51,26 +51,22 @@ class Statements:
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self._connection = connection
 
-    async def fetch(
-        self, name: str, values: Mapping[str, Any] | None = None, **fills: str
-    ) -> list[sqlite3.Row]:
-        """All rows of a statement; ``fills`` are those of `statement`."""
-        return [*await self._connection.execute_fetchall(statement(name, **fills), values or {})]
+    async def fetch(self, name: str, values: Mapping[str, Any] | None = None) -> list[sqlite3.Row]:
+        """All rows of a statement."""
+        return [*await self._connection.execute_fetchall(load_statement(name), values or {})]
 
-    async def fetch_one(
-        self, name: str, values: Mapping[str, Any] | None = None, **fills: str
-    ) -> sqlite3.Row | None:
+    async def fetch_one(self, name: str, values: Mapping[str, Any] | None = None) -> sqlite3.Row | None:
         """The first row, None if there is none."""
-        rows = await self.fetch(name, values, **fills)
+        rows = await self.fetch(name, values)
         return rows[0] if rows else None
 
     async def execute_many(self, name: str, values: Iterable[Mapping[str, Any]]) -> None:
         """The same statement for each of the values."""
         given = [*values]
         if len(given) == 1:
-            await self._connection.execute_fetchall(statement(name), given[0])
+            await self._connection.execute_fetchall(load_statement(name), given[0])
         elif given:
-            await self._connection.executemany(statement(name), given)
+            await self._connection.executemany(load_statement(name), given)
 
 
 @dataclass
@@ -109,18 +105,14 @@ class Database:
         self._home = HomeLoop(f"SQLite database {str(file)!r}")
         self._opened: _Opened | None = None
 
-    async def fetch(
-        self, name: str, values: Mapping[str, Any] | None = None, **fills: str
-    ) -> list[sqlite3.Row]:
+    async def fetch(self, name: str, values: Mapping[str, Any] | None = None) -> list[sqlite3.Row]:
         """All rows of one statement that only reads."""
         async with self._take_reader() as connection:
-            return await Statements(connection).fetch(name, values, **fills)
+            return await Statements(connection).fetch(name, values)
 
-    async def fetch_one(
-        self, name: str, values: Mapping[str, Any] | None = None, **fills: str
-    ) -> sqlite3.Row | None:
+    async def fetch_one(self, name: str, values: Mapping[str, Any] | None = None) -> sqlite3.Row | None:
         """The first row of one statement that only reads, None if there is none."""
-        rows = await self.fetch(name, values, **fills)
+        rows = await self.fetch(name, values)
         return rows[0] if rows else None
 
     @asynccontextmanager
@@ -163,7 +155,7 @@ class Database:
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
         opened, self._opened = self._opened, None
-        self._home.leave()
+        self._home.release_loop()
         if opened is not None:
             async with opened.writing:
                 await _close_all(opened)
@@ -206,7 +198,7 @@ class Database:
 
     async def _open_if_closed(self) -> _Opened:
         left = self._opened
-        if self._home.claim() and left is not None:
+        if self._home.claim_loop() and left is not None:
             self._opened = opened = _Opened()
             await _close_all(left)
             return opened
@@ -279,7 +271,7 @@ class Database:
             if await self._is_made(connection):
                 return
             for each in (
-                *schema(),
+                *schema_statements(),
                 f"PRAGMA application_id = {APPLICATION_ID}",
                 f"PRAGMA user_version = {VERSION}",
             ):

@@ -20,21 +20,27 @@ from helix_temporal.models.store_calls import (
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKey,
     RecordKind,
     RecordPage,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
     SessionRow,
     SessionView,
     WantedRecords,
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
-from helix_temporal.stores.sqlite.queries import statement
 from helix_temporal.stores.sqlite.threads import SqliteThreads
 
 _SCAN: Final = 500
+_LISTS: Final = {
+    ("created_at", "asc"): "session_list_created_at_asc",
+    ("created_at", "desc"): "session_list_created_at_desc",
+    ("updated_at", "asc"): "session_list_updated_at_asc",
+    ("updated_at", "desc"): "session_list_updated_at_desc",
+}
+"""The statement that lists sessions in an order; see ``sql/session_lists.sql``."""
 _STATE_ONLY: Final = WantedRecords()
 _log = logging.getLogger(__name__)
 
@@ -137,8 +143,6 @@ class SqliteSessions:
         order, direction = query.order_by.field, query.order_by.direction
         scope = f"sessions.{order}.{direction}"
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
-        matching = statement("session_matching", date=query.date_field)
-        beyond = ">" if direction == "asc" else "<"
         page = {
             "after_at": after[0],
             "after_id": after[1],
@@ -147,9 +151,8 @@ class SqliteSessions:
         }
         filters = _filter_values(query)
         async with self._database.read() as on:
-            count = await on.fetch("session_count", filters, matching=matching)
-            fills = {"field": order, "direction": direction, "beyond": beyond, "matching": matching}
-            rows = await on.fetch("session_list", filters | page, **fills)
+            count = await on.fetch("session_list_count", filters)
+            rows = await on.fetch(_LISTS[order, direction], filters | page)
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
         return SessionPage(
@@ -278,6 +281,8 @@ def _filter_values(query: SessionQuery) -> dict[str, Any]:
     parent = query.parent_session_id
     any_parent = isinstance(parent, Unset)
     statuses = [status.value for status in query.status]
+    dates, any_time = (query.date_from, query.date_to), (None, None)
+    created, updated = (dates, any_time) if query.date_field == "created_at" else (any_time, dates)
     return {
         "user_id": query.user_id,
         "agent_type": query.agent_type,
@@ -285,8 +290,10 @@ def _filter_values(query: SessionQuery) -> dict[str, Any]:
         "any_parent": int(any_parent),
         "parent_session_id": None if any_parent else parent,
         "labels": _label_texts(query.tags, query.metadata) if query.tags or query.metadata else None,
-        "date_from": query.date_from,
-        "date_to": query.date_to,
+        "created_from": created[0],
+        "created_before": created[1],
+        "updated_from": updated[0],
+        "updated_before": updated[1],
     }
 
 
@@ -312,7 +319,7 @@ def _parse_summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
 # ---- records ----------------------------------------------------------------------------------------
 
 
-async def _read_wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[SessionRecord, ...]:
+async def _read_wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[KeyedRecord, ...]:
     """The records that are wanted and there, each once."""
     rows: list[sqlite3.Row] = []
     for name in wanted.keys:
@@ -341,11 +348,11 @@ async def _write_records(on: Statements, change: SessionCommit) -> None:
     await on.execute_many("record_put", puts)
 
 
-def _record_of(session_id: str, row: sqlite3.Row) -> SessionRecord:
+def _record_of(session_id: str, row: sqlite3.Row) -> KeyedRecord:
     name = RecordKey(RecordKind(row["kind"]), row["key"], row["group_id"])
     where = f"{name.kind.value} {name.key!r} of session {session_id!r} in SQLite"
     body = verify_checksum(row["body"], where, *_checksum_place(session_id, name, row["place"]))
-    return SessionRecord(name.kind, name.key, body, name.group, row["place"])
+    return KeyedRecord(name.kind, name.key, body, name.group, row["place"])
 
 
 def _checksum_place(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:

@@ -76,7 +76,7 @@ class SqliteStreams(Streams):
             if before is not None:
                 log.keys = await _find_known_keys(on, before.made, [key for key, _ in batch.entries if key])
             known = set(log.keys)
-            answer = log.append(batch, now, 0)
+            answer = log.append_batch(batch, now, 0)
             if isinstance(answer, Written):
                 assert log.head is not None
                 await self._write_batch(on, log, known, 1 if before is None else before.first)
@@ -111,7 +111,7 @@ class SqliteStreams(Streams):
         async with self._database.write() as on:
             now, log = self._now_millis(), StreamLog()
             log.head = await self._read_head(on, change.before.stream_id, now)
-            last = log.change(change, now)
+            last = log.change_status(change, now)
             if last is None or log.head is None:
                 return None
             if change.chunk is not None:
@@ -128,7 +128,7 @@ class SqliteStreams(Streams):
 
     async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
-        await self._polling.wait(head.stream_id, (head.made, after, head.revision), seconds)
+        await self._polling.wait_for_news(head.stream_id, (head.made, after, head.revision), seconds)
         return News(look=True)
 
     async def _read_places(self, stream_ids: Sequence[str]) -> dict[str, Place]:

@@ -27,7 +27,6 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
-from helix_temporal.stores.threads import fences
 from helix_temporal.stores.threads import operations as ops
 from helix_temporal.stores.threads.operations import HeldThread, OperationOutcome
 
@@ -77,7 +76,7 @@ class SqliteThreads:
         async with self._database.read() as on:
             if (thread := await self._find_thread(on, thread_id)) is None:
                 return None
-            first = fences.snapshot_start(thread.header, since)
+            first = ops.snapshot_start(thread.header, since)
             records = await _read_messages(on, thread_id, first, thread.header.head.position)
             return HotSnapshot(thread.header, first, records)
 
@@ -93,9 +92,7 @@ class SqliteThreads:
                 start = max(start, stop - max(wanted.limit, 1))
             else:
                 stop = min(stop, start + max(wanted.limit, 1))
-            first, records = fences.select_page(
-                await _read_messages(on, thread_id, start, stop), start, wanted
-            )
+            first, records = ops.select_page(await _read_messages(on, thread_id, start, stop), start, wanted)
             return HotSnapshot(thread.header, first, records)
 
     async def step_view(
@@ -311,7 +308,7 @@ def _first_difference(before: HeldThread, after: HeldThread) -> int:
     start = after.header.base.position
     if start < before.header.base.position:
         return start
-    pairs = zip(before.tail(start), after.records, strict=False)
+    pairs = zip(before.records_from(start), after.records, strict=False)
     same = itertools.takewhile(lambda pair: pair[0] is pair[1], pairs)
     return start + sum(1 for _ in same)
 
@@ -326,7 +323,7 @@ async def _put_messages(on: Statements, thread: HeldThread, start: int) -> None:
             "id": record.id,
             "body": with_checksum(record.body, thread_id, position, record.kind, record.id),
         }
-        for position, record in enumerate(thread.tail(start), start)
+        for position, record in enumerate(thread.records_from(start), start)
     ]
     await on.execute_many("thread_put_message", rows)
 

@@ -8,7 +8,6 @@ from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.sqlite.connection import Database
-from helix_temporal.stores.sqlite.queries import statement
 from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
 
@@ -36,15 +35,14 @@ class SqliteUsage(UsageLedger):
         self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
     ) -> list[UsageEntry]:
         values = _filter_values(wanted, limit, offset) | {"session_id": session_id}
-        matching = statement("usage_matching")
-        return _parse_entries(await self._database.fetch("usage_of_session", values, matching=matching))
+        return _parse_entries(await self._database.fetch("usage_of_session", values))
 
     async def _of_all(self, wanted: UsageFilter, limit: int, offset: int) -> tuple[list[UsageEntry], int]:
         name = "usage_of_all" if wanted.session_id is None else "usage_of_session"
-        values, matching = _filter_values(wanted, limit, offset), statement("usage_matching")
+        values = _filter_values(wanted, limit, offset)
         async with self._database.read() as on:
-            count = await on.fetch("usage_count", values, matching=matching)
-            rows = await on.fetch(name, values, matching=matching)
+            count = await on.fetch("usage_count", values)
+            rows = await on.fetch(name, values)
         return _parse_entries(rows), count[0]["total"]
 
     async def _has_entries(self, session_id: str) -> bool:

@@ -26,7 +26,7 @@ class Polling:
         self._task: asyncio.Task[None] | None = None
         self._pause = _QUICK
 
-    async def wait(self, stream_id: str, seen: Place, seconds: float) -> None:
+    async def wait_for_news(self, stream_id: str, seen: Place, seconds: float) -> None:
         """Until the stream is elsewhere than it was seen, or the time is over.
 
         Raises:
@@ -35,7 +35,7 @@ class Polling:
         future = asyncio.get_running_loop().create_future()
         self._waiting[stream_id] = (seen, future)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name=f"streams in {self._where}")
+            self._task = asyncio.create_task(self._ask_while_waited_for(), name=f"streams in {self._where}")
         try:
             async with asyncio.timeout(seconds):
                 await future
@@ -53,7 +53,7 @@ class Polling:
         task.cancel()
         await asyncio.wait([task])
 
-    async def _run(self) -> None:
+    async def _ask_while_waited_for(self) -> None:
         while self._waiting:
             asked = dict(self._waiting)
             try:

@@ -62,11 +62,11 @@ class Feed:
         """Whether it can be waited for."""
         return not self._gone
 
-    def join(self, reader: object) -> None:
+    def add_reader(self, reader: object) -> None:
         """From now on the feed is kept for this one, until it leaves or is no more."""
         self._readers.add(reader)
 
-    def leave(self, reader: object) -> None:
+    def remove_reader(self, reader: object) -> None:
         """The reader waits no more."""
         self._readers.discard(reader)
         if not self._readers:
@@ -79,7 +79,7 @@ class Feed:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def wait(self, seen: View, after: int) -> Sequence[StoredChunk] | View | None:
+    async def wait_for_chunks(self, seen: View, after: int) -> Sequence[StoredChunk] | View | None:
         """Chunks after a sequence, or how the stream is now; None tells to look for oneself.
 
         Args:
@@ -245,7 +245,7 @@ class StreamReading(Generic[T]):
             view = await self._look_at_stream()
         while view is not None and not self._end_if_over(view):
             # Joined anew each time: a feed ends by itself when its stream or its store does.
-            found = await self._join_feed(view).wait(view, self._after)
+            found = await self._join_feed(view).wait_for_chunks(view, self._after)
             self._live = found is not None
             if not isinstance(found, View):
                 self._ready.extend(found or ())
@@ -298,13 +298,13 @@ class StreamReading(Generic[T]):
     def _join_feed(self, view: View) -> Feed:
         if self._feed is None or not self._feed.running:
             self._feed = self._join(view)
-            self._feed.join(self)
+            self._feed.add_reader(self)
         return self._feed
 
     def _leave_feed(self) -> None:
         feed, self._feed, self._live = self._feed, None, False
         if feed is not None:
-            feed.leave(self)
+            feed.remove_reader(self)
 
     def _stream_lost_error(self) -> Exception:
         self._leave_feed()

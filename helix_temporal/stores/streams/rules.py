@@ -401,7 +401,7 @@ class StreamLog:
         self.chunks: deque[StoredChunk] = deque()
         self.keys: dict[str, int] = {}
 
-    def append(self, batch: Batch, now: int, max_chunks: int) -> Written | Refused:
+    def append_batch(self, batch: Batch, now: int, max_chunks: int) -> Written | Refused:
         """Append what is new of the batch."""
         head = admit_batch(self.head, batch, self.keys, now)
         if isinstance(head, Refused):
@@ -419,7 +419,7 @@ class StreamLog:
         self._trim_chunks(replace(head, last=last), max_chunks)
         return Written(head.made, tuple(sequences), last)
 
-    def change(self, change: StatusChange, now: int) -> int | None:
+    def change_status(self, change: StatusChange, now: int) -> int | None:
         """Make a change of status; the last sequence then, None if the stream is not what was seen."""
         after = None if self.head is None else head_after_change(change, self.head, now)
         if after is None:
@@ -431,7 +431,7 @@ class StreamLog:
         self.head = after
         return after.last
 
-    def after(self, position: int, limit: int) -> tuple[StoredChunk, ...]:
+    def chunks_after(self, position: int, limit: int) -> tuple[StoredChunk, ...]:
         """Chunks after a sequence."""
         start = max(0, position + 1 - self.head.first) if self.head else 0
         return tuple(islice(self.chunks, start, start + limit))

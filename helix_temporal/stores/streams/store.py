@@ -66,7 +66,7 @@ class Streams(ABC):
 
     @abstractmethod
     async def _append_batch(self, batch: Batch) -> Written | Refused:
-        """`StreamLog.append` on the stored stream, atomically, by the store's clock."""
+        """`StreamLog.append_batch` on the stored stream, atomically, by the store's clock."""
 
     @abstractmethod
     async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
@@ -74,7 +74,7 @@ class Streams(ABC):
 
     @abstractmethod
     async def _change_status(self, change: StatusChange) -> int | None:
-        """`StreamLog.change` on the stored stream, atomically; wakes those who wait for news."""
+        """`StreamLog.change_status` on the stored stream, atomically; wakes those who wait for news."""
 
     @abstractmethod
     async def _drop_stream(self, stream_id: str) -> bool:

@@ -10,7 +10,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.streams import (
     ChunkBase,
     StepDiscarded,
-    TextDelta,
+    TextChunk,
     Thinking,
     ToolArgStreamDelta,
     to_bytes,
@@ -136,7 +136,7 @@ class Writing:
 
     def _split_chunk(self, chunk: ChunkBase) -> list[ChunkBase]:
         """The chunk, or several that say the same."""
-        if not isinstance(chunk, TextDelta | Thinking | ToolArgStreamDelta):
+        if not isinstance(chunk, TextChunk | Thinking | ToolArgStreamDelta):
             return [chunk]
         field = "content" if isinstance(chunk, Thinking) else "delta"
         text: str = getattr(chunk, field)

@@ -47,17 +47,14 @@ from helix_temporal.stores.protocols.threads import (
     Transform,
     no_progress,
 )
-from helix_temporal.stores.threads.fences import (
+from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.stores.threads.opening import (
     OpenPlace,
     check_adapter,
-    check_epoch,
     check_existence,
-    check_hot_epoch,
     check_rewind,
-    check_same_owner,
     fork_position,
     kept_after_known,
-    late_open_error,
     other_message_error,
 )
 
@@ -136,9 +133,7 @@ class HotThreads:
         for _ in range(TRIES):
             snapshot = await self._read_snapshot(request)
             header = snapshot.header if snapshot else None
-            if header is not None and header.epoch >= request.epoch:
-                if header.epoch > request.epoch or header.owner != request.owner or header.deleted:
-                    raise late_open_error(request, header.epoch)
+            if header is not None and Fence.of(header).check_opener(request):
                 return header
             changed = await self.hot.rebase(self._build_rebase(request, snapshot, origin))
             if changed is not None:
@@ -173,7 +168,7 @@ class HotThreads:
                 origin=origin,
             )
             return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
-        check_same_owner(request, snapshot.header.owner)
+        Fence.of(snapshot.header).check_same_owner(request)
         check_adapter(request, snapshot.header.adapter)
         return self._rebase_existing(request, snapshot, expected)
 
@@ -212,7 +207,7 @@ class HotThreads:
             thread_id,
             await self.hot.step_view(thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids),
         )
-        check_hot_epoch(view.header, epoch)
+        Fence.of(view.header).check_writer(epoch)
         return view
 
     async def read(self, request: ReadPage) -> MessagePage:
@@ -288,7 +283,7 @@ class HotThreads:
             old = await self.hot.header(thread_id)
             if old is None or old.deleted:
                 return
-            check_epoch(f"thread {thread_id!r}", old.epoch, epoch)
+            Fence.of(old).check_not_replaced(epoch)
             tombstone = HotHeader(thread_id, epoch, old.owner, closed=True, deleted=True)
             if await self.hot.rebase(Rebase((old.epoch, old.head), tombstone, keep=0)) is not None:
                 return
@@ -348,13 +343,13 @@ def _reopen_place(reopen: Reopen, snapshot: HotSnapshot) -> OpenPlace:
     committed = snapshot.header.committed
     if reopen.known is None:
         return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
-    if _holds_head(snapshot, reopen.known):
+    if snapshot.holds(reopen.known):
         after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
         kept = kept_after_known(reopen, after, committed)
         end = head_after(reopen.known, after[:kept])
         if committed <= end.position:
             return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known)
-    elif committed <= reopen.turn_start.position and _holds_head(snapshot, reopen.turn_start):
+    elif committed <= reopen.turn_start.position and snapshot.holds(reopen.turn_start):
         return OpenPlace(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
     return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
 
@@ -363,28 +358,19 @@ def _find_cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
     header, to = snapshot.header, request.rewind_to
     if to is not None:
         check_rewind(request, to.position, header.committed)
-        if not _holds_head(snapshot, to):
+        if not snapshot.holds(to):
             raise other_message_error(request, to.position)
         return to
     # One that was closed was cancelled, or failed: nobody was told that it waits.
     asks = request.keeps is not None and not header.closed
     kept = request.keeps(header.slice) if asks and request.keeps is not None else None
-    if kept is not None and kept.position > header.committed and _holds_head(snapshot, kept):
+    if kept is not None and kept.position > header.committed and snapshot.holds(kept):
         return kept
     return _head_at(snapshot, header.committed)
 
 
-def _holds_head(snapshot: HotSnapshot, head: Head) -> bool:
-    return head.position <= snapshot.header.head.position and _head_at(snapshot, head.position) == head
-
-
 def _head_at(snapshot: HotSnapshot, position: int) -> Head:
-    at = position - 1 - snapshot.first
-    if 0 <= at < len(snapshot.records):
-        return Head(position=position, last_id=snapshot.records[at].id)
-    if position == snapshot.header.head.position:
-        return snapshot.header.head
-    return Head(position=position, last_id=snapshot.header.base.last_id if position else "")
+    return Head(position=position, last_id=snapshot.id_before(position) or "")
 
 
 def _with_records(change: Rebase, records: tuple[Record, ...], after: Head, size: int) -> Rebase:

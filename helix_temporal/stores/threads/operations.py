@@ -1,16 +1,28 @@
-"""What each operation of a hot tier makes of a thread: pure, for backends whose atomic unit is Python.
+"""What each operation of a hot tier makes of a thread: pure.
 
-A backend finds the thread, asks here, and stores ``Outcome.thread`` where it is not the very object that
-it found.  All times are seconds since 1970 of the backend's clock.
+A backend whose atomic unit is Python finds the thread, asks an operation here, and stores ``Outcome.thread``
+where it is not the very object that it found.  One whose atomic unit is a statement or a script asks the
+single decisions; what it decides there itself mirrors them.  All times are seconds since 1970 of the
+backend's clock.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from dataclasses import replace as changed
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from helix_temporal.models.records import Head, Record, head_after, size_of
+from helix_temporal.errors import (
+    HeadMovedError,
+    HelixError,
+    IdempotencyConflictError,
+    InvalidIdError,
+    InvalidRequestError,
+    StaleStateError,
+)
+from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
 from helix_temporal.models.states import is_past
 from helix_temporal.stores.protocols.hot import (
+    SINCE_ARCHIVED,
     Appended,
     Archived,
     Eviction,
@@ -21,9 +33,11 @@ from helix_temporal.stores.protocols.hot import (
     StepAppend,
     StepView,
 )
-from helix_temporal.stores.threads import fences
+from helix_temporal.stores.threads.fences import Fence
 
 T_co = TypeVar("T_co", covariant=True)
+
+_ANSWERS: Final = Kind.ANSWER + Kind.CALLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +48,13 @@ class HeldThread:
     records: tuple[Record, ...]
     expires_at: float | None = None
 
-    def tail(self, start: int) -> tuple[Record, ...]:
+    def records_from(self, start: int) -> tuple[Record, ...]:
         """The messages from position ``start`` on."""
         return self.records[start - self.header.base.position :]
+
+    def id_before(self, position: int) -> str | None:
+        """Id of the message just before ``position``; None if that is not held."""
+        return HotSnapshot(self.header, self.header.base.position, self.records).id_before(position)
 
     def expired(self, now: float) -> bool:
         """Whether it counts as gone."""
@@ -50,18 +68,292 @@ class OperationOutcome(NamedTuple, Generic[T_co]):
     thread: HeldThread | None
 
 
+# ---- arguments --------------------------------------------------------------------------------------
+
+
+def check_step(step: StepAppend) -> None:
+    """Refuse a step without messages.
+
+    Raises:
+        InvalidRequestError: Neither inputs nor answer.
+    """
+    if not step.inputs and step.answer is None:
+        raise InvalidRequestError(f"thread {step.thread_id!r}: a step needs inputs or an answer, got neither")
+
+
+def check_rebase(change: Rebase) -> None:
+    """Refuse a change whose new header does not describe what it leaves there.
+
+    Raises:
+        InvalidRequestError: It says what the header claims and what would be there.
+    """
+    header, keep = change.header, change.keep
+    had = change.expected[1].position if change.expected else header.base.position
+    if change.expected is None and keep != had:
+        _raise_contradiction(header, f"keep {keep} of an absent record, its base is {had}")
+    if not header.base.position <= keep <= had:
+        _raise_contradiction(header, f"keep {keep} is outside base {header.base.position} to head {had}")
+    _check_span(header, keep, change.records)
+
+
+def check_install(header: HotHeader, records: Sequence[Record]) -> None:
+    """Refuse records that do not lead from the header's base to its head.
+
+    Raises:
+        InvalidRequestError: It says what the header claims and what was given.
+    """
+    _check_span(header, header.base.position, records)
+    if not records and header.head != header.base:
+        _raise_contradiction(header, f"head {header.head} without records, but base {header.base}")
+
+
+def _check_span(header: HotHeader, start: int, records: Sequence[Record]) -> None:
+    if start + len(records) != header.head.position:
+        _raise_contradiction(
+            header, f"head {header.head.position}, yet {len(records)} records follow {start}"
+        )
+    if records and records[-1].id != header.head.last_id:
+        _raise_contradiction(
+            header, f"head names message {header.head.last_id!r}, the last is {records[-1].id!r}"
+        )
+    if header.committed > header.head.position:
+        _raise_contradiction(header, f"committed {header.committed} is beyond head {header.head.position}")
+
+
+def _raise_contradiction(header: HotHeader, found: str) -> None:
+    raise InvalidRequestError(f"thread {header.thread_id!r}: {found}", thread_id=header.thread_id)
+
+
+# ---- errors -----------------------------------------------------------------------------------------
+
+
+def head_moved_error(header: HotHeader, wanted: Head) -> HeadMovedError:
+    """The step cannot stand at its head, and does not."""
+    return HeadMovedError(
+        f"thread {header.thread_id!r} does not go on from position {wanted.position} after message "
+        f"{wanted.last_id!r} with this step: it holds {header.base.position} to {header.head.position}, "
+        f"the last message being {header.head.last_id!r}; open again",
+        thread_id=header.thread_id,
+        position=wanted.position,
+        last_id=wanted.last_id,
+        found_position=header.head.position,
+        found_last_id=header.head.last_id,
+        found_base=header.base.position,
+    )
+
+
+def other_bytes_error(header: HotHeader, wanted: Head) -> IdempotencyConflictError:
+    """Same ids at the same place, other content."""
+    return IdempotencyConflictError(
+        f"thread {header.thread_id!r} holds the step's message ids at position {wanted.position} with other "
+        "content; an id stands for one content only",
+        thread_id=header.thread_id,
+        position=wanted.position,
+    )
+
+
+def stale_slice_error(header: HotHeader, expected_version: int) -> StaleStateError:
+    """The slice was saved meanwhile."""
+    return StaleStateError(
+        f"thread {header.thread_id!r}: slice is at version {header.slice_version}, not {expected_version}; "
+        "read it again",
+        thread_id=header.thread_id,
+        expected_version=expected_version,
+        found_version=header.slice_version,
+    )
+
+
+def other_id_error(thread_id: str) -> InvalidIdError:
+    """Two long ids have the same hashed form."""
+    return InvalidIdError(
+        f"thread {thread_id!r}: its key holds the record of another id with the same hashed form; "
+        "use another id",
+        thread_id=thread_id,
+    )
+
+
+# ---- decisions --------------------------------------------------------------------------------------
+
+
+def check_step_place(
+    header: HotHeader, id_before: str | None, stored: Sequence[Record], step: StepAppend
+) -> bool:
+    """Whether a step stands already; False where it may be added.
+
+    Args:
+        header: Of the thread as it is held.
+        id_before: Id of the message just before the step's head, None if that is not held.
+        stored: What stands from the step's head on, at most as many messages as the step has.
+        step: The step.
+
+    Raises:
+        FencedError, HeadMovedError: The writer does not have the thread; see `Fence`.
+        HeadMovedError, IdempotencyConflictError: Something else stands there.
+        StaleStateError: The slice was saved meanwhile.
+    """
+    Fence.of(header).check_writer(step.epoch)
+    if id_before != step.head.last_id:
+        raise head_moved_error(header, step.head)
+    if stored:
+        if not same_step(step, stored):
+            raise step_conflict_error(step, header, stored)
+        return True
+    if step.slice is not None:
+        check_slice_version(header, step.slice_version)
+    return False
+
+
+def check_slice_version(header: HotHeader, expected: int) -> None:
+    """Refuse to save over a slice that the caller has not seen.
+
+    Raises:
+        StaleStateError: The slice was saved meanwhile.
+    """
+    if header.slice_version != expected:
+        raise stale_slice_error(header, expected)
+
+
+def may_rebase(there: HotHeader | None, change: Rebase) -> bool:
+    """Whether what is there is what the change was made for, and what it keeps is held."""
+    if (None if there is None else (there.epoch, there.head)) != change.expected:
+        return False
+    if there is not None and change.keep > there.base.position:
+        return there.base == change.header.base
+    return change.keep == change.header.base.position
+
+
+def header_to_install(
+    there: HotHeader | None, id_before: str | None, header: HotHeader, *, replace: bool
+) -> HotHeader | None:
+    """The header to write for an install; None where what is there stays.
+
+    Args:
+        there: What is there.
+        id_before: Id of its message just before the new header's head, None if that is not held.
+        header: The copy of the archive.
+        replace: Whether it may take the place of what does not continue the archive.
+
+    Raises:
+        FencedError: A newer epoch has the thread.
+    """
+    if there is None:
+        return header
+    if not replace:
+        return None
+    Fence.of(there).check_not_replaced(header.epoch)
+    if there.epoch < header.epoch:
+        return header
+    # Below the base: an install that comes late, when the thread is far beyond it.
+    is_below = header.head == EMPTY or header.head.position < there.base.position
+    if is_below or id_before == header.head.last_id:
+        return None
+    # A closed epoch stays closed, whatever the archive says.
+    return changed(header, closed=header.closed or there.closed)
+
+
+def trimmed_base(header: HotHeader, id_before: str | None, epoch: int, archived: Head, keep_from: int) -> int:
+    """The new base once what an archive up to ``archived`` holds below ``keep_from`` is forgotten.
+
+    ``id_before`` is the id of the message just before ``archived``, None if that is not held.
+    """
+    base = header.base.position
+    if not Fence.of(header).admits(epoch) or archived.position <= base or id_before != archived.last_id:
+        return base
+    return max(base, min(keep_from, archived.position))
+
+
+def same_step(step: StepAppend, stored: Sequence[Record]) -> bool:
+    """Whether ``stored``, read from the step's head on, is this step: its inputs, then some answer."""
+    count = len(step.inputs)
+    if tuple(stored[:count]) != step.inputs:
+        return False
+    return step.answer is None or (
+        len(stored) > count and stored[count].kind in answer_kinds(step.answer.kind)
+    )
+
+
+def answer_kinds(kind: str) -> str:
+    """Kinds that count as the answer of a step whose own answer is of ``kind``."""
+    return _ANSWERS if kind in _ANSWERS else kind
+
+
+def ends_turn(step: StepAppend, stored: Sequence[Record]) -> bool:
+    """Whether the step, as it stands, commits: a first answer that asks for tools never does, whatever
+    a later attempt's own answer would have been.
+    """
+    return step.commits and stored[-1].kind != Kind.CALLS
+
+
+def step_conflict_error(step: StepAppend, header: HotHeader, stored: Sequence[Record]) -> HelixError:
+    """The error for a step at whose head something else stands."""
+    ids = [record.id for record in step.inputs]
+    found = stored[: len(ids)]
+    if ids and [record.id for record in found] == ids and tuple(found) != step.inputs:
+        return other_bytes_error(header, step.head)
+    return head_moved_error(header, step.head)
+
+
+def moved_hint(header: HotHeader, archived: Archived | None, head: int) -> tuple[int, int]:
+    """Position and size known to be archived once ``archived`` is; a hint never goes back."""
+    if archived is not None and header.archived < archived.head.position <= head:
+        return archived.head.position, archived.size
+    return header.archived, header.archived_size
+
+
+def unarchived_since(since: int, archived: int, before: int, head: int, now: int) -> int:
+    """Time of the oldest append beyond ``archived`` after the thread went from ``before`` to ``head``.
+
+    Where the archive caught up with part of what was waiting, the old time stays: too early is safe.
+    """
+    if archived >= head or head == 0:
+        return 0
+    return since if since and archived < before else now
+
+
+def snapshot_start(header: HotHeader, since: int) -> int:
+    """Where a snapshot starts."""
+    wanted = header.archived - 1 if since == SINCE_ARCHIVED else since
+    return min(max(wanted, header.base.position), header.head.position)
+
+
+def select_page(records: Sequence[Record], first: int, wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
+    """Position and records of one page out of ``records``, the first of which stands at ``first``."""
+    start = min(max(wanted.start, first), first + len(records))
+    stop = max(min(wanted.stop, first + len(records)), start)
+    held = records[start - first : stop - first]
+    count = size = 0
+    for record in reversed(held) if wanted.backward else held:
+        size += size_of((record,))
+        if count and (count >= wanted.limit or size > wanted.max_bytes):
+            break
+        count += 1
+    if wanted.backward:
+        return stop - count, tuple(held[len(held) - count :])
+    return start, tuple(held[:count])
+
+
+def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:
+    """Whether ``archived`` is exactly what the record holds, under this epoch."""
+    return (header.epoch, header.head, header.committed, header.slice_version) == (
+        epoch,
+        archived.head,
+        archived.committed,
+        archived.slice_version,
+    )
+
+
 # ---- reads ------------------------------------------------------------------------------------------
 
 
 def take_snapshot(thread: HeldThread, since: int) -> HotSnapshot:
     """See `HotTier.snapshot`."""
-    first = fences.snapshot_start(thread.header, since)
-    return HotSnapshot(thread.header, first, thread.tail(first))
+    first = snapshot_start(thread.header, since)
+    return HotSnapshot(thread.header, first, thread.records_from(first))
 
 
 def read_page(thread: HeldThread, wanted: PageRange) -> HotSnapshot:
     """See `HotTier.page`."""
-    first, records = fences.select_page(thread.records, thread.header.base.position, wanted)
+    first, records = select_page(thread.records, thread.header.base.position, wanted)
     return HotSnapshot(thread.header, first, records)
 
 
@@ -72,14 +364,14 @@ def step_view(
     header, base = thread.header, thread.header.base.position
     at = min(max(head.position, base), header.head.position)
     window = PageRange(base, at, limit=limit, max_bytes=max_bytes, backward=True)
-    first, before = fences.select_page(thread.records, base, window)
+    first, before = select_page(thread.records, base, window)
     earlier = thread.records[max(first - base - max(ids - len(before), 0), 0) : first - base]
     return StepView(
         header=header,
-        after=thread.tail(at)[:after] if at == head.position else (),
+        after=thread.records_from(at)[:after] if at == head.position else (),
         before=before,
         earlier_ids=tuple(record.id for record in earlier),
-        last_id_at_head=fences.id_before(header, thread.records, head.position),
+        last_id_at_head=thread.id_before(head.position),
     )
 
 
@@ -90,23 +382,19 @@ def append_to_thread(
     thread: HeldThread | None, step: StepAppend, now: float
 ) -> OperationOutcome[Appended | None]:
     """See `HotTier.append`."""
-    fences.check_step(step)
+    check_step(step)
     if thread is None:
         return OperationOutcome(None, None)
-    _check_writable(thread, step.epoch)
     header = thread.header
-    if fences.id_before(header, thread.records, step.head.position) != step.head.last_id:
-        raise fences.head_moved(header, step.head)
-    stored = thread.tail(step.head.position)[: len(step.records)]
-    repeated = bool(stored)
+    stored = thread.records_from(step.head.position)[: len(step.records)]
+    repeated = check_step_place(header, thread.id_before(step.head.position), stored, step)
     if not repeated:
         stored = step.records
-        header = _saved_slice(header, step)
-    elif not fences.same_step(step, stored):
-        raise fences.step_conflict_error(step, header, stored)
+        if step.slice is not None:
+            header = changed(header, slice=step.slice, slice_version=step.slice_version + 1)
     end = head_after(step.head, stored)
     grown = thread.records if repeated else thread.records + stored
-    commits = fences.ends_turn(step, stored)
+    commits = ends_turn(step, stored)
     header = _header_after(header, step, end, commits, added=0 if repeated else size_of(stored), now=now)
     unexpiring = not repeated or header.committed != thread.header.committed
     kept = HeldThread(header, grown, None if unexpiring else thread.expires_at)
@@ -117,17 +405,10 @@ def rebase_thread(
     thread: HeldThread | None, change: Rebase, now: float
 ) -> OperationOutcome[HotHeader | None]:
     """See `HotTier.rebase`."""
-    fences.check_rebase(change)
-    found = None if thread is None else (thread.header.epoch, thread.header.head)
-    if found != change.expected:
+    check_rebase(change)
+    if not may_rebase(None if thread is None else thread.header, change):
         return OperationOutcome(None, thread)
-    kept: tuple[Record, ...] = ()
-    if thread is not None and change.keep > thread.header.base.position:
-        if thread.header.base != change.header.base:
-            return OperationOutcome(None, thread)
-        kept = thread.records[: change.keep - thread.header.base.position]
-    elif change.keep != change.header.base.position:
-        return OperationOutcome(None, thread)
+    kept = () if thread is None else thread.records[: max(change.keep - thread.header.base.position, 0)]
     return _hold_thread(change.header, kept + change.records, now)
 
 
@@ -135,18 +416,14 @@ def install_thread(
     thread: HeldThread | None, header: HotHeader, records: Sequence[Record], *, replace: bool, now: float
 ) -> OperationOutcome[HotHeader]:
     """See `HotTier.install`."""
-    fences.check_install(header, records)
-    if thread is not None:
-        there = thread.header
-        if not replace:
-            return OperationOutcome(there, thread)
-        if there.epoch > header.epoch:
-            raise fences.fenced_record_error(there, header.epoch)
-        if there.epoch == header.epoch:
-            if fences.outdates_head(there, thread.records, header.head):
-                return OperationOutcome(there, thread)
-            header = _keep_closed(header, there)
-    return _hold_thread(header, tuple(records), now)
+    check_install(header, records)
+    if thread is None:
+        return _hold_thread(header, tuple(records), now)
+    id_before = thread.id_before(header.head.position)
+    made = header_to_install(thread.header, id_before, header, replace=replace)
+    if made is None:
+        return OperationOutcome(thread.header, thread)
+    return _hold_thread(made, tuple(records), now)
 
 
 def evict_thread(
@@ -155,11 +432,11 @@ def evict_thread(
     """See `HotTier.evict`."""
     if thread is None:
         return OperationOutcome(Eviction.ABSENT, None)
-    if not fences.archived_all(thread.header, epoch, archived):
+    if not archived_all(thread.header, epoch, archived):
         return OperationOutcome(Eviction.NEWER, thread)
     if warm_ttl is None:
         return OperationOutcome(Eviction.DROPPED, None)
-    header = replace(
+    header = changed(
         thread.header, archived=archived.head.position, archived_size=archived.size, unarchived_since=0
     )
     return OperationOutcome(Eviction.KEPT_WARM, HeldThread(header, thread.records, now + warm_ttl))
@@ -172,12 +449,12 @@ def trim_thread(
     if thread is None:
         return OperationOutcome(None, None)
     header, records = thread.header, thread.records
-    start = fences.trimmed_to(header, records, epoch, archived, keep_from)
+    start = trimmed_base(header, thread.id_before(archived.position), epoch, archived, keep_from)
     gone = records[: start - header.base.position]
     if not gone:
         return OperationOutcome(header, thread)
     base = head_after(header.base, gone)
-    header = replace(header, base=base, base_size=header.base_size + size_of(gone))
+    header = changed(header, base=base, base_size=header.base_size + size_of(gone))
     return OperationOutcome(header, HeldThread(header, records[len(gone) :], thread.expires_at))
 
 
@@ -185,7 +462,7 @@ def close_epoch(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]
     """See `HotTier.close_epoch`."""
     if thread is None or thread.header.epoch != epoch or thread.header.closed:
         return OperationOutcome(None, thread)
-    return OperationOutcome(None, replace(thread, header=replace(thread.header, closed=True)))
+    return OperationOutcome(None, changed(thread, header=changed(thread.header, closed=True)))
 
 
 def save_slice(
@@ -194,29 +471,23 @@ def save_slice(
     """See `HotTier.save_slice`."""
     if thread is None:
         return OperationOutcome(None, None)
-    _check_writable(thread, epoch)
+    Fence.of(thread.header).check_writer(epoch)
     header, version = thread.header, expected_version + 1
     if (header.slice_version, header.slice) == (version, data):
         return OperationOutcome(version, thread)
-    if header.slice_version != expected_version:
-        raise fences.stale_slice(header, expected_version)
-    changed = replace(header, slice=data, slice_version=version)
-    return OperationOutcome(version, HeldThread(changed, thread.records))
+    check_slice_version(header, expected_version)
+    saved = changed(header, slice=data, slice_version=version)
+    return OperationOutcome(version, HeldThread(saved, thread.records))
 
 
 def drop_thread(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
     """See `HotTier.drop`."""
-    if thread is not None and thread.header.epoch > epoch:
-        raise fences.fenced_record_error(thread.header, epoch)
+    if thread is not None:
+        Fence.of(thread.header).check_not_replaced(epoch)
     return OperationOutcome(None, None)
 
 
 # ---- inside -----------------------------------------------------------------------------------------
-
-
-def _check_writable(thread: HeldThread, epoch: int) -> None:
-    if (error := fences.epoch_refusal(thread.header, epoch)) is not None:
-        raise error
 
 
 def _unless_same(kept: HeldThread, thread: HeldThread) -> HeldThread:
@@ -225,23 +496,15 @@ def _unless_same(kept: HeldThread, thread: HeldThread) -> HeldThread:
 
 
 def _hold_thread(header: HotHeader, records: tuple[Record, ...], now: float) -> OperationOutcome[HotHeader]:
-    since = fences.unarchived_since(
+    since = unarchived_since(
         header.unarchived_since,
         header.archived,
         header.head.position,
         header.head.position,
         _to_milliseconds(now),
     )
-    header = replace(header, unarchived_since=since)
+    header = changed(header, unarchived_since=since)
     return OperationOutcome(header, HeldThread(header, records))
-
-
-def _saved_slice(header: HotHeader, step: StepAppend) -> HotHeader:
-    if step.slice is None:
-        return header
-    if header.slice_version != step.slice_version:
-        raise fences.stale_slice(header, step.slice_version)
-    return replace(header, slice=step.slice, slice_version=step.slice_version + 1)
 
 
 def _header_after(
@@ -249,11 +512,11 @@ def _header_after(
 ) -> HotHeader:
     before = header.head
     head = end if added else before
-    archived, archived_size = fences.moved_hint(header, step.archived, head.position)
-    since = fences.unarchived_since(
+    archived, archived_size = moved_hint(header, step.archived, head.position)
+    since = unarchived_since(
         header.unarchived_since, archived, before.position, head.position, _to_milliseconds(now)
     )
-    return replace(
+    return changed(
         header,
         head=head,
         committed=max(header.committed, end.position) if commits else header.committed,
@@ -262,11 +525,6 @@ def _header_after(
         archived_size=archived_size,
         unarchived_since=since,
     )
-
-
-def _keep_closed(header: HotHeader, there: HotHeader) -> HotHeader:
-    """A closed epoch stays closed, whatever the archive says."""
-    return replace(header, closed=header.closed or there.closed)
 
 
 def _to_milliseconds(now: float) -> int:

@@ -9,10 +9,10 @@ from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import OrderBy, SessionPage, SessionQuery
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
     SessionRecords,
     SessionRow,
     SessionView,
@@ -94,17 +94,17 @@ def a_removal(session_id: str, revision: int) -> SessionCommit:
 
 def a_record(
     key: str, kind: RecordKind = RecordKind.CHECKPOINT, *, group: str = "", order: int = 0, body: bytes = b""
-) -> SessionRecord:
+) -> KeyedRecord:
     """A record whose bytes name it."""
-    return SessionRecord(kind, key, body or b'"%s"' % key.encode(), group, order)
+    return KeyedRecord(kind, key, body or b'"%s"' % key.encode(), group, order)
 
 
-def staged(step: str, key: str, order: int = 0, body: bytes = b"") -> SessionRecord:
+def staged(step: str, key: str, order: int = 0, body: bytes = b"") -> KeyedRecord:
     """A change that waits for its step's commit."""
     return a_record(key, RecordKind.STAGED, group=step, order=order, body=body)
 
 
-def keys(records: Sequence[SessionRecord]) -> list[str]:
+def keys(records: Sequence[KeyedRecord]) -> list[str]:
     """Their keys, in the order given."""
     return [each.key for each in records]
 
@@ -133,7 +133,7 @@ async def image(store: SessionRecords, session_id: str) -> object:
     """Everything that the contract's tests write of a session, to see that nothing changed."""
     names = ((RecordKind.STAGED, "s1"), (RecordKind.STAGED, "s2"), (RecordKind.STEP, "s1"))
     view = await store.view(session_id, WantedRecords(groups=names))
-    groups = [view.all(*name) for name in names]
+    groups = [view.list_records(*name) for name in names]
     pages = [await store.page(session_id, kind, limit=100) for kind in PAGED]
     return view.revision, view.max_epoch, view.state, groups, pages
 

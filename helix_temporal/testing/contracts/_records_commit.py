@@ -184,7 +184,7 @@ class WriteContract(SessionRecordsFixtures):
         again = staged("s1", "a", 3, b"again")
         await committed(store, a_change(session_id, 1, puts=(again,)))
         view = await view_of(store, session_id, (RecordKind.STAGED, "s1"))
-        assert view.all(RecordKind.STAGED, "s1") == (puts[1], again)
+        assert view.list_records(RecordKind.STAGED, "s1") == (puts[1], again)
         page = await store.page(session_id, RecordKind.STAGED, limit=9)
         assert (page.records, page.total) == ((puts[1], again), 2)
 
@@ -235,14 +235,14 @@ class WriteContract(SessionRecordsFixtures):
         new = (staged("s1", "b", 5, b"new"), staged("s1", "c", 4))
         await committed(store, a_change(session_id, 1, clears=((RecordKind.STAGED, "s1"),), puts=new))
         view = await view_of(store, session_id, (RecordKind.STAGED, "s1"))
-        assert view.all(RecordKind.STAGED, "s1") == (new[1], new[0])
+        assert view.list_records(RecordKind.STAGED, "s1") == (new[1], new[0])
 
     async def test_thousands_of_records_in_one_commit(self, store: SessionRecords, session_id: str) -> None:
         """A step with many tool calls is one commit, and so is clearing it away."""
         puts = tuple(staged("s1", f"t{n:04}", n) for n in range(3000))
         await committed(store, a_change(session_id, puts=puts))
         view = await view_of(store, session_id, (RecordKind.STAGED, "s1"))
-        assert view.all(RecordKind.STAGED, "s1") == puts
+        assert view.list_records(RecordKind.STAGED, "s1") == puts
         await committed(store, a_change(session_id, 1, clears=((RecordKind.STAGED, "s1"),)))
         assert (await view_of(store, session_id, (RecordKind.STAGED, "s1"))).records == ()
 

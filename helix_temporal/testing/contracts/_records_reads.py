@@ -50,7 +50,7 @@ class ViewContract(SessionRecordsFixtures):
         puts = (staged("s1", "b", 100), staged("s1", "a", 100), staged("s1", "z", 9), staged("s2", "x", 1))
         await committed(store, a_change(session_id, puts=puts))
         view = await store.view(session_id, WantedRecords(groups=((RecordKind.STAGED, "s1"),)))
-        assert keys(view.all(RecordKind.STAGED, "s1")) == ["z", "a", "b"]
+        assert keys(view.list_records(RecordKind.STAGED, "s1")) == ["z", "a", "b"]
         assert len(view.records) == 3
 
     async def test_pages_of_staged_changes_are_of_all_steps(

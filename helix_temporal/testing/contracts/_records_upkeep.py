@@ -5,8 +5,8 @@ from typing import Any
 from helix_temporal.models.states import ClientToolResponse, PendingClientToolCall, SuspendedChildWait
 from helix_temporal.models.store_calls import ExpiredSession
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
-    SessionRecord,
     SessionRecords,
     WantedRecords,
 )
@@ -173,7 +173,7 @@ class ScanContract(SessionRecordsFixtures):
         await store.check()
 
 
-def operation(key: str, at: int) -> SessionRecord:
+def operation(key: str, at: int) -> KeyedRecord:
     """An operation's answer, kept at a time."""
     return a_record(key, RecordKind.OPERATION, order=at)
 

@@ -48,7 +48,7 @@ class CleanupContract(SessionFixtures):
             await _make(store, f"s{number:02}", expires)
             if number % 4 == 1:
                 await store.update_status(f"s{number:02}", SessionStatus.COMPLETED)
-        summary = await Cleanup(store).expired(CleanUpExpiredInput(page=2))
+        summary = await Cleanup(store).clean_up_expired(CleanUpExpiredInput(page=2))
         assert summary == CleanupSummary(detected=6, marked=3, already_terminal=3)
         states = [await loaded(store, f"s{number:02}") for number in range(12)]
         assert [each.status.value for each in states] == ["failed", "completed", "active", "active"] * 3
@@ -61,13 +61,15 @@ class CleanupContract(SessionFixtures):
         other = (WorkspaceRef(provider_id="elsewhere", workspace_id="w"),)
         for session_id, workspaces in (("a", _WORKSPACE), ("b", _WORKSPACE), ("c", other)):
             await _make(store, session_id, _LONG_AGO, workspaces)
-        summary = await Cleanup(store, {"disks": disks}).expired(CleanUpExpiredInput())
+        summary = await Cleanup(store, {"disks": disks}).clean_up_expired(CleanUpExpiredInput())
         assert (summary.marked, summary.snapshots_deleted, summary.error_count) == (3, 2, 2)
         assert {each.session_id for each in summary.errors} == {"b", "c"}
         pending = [(await loaded(store, each)).cleanup_pending for each in "abc"]
         assert pending == [False, True, True]
         disks.broken.clear()
-        again = await Cleanup(store, {"disks": disks, "elsewhere": Disks()}).expired(CleanUpExpiredInput())
+        again = await Cleanup(store, {"disks": disks, "elsewhere": Disks()}).clean_up_expired(
+            CleanUpExpiredInput()
+        )
         assert (again.marked, again.snapshots_deleted, again.error_count) == (0, 1, 0)
         assert not (await loaded(store, "b")).cleanup_pending
 
@@ -75,7 +77,7 @@ class CleanupContract(SessionFixtures):
         """Prolonged between the look and the mark: neither ended nor its snapshots touched (case 118)."""
         await _make(store, "s", _LONG_AGO, _WORKSPACE)
         disks = Disks(s=["s1"])
-        summary = await Cleanup(cast("SessionStore", _Returning(store)), {"disks": disks}).expired(
+        summary = await Cleanup(cast("SessionStore", _Returning(store)), {"disks": disks}).clean_up_expired(
             CleanUpExpiredInput()
         )
         assert (summary.detected, summary.marked, summary.skipped) == (1, 0, 1)
@@ -90,7 +92,7 @@ class CleanupContract(SessionFixtures):
             "s", [SessionStatus.ACTIVE], SessionStatus.FAILED, cleanup_pending=True
         )
         disks = Disks(s=["s1"])
-        summary = await Cleanup(store, {"disks": disks}).expired(CleanUpExpiredInput())
+        summary = await Cleanup(store, {"disks": disks}).clean_up_expired(CleanUpExpiredInput())
         assert (summary.marked, summary.snapshots_deleted) == (0, 1)
         assert not (await loaded(store, "s")).cleanup_pending
 
@@ -98,7 +100,9 @@ class CleanupContract(SessionFixtures):
         """Their counters add up (case 120)."""
         for number in range(10):
             await _make(store, f"s{number}", _LONG_AGO)
-        found = await asyncio.gather(*(Cleanup(store).expired(CleanUpExpiredInput(page=3)) for _ in range(2)))
+        found = await asyncio.gather(
+            *(Cleanup(store).clean_up_expired(CleanUpExpiredInput(page=3)) for _ in range(2))
+        )
         assert sum(each.marked for each in found) == 10
         versions = {(await loaded(store, f"s{number}")).version for number in range(10)}
         assert versions == {2}
@@ -107,9 +111,9 @@ class CleanupContract(SessionFixtures):
         """And a limit is a limit (case 121)."""
         for number in range(5):
             await _make(store, f"s{number}", _LONG_AGO + number)
-        dry = await Cleanup(store).expired(CleanUpExpiredInput(dry_run=True))
+        dry = await Cleanup(store).clean_up_expired(CleanUpExpiredInput(dry_run=True))
         assert (dry.detected, dry.marked, dry.skipped) == (5, 0, 5)
-        some = await Cleanup(store).expired(CleanUpExpiredInput(max_sessions=2))
+        some = await Cleanup(store).clean_up_expired(CleanUpExpiredInput(max_sessions=2))
         assert (some.detected, some.marked) == (2, 2)
         statuses = [(await loaded(store, f"s{number}")).status.value for number in range(5)]
         assert statuses == ["failed", "failed", "active", "active", "active"]
@@ -125,20 +129,22 @@ class CleanupContract(SessionFixtures):
             raise StoreUnavailableError("the worker goes")
 
         with pytest.raises(StoreUnavailableError):
-            await Cleanup(store).expired(CleanUpExpiredInput(page=2), first_page_only)
+            await Cleanup(store).clean_up_expired(CleanUpExpiredInput(page=2), first_page_only)
         cursor, summary = reports[0]
-        rest = await Cleanup(store).expired(CleanUpExpiredInput(page=2), cursor=cursor, summary=summary)
+        rest = await Cleanup(store).clean_up_expired(
+            CleanUpExpiredInput(page=2), cursor=cursor, summary=summary
+        )
         assert (rest.detected, rest.marked) == (5, 5)
 
     async def test_only_what_nobody_changes_is_deleted_by_age(self, store: SessionStore) -> None:
         """By the store's clock; one that is used while we look stays (case 121)."""
         for session_id in ("a", "b"):
             await _make(store, session_id, None)
-        young = await Cleanup(store).old(CleanUpOldInput(max_age_ms=100_000))
+        young = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=100_000))
         assert (young.scanned, young.deleted) == (0, 0)
         await asyncio.sleep(1.1)
         await store.increment_step_count("b")
-        summary = await Cleanup(store).old(CleanUpOldInput(max_age_ms=1000))
+        summary = await Cleanup(store).clean_up_old(CleanUpOldInput(max_age_ms=1000))
         assert (summary.scanned, summary.deleted, summary.changed) == (1, 1, 0)
         assert not await store.session_exists("a")
         assert await store.session_exists("b")
@@ -151,7 +157,7 @@ class CleanupContract(SessionFixtures):
         for session_id, workspaces in (("a", _WORKSPACE), ("b", _WORKSPACE), ("c", other), ("d", ())):
             await _make(store, session_id, None, workspaces)
         await asyncio.sleep(1.1)
-        summary = await Cleanup(store, {"disks": disks}).old(CleanUpOldInput(max_age_ms=1000))
+        summary = await Cleanup(store, {"disks": disks}).clean_up_old(CleanUpOldInput(max_age_ms=1000))
         assert (summary.scanned, summary.deleted, summary.snapshots_deleted) == (4, 2, 2)
         assert {each.session_id for each in summary.errors} == {"b", "c"}
         states = {each: await store.load_state(each) for each in "abcd"}
@@ -161,14 +167,14 @@ class CleanupContract(SessionFixtures):
         assert states["c"] is not None
         assert (states["c"].version, states["c"].status) == (1, SessionStatus.ACTIVE)
         disks.broken.clear()
-        finished = await Cleanup(store, {"disks": disks}).expired(CleanUpExpiredInput())
+        finished = await Cleanup(store, {"disks": disks}).clean_up_expired(CleanUpExpiredInput())
         assert finished.snapshots_deleted == 1
 
     async def test_operations_are_forgotten_by_age(self, store: SessionStore) -> None:
         """A young one is still known and answers as at first."""
         await _make(store, "s", None)
         first = await store.increment_step_count("s", operation_id="op")
-        assert await Cleanup(store).operations(1_000_000) == 0
+        assert await Cleanup(store).forget_operations(1_000_000) == 0
         assert await store.increment_step_count("s", operation_id="op") == first
         await asyncio.sleep(0.01)
         assert await store.purge_operations(older_than_ms=1) == 1

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from helix_temporal.models.streams import DEFAULT_LIMITS, ChunkBase, StoredChunk, StreamLimits, TextDelta
+from helix_temporal.models.streams import DEFAULT_LIMITS, ChunkBase, StoredChunk, StreamLimits, TextChunk
 from helix_temporal.stores.protocols.streams import ResumableReader, StreamReader, StreamStore, StreamWriter
 from helix_temporal.testing.builders import an_id
 
@@ -30,9 +30,9 @@ SMALL: Final = StreamLimits(max_chunks=5, max_chunk_bytes=2048)
 """Keeps five chunks, none larger than 2 KiB."""
 
 
-def a_delta(text: str, message_id: str = "m1") -> TextDelta:
+def a_delta(text: str, message_id: str = "m1") -> TextChunk:
     """A piece of an answer."""
-    return TextDelta(delta=text, message_id=message_id)
+    return TextChunk(delta=text, message_id=message_id)
 
 
 def deltas(count: int, start: int = 1) -> list[ChunkBase]:
@@ -96,7 +96,7 @@ def sequences(chunks: list[StoredChunk]) -> list[int]:
 
 def texts(chunks: list[StoredChunk]) -> list[str]:
     """What they say."""
-    return [stored.chunk.delta for stored in chunks if isinstance(stored.chunk, TextDelta)]
+    return [stored.chunk.delta for stored in chunks if isinstance(stored.chunk, TextChunk)]
 
 
 async def settled() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from helix_temporal.errors import StreamAbandonedError, StreamNotFoundError, StreamTruncatedError
-from helix_temporal.models.streams import Heartbeat, StreamLimits, TextDelta
+from helix_temporal.models.streams import Heartbeat, StreamLimits, TextChunk
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.testing.contracts._streams_base import (
     SMALL,
@@ -53,7 +53,7 @@ class StreamReading(StreamFixtures):
         reader = await plain_reader_on(streams, stream_id)
         await streams.end_stream(stream_id, status="completed")
         found = [chunk async for chunk in reader]
-        assert [chunk.delta for chunk in found if isinstance(chunk, TextDelta)] == ["1", "2"]
+        assert [chunk.delta for chunk in found if isinstance(chunk, TextChunk)] == ["1", "2"]
         assert (reader.status, reader.info.outcome) == ("ended", "completed")
 
     async def test_a_chunk_is_read_as_it_comes(self, streams: StreamStore, another: StreamStore) -> None:

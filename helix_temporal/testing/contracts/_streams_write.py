@@ -18,7 +18,7 @@ from helix_temporal.models.streams import (
     Custom,
     StepDiscarded,
     StreamLimits,
-    TextDelta,
+    TextChunk,
     Thinking,
     UnknownChunk,
 )
@@ -69,7 +69,7 @@ class StreamWriting(StreamFixtures):
         stream_id = an_id()
         writer = await writer_on(streams, stream_id, run_id="r7")
         await writer.write(a_delta("x"))
-        await writer.write(TextDelta(delta="y", agent_id="mine", agent_type="other", timestamp=5, step=2))
+        await writer.write(TextChunk(delta="y", agent_id="mine", agent_type="other", timestamp=5, step=2))
         await streams.end_stream(stream_id, status="completed")
         first, second = await stored_in(streams, stream_id)
         assert (first.run_id, first.chunk.agent_id, first.chunk.agent_type) == ("r7", "run-1", "writer")
@@ -154,8 +154,8 @@ class StreamWriting(StreamFixtures):
         stream_id = an_id()
         writer = await writer_on(streams, stream_id)
         text = "é\u2028\x01🔒" * 700
-        assert await writer.write_split(TextDelta(delta=text), dedup_key="k") == await writer.write_split(
-            TextDelta(delta=text), dedup_key="k"
+        assert await writer.write_split(TextChunk(delta=text), dedup_key="k") == await writer.write_split(
+            TextChunk(delta=text), dedup_key="k"
         )
         await writer.write_split(Thinking(content=text, is_complete=True))
         assert len(await writer.write_split(a_delta("short"))) == 1
@@ -170,7 +170,7 @@ class StreamWriting(StreamFixtures):
         """It would be found by a reader, who can do nothing about it."""
         writer = await writer_on(streams, an_id())
         with pytest.raises(InvalidMessageError):
-            await writer.write(TextDelta.model_construct(type="text_delta", delta="\ud800"))
+            await writer.write(TextChunk.model_construct(type="text_delta", delta="\ud800"))
         with pytest.raises(InvalidMessageError):
             Custom(event_name="e", data=float("nan"))
         assert await writer.write(a_delta("x")) == 1
@@ -185,7 +185,7 @@ class StreamWriting(StreamFixtures):
             await writer.write_split(text)
         with pytest.raises(InvalidRequestError, match="a chunk expected, got dict"):
             await writer.write_many([a_delta("x"), {"type": "text_delta", "delta": "y"}])  # type: ignore[list-item]
-        with pytest.raises(InvalidRequestError, match="a list of chunks expected, got TextDelta"):
+        with pytest.raises(InvalidRequestError, match="a list of chunks expected, got TextChunk"):
             await writer.write_many(a_delta("x"))  # type: ignore[arg-type]
         assert await writer.write(a_delta("x")) == 1
 
@@ -195,7 +195,7 @@ class StreamWriting(StreamFixtures):
         fields: dict[str, Any] = {"a": [1, None, {"b": 2**53 + 1}], "emoji": "🔒", "agentId": "x", "deep": {}}
         writer = await writer_on(streams, stream_id)
         await writer.write(UnknownChunk(type="from_the_future", **fields))
-        await writer.write(TextDelta.model_validate({"delta": "x", "tone": "warm"}))
+        await writer.write(TextChunk.model_validate({"delta": "x", "tone": "warm"}))
         await streams.end_stream(stream_id, status="completed")
         first, second = (stored.chunk for stored in await stored_in(streams, stream_id))
         assert isinstance(first, UnknownChunk)
@@ -243,7 +243,7 @@ class StreamWriting(StreamFixtures):
         *_, said, new = (stored.chunk for stored in await stored_in(streams, stream_id))
         assert isinstance(said, StepDiscarded)
         assert (said.step_id, said.attempt, said.agent_id) == ("s1", 1, "run-1")
-        assert isinstance(new, TextDelta)
+        assert isinstance(new, TextChunk)
         info = await streams.get_info(stream_id)
         assert info is not None
         assert info.chunk_count == 4

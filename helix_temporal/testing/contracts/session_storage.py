@@ -93,7 +93,7 @@ class SessionStorageContract:
         assert [each.error_type async for each in late.receive() if each.type == "error"] == [
             "SessionExpiredError"
         ]
-        assert await late.get_messages() == ()
+        assert await late.get_messages() == []
         renewed = await resume_session(
             "s", _agent(), storage=storage, properties=SessionProperties(expires_at=None)
         )
@@ -219,10 +219,10 @@ class SessionStorageContract:
         source = await create_session(_agent(), storage=storage)
         await _asked(source, "use 1")
         await _asked(source, "two")
-        fork = await fork_session(source.id, _agent(), at_message=4, storage=storage)
+        fork = await fork_session(source.id, _agent(), at=4, storage=storage)
         assert len(await fork.get_messages()) == 4
         with pytest.raises(InvalidRequestError, match="between"):
-            await fork_session(source.id, _agent(), at_message=2, storage=storage)
+            await fork_session(source.id, _agent(), at=2, storage=storage)
 
     async def test_two_who_have_the_same_session_lose_nothing(self, storage: SessionStorage) -> None:
         """Turns are taken one after the other, each on top of what is stored then."""

@@ -82,7 +82,7 @@ def test_no_process_is_left_when_the_supervisor_is_killed() -> None:
         supervisor = next(
             process
             for process in psutil.Process(parent.pid).children()
-            if "_supervisor" in str(process.cmdline())
+            if "devstack/supervisor.py" in str(process.cmdline())
         )
         supervisor.kill()
         _wait_until(lambda: not _processes_of(directory), "servers live on")

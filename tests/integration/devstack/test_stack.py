@@ -19,7 +19,7 @@ from helix_temporal.devstack import (
     start_valkey_cluster,
 )
 from helix_temporal.devstack import temporal as temporal_server
-from helix_temporal.devstack.servers import Signer, bucket_answers
+from helix_temporal.devstack.servers import RequestSigner, bucket_answers
 from helix_temporal.settings import Settings
 
 pytestmark = pytest.mark.timeout(120)
@@ -29,7 +29,7 @@ def test_everything_starts_together_and_settings_read_it() -> None:
     """This is ``helix-temporal dev``: one call, four servers, and variables that say where they are."""
     ready: dict[str, float] = {}
     with start_stack(environment=os.environ, on_ready=ready.__setitem__) as stack:
-        settings = Settings.from_env(stack.env())
+        settings = Settings.from_env(stack.get_environment())
         assert sorted(ready) == ["postgres", "redis", "s3", "temporal"]
         assert settings.temporal_address == stack.temporal.address
         assert settings.redis_url == stack.redis.url
@@ -87,7 +87,7 @@ async def test_a_given_directory_keeps_the_data(open_directory: Path) -> None:
         server = stack.servers["redis"]
         assert isinstance(server, Valkey)
         assert server.ask("GET", "kept") == "yes"
-        signer = Signer(stack.s3.region, stack.s3.access_key or "", stack.s3.secret_key or "")
+        signer = RequestSigner(stack.s3.region, stack.s3.access_key or "", stack.s3.secret_key or "")
         assert bucket_answers(stack.s3.endpoint, stack.s3.bucket, signer)
 
 

@@ -18,7 +18,12 @@ from helix_temporal.errors import (
     TooLargeError,
     UnsupportedServerError,
 )
-from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresExecutor, transact
+from helix_temporal.stores.postgres import (
+    AsyncpgAdapter,
+    PostgresBackend,
+    PostgresExecutor,
+    run_in_transaction,
+)
 from helix_temporal.stores.postgres.migrations import check_server, refuse_unsupported
 from helix_temporal.stores.sessions import RecordSessions
 
@@ -71,7 +76,8 @@ async def test_transactions_that_deadlock_are_both_done(adapter: AsyncpgAdapter,
         await on.execute(f"UPDATE {table} SET n = n + 1 WHERE id = $1", second)
 
     await asyncio.gather(
-        transact(adapter, lambda on: work(on, 1, 2)), transact(adapter, lambda on: work(on, 2, 1))
+        run_in_transaction(adapter, lambda on: work(on, 1, 2)),
+        run_in_transaction(adapter, lambda on: work(on, 2, 1)),
     )
     rows = await adapter.fetch(f"SELECT n FROM {table} ORDER BY id")
     assert [row["n"] for row in rows] == [2, 2]
@@ -93,7 +99,7 @@ async def test_a_transaction_is_rolled_back_by_any_exception(adapter: AsyncpgAda
         raise InvalidRequestError("no")
 
     with pytest.raises(InvalidRequestError, match="no"):
-        await transact(adapter, work)
+        await run_in_transaction(adapter, work)
     assert await adapter.fetchval(f"SELECT sum(n)::int FROM {table}") == 0
 
 
@@ -171,7 +177,7 @@ async def test_a_cancelled_transaction_is_rolled_back(adapter: AsyncpgAdapter, t
         await on.execute(f"UPDATE {table} SET n = 9")
         await on.execute("SELECT pg_sleep(20)")
 
-    working = asyncio.create_task(transact(adapter, work))
+    working = asyncio.create_task(run_in_transaction(adapter, work))
     await asyncio.sleep(0.1)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -274,7 +280,7 @@ async def in_one_statement(adapter: AsyncpgAdapter, table: str) -> None:
 
 
 async def in_a_transaction(adapter: AsyncpgAdapter, table: str) -> None:
-    await transact(adapter, lambda on: on.execute(f"UPDATE {table} SET n = n + 1"))
+    await run_in_transaction(adapter, lambda on: on.execute(f"UPDATE {table} SET n = n + 1"))
 
 
 @pytest.mark.parametrize("write", [in_one_statement, in_a_transaction])

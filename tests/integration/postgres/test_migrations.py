@@ -16,18 +16,18 @@ from helix_temporal.stores.postgres import (
     PostgresMigrations,
     PostgresUsage,
 )
-from helix_temporal.stores.postgres.migrations import released
+from helix_temporal.stores.postgres.migrations import load_migrations
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
     WantedRecords,
 )
 from helix_temporal.testing.contracts._usage_base import some_tokens
 
-LATEST = released()[-1].version
+LATEST = load_migrations()[-1].version
 ALL = tuple(range(1, LATEST + 1))
 
 _PROCESSES = """
@@ -66,10 +66,10 @@ _BEFORE: dict[str, dict[str, Any]] = {
 """A row of each table of records that version 7 has, but its session and its bytes."""
 
 _AFTER = (
-    SessionRecord(RecordKind.CHECKPOINT, "c", b"\x00\xff", order=3),
-    SessionRecord(RecordKind.STAGED, "é", b"\x00\xff", group="p", order=4),
-    SessionRecord(RecordKind.RUN, "r", b"\x00\xff", order=5),
-    SessionRecord(RecordKind.REF, "child", b"\x00\xff", order=6),
+    KeyedRecord(RecordKind.CHECKPOINT, "c", b"\x00\xff", order=3),
+    KeyedRecord(RecordKind.STAGED, "é", b"\x00\xff", group="p", order=4),
+    KeyedRecord(RecordKind.RUN, "r", b"\x00\xff", order=5),
+    KeyedRecord(RecordKind.REF, "child", b"\x00\xff", order=6),
 )
 
 
@@ -89,8 +89,8 @@ def migrations(adapter: AsyncpgAdapter, table_prefix: str) -> PostgresMigrations
 
 def test_versions_have_no_gaps() -> None:
     """V1 to V7 mean what was published, ours follow."""
-    assert [each.version for each in released()] == list(ALL)
-    assert [each.name for each in released()[:7]] == [
+    assert [each.version for each in load_migrations()] == list(ALL)
+    assert [each.name for each in load_migrations()[:7]] == [
         "base_tables",
         "remote_sub_sessions",
         "pending_client_tool_calls",
@@ -160,7 +160,9 @@ def test_twenty_processes_at_once_apply_each_version_once(postgres_dsn: str, tab
 async def test_a_migration_that_fails_leaves_nothing(adapter: AsyncpgAdapter, table_prefix: str) -> None:
     """Not even what was before it in the same run: the old program still fits."""
     broken = Migration(3, "broken", 'CREATE TABLE "{prefix}half" (a INT); SELECT * FROM "{prefix}nothing";')
-    migrations = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[*released()[:2], broken])
+    migrations = PostgresMigrations(
+        adapter, table_prefix=table_prefix, migrations=[*load_migrations()[:2], broken]
+    )
     with pytest.raises(MigrationError, match="V3 broken failed and nothing was changed") as caught:
         await migrations.run()
     assert caught.value.facts["version"] == 3
@@ -171,7 +173,7 @@ async def test_a_migration_that_fails_leaves_nothing(adapter: AsyncpgAdapter, ta
 async def test_an_edited_migration_is_refused(adapter: AsyncpgAdapter, table_prefix: str) -> None:
     """Two databases of the same version would differ."""
     await PostgresMigrations(adapter, table_prefix=table_prefix).run(target=2)
-    first, second, *others = released()
+    first, second, *others = load_migrations()
     edited = Migration(2, second.name, f"{second.text}-- one more line\n")
     migrations = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[first, edited, *others])
     with pytest.raises(MigrationError, match="V2 remote_sub_sessions was applied with another text"):
@@ -244,7 +246,7 @@ async def test_newer_tables_are_refused_unless_allowed(
 ) -> None:
     """An old worker in a rolling deployment may say that it was made for it."""
     newer = Migration(LATEST + 1, "newer", 'ALTER TABLE "{prefix}states" ADD COLUMN later INT;')
-    upgraded = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[*released(), newer])
+    upgraded = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[*load_migrations(), newer])
     await upgraded.run()
     with pytest.raises(SchemaVersionError, match="upgrade it"):
         await migrations.verify()

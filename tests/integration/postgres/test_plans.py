@@ -8,7 +8,7 @@ import pytest
 
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.postgres.queries import Queries
-from helix_temporal.stores.postgres.sessions import _filters
+from helix_temporal.stores.postgres.sessions import _filter_values
 from tests import _postgres
 
 _SESSIONS: Final = """
@@ -99,7 +99,7 @@ async def test_a_list_scans_no_table_whatever_was_listed_before(
     name = f"session_list_{field}_{direction}"
     await _prepare(connection, name)
     calls = {
-        what: f"{_literals(_filters(SessionQuery(**filters)))}, NULL, NULL, 51, 0"
+        what: f"{_literals(_filter_values(SessionQuery(**filters)))}, NULL, NULL, 51, 0"
         for what, filters in FILTERS.items()
     }
     for arguments in calls.values():
@@ -111,7 +111,7 @@ async def test_a_list_scans_no_table_whatever_was_listed_before(
 async def test_a_count_of_few_sessions_reads_few(connection: Any) -> None:
     """It comes with every page."""
     await _prepare(connection, "session_list_count")
-    calls = {what: _literals(_filters(SessionQuery(**filters))) for what, filters in FILTERS.items()}
+    calls = {what: _literals(_filter_values(SessionQuery(**filters))) for what, filters in FILTERS.items()}
     for arguments in calls.values():
         await connection.execute(f"EXECUTE session_list_count ({arguments})")
     plans = {what: await _plan(connection, "session_list_count", calls[what]) for what in calls}
@@ -121,7 +121,7 @@ async def test_a_count_of_few_sessions_reads_few(connection: Any) -> None:
 async def test_a_list_goes_on_at_its_cursor(connection: Any) -> None:
     """A late page costs what the first one does."""
     await _prepare(connection, "session_list_updated_at_desc")
-    arguments = f"{_literals(_filters(SessionQuery()))}, 100, 's100', 51, 0"
+    arguments = f"{_literals(_filter_values(SessionQuery()))}, 100, 's100', 51, 0"
     plan = await _plan(connection, "session_list_updated_at_desc", arguments)
     assert "Index Cond: (ROW(updated_at, session_id) < ROW('100'::bigint, 's100'::text))" in plan
 

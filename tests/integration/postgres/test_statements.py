@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from helix_temporal.stores.postgres.queries import Queries, names, statement
+from helix_temporal.stores.postgres.queries import Queries, load_statement, statement_names
 from tests import _postgres
 
 
@@ -23,7 +23,7 @@ async def connection(postgres_dsn: str) -> AsyncIterator[Any]:
 async def test_every_statement_fits_the_tables(connection: Any) -> None:
     """A column that was renamed is found here, not by the first user of a statement."""
     queries, refused = Queries(_postgres.own_prefix("prepared")), {}
-    for name in names():
+    for name in statement_names():
         try:
             await connection.prepare(queries[name])
         except asyncpg.PostgresError as error:
@@ -33,11 +33,11 @@ async def test_every_statement_fits_the_tables(connection: Any) -> None:
 
 def test_every_statement_quotes_every_prefix() -> None:
     """Without quotes the case of a prefix is lost, and a reserved word is an error."""
-    bare = [name for name in names() if re.search(r'(?<!")\{prefix\}', statement(name))]
+    bare = [name for name in statement_names() if re.search(r'(?<!")\{prefix\}', load_statement(name))]
     assert bare == []
 
 
 def test_a_part_is_renumbered_behind_other_arguments() -> None:
     """A thread's append becomes part of a larger statement without being written twice."""
-    assert "t.thread_id = $1 AND" in statement("thread_append")
-    assert "t.thread_id = $37 AND" in statement("session_update_append")
+    assert "t.thread_id = $1 AND" in load_statement("thread_append")
+    assert "t.thread_id = $37 AND" in load_statement("session_update_append")

@@ -3,7 +3,14 @@
 import asyncio
 from collections.abc import Callable
 
-from helix_temporal.agents import Agent, ModelRequest, ToolContext, choose_context, complete, repair
+from helix_temporal.agents import (
+    Agent,
+    ModelRequest,
+    ToolContext,
+    call_model,
+    choose_context,
+    repair_tool_results,
+)
 from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
 from helix_temporal.models.records import Record
 from helix_temporal.testing.recorded import ExpectedMessage
@@ -38,8 +45,8 @@ async def ask(fresh_agent: Callable[[], Agent], thread: list[Record], text: str)
 
 async def _step(agent: Agent, thread: list[Record]) -> Message:
     window = choose_context(thread, agent.context, complete_before=True)
-    messages, _ = repair([from_record(record) for record in window])
-    response = await complete(agent.model, a_request(*messages))
+    messages, _ = repair_tool_results([from_record(record) for record in window])
+    response = await call_model(agent.model, a_request(*messages))
     return Message(
         id=f"m{len(thread)}",
         role="assistant",
@@ -50,9 +57,9 @@ async def _step(agent: Agent, thread: list[Record]) -> Message:
 
 
 async def _result(agent: Agent, call: ToolCall) -> str:
-    tool = agent.tool(call.name)
+    tool = agent.find_tool(call.name)
     assert tool is not None
-    outcome = await tool.call(call.arguments, a_context(call_id=call.id))
+    outcome = await tool.call_handler(call.arguments, a_context(call_id=call.id))
     assert isinstance(outcome.content, str)
     return outcome.content
 

@@ -103,7 +103,7 @@ def test_agents_are_found_by_name() -> None:
     agent = _an_agent()
     registry = AgentRegistry([agent, _an_agent(name="sales")])
     assert registry.get("support") is agent
-    assert registry.names == ("support", "sales")
+    assert [each.name for each in registry] == ["support", "sales"]
 
 
 def test_an_unknown_agent_is_refused_with_those_that_are_known() -> None:
@@ -137,7 +137,7 @@ async def test_instructions_may_follow_the_session() -> None:
 
 async def test_instructions_that_are_no_text_are_refused() -> None:
     """A forgotten return would send "None" to the model."""
-    with pytest.raises(InvalidMessageError, match="gave NoneType"):
+    with pytest.raises(InvalidMessageError, match="returned NoneType"):
         await _an_agent(instructions=lambda _: None).instructions_for(CONTEXT)
 
 
@@ -152,13 +152,13 @@ async def test_instructions_that_are_no_text_are_refused() -> None:
 async def test_a_hook_decides_about_a_users_message(result: object, decision: UserMessageDecision) -> None:
     """Let it pass, change it, or refuse it."""
     hooks = Hooks(before_user_message=lambda _: result)
-    assert await hooks.call("before_user_message", _before()) == decision
+    assert await hooks.run_hook("before_user_message", _before()) == decision
 
 
 async def test_a_decision_that_is_none_of_these_is_refused() -> None:
     """``return False`` must not let a message pass."""
     with pytest.raises(InvalidMessageError, match="returned bool"):
-        await Hooks(before_user_message=lambda _: False).call("before_user_message", _before())
+        await Hooks(before_user_message=lambda _: False).run_hook("before_user_message", _before())
 
 
 async def test_other_hooks_decide_nothing() -> None:
@@ -166,14 +166,14 @@ async def test_other_hooks_decide_nothing() -> None:
     seen: list[str] = []
     started = SessionStarted(session_id="s", thread_id="s", agent="a", mode="new")
     hooks = Hooks(session_started=lambda event: seen.append(event.mode))
-    assert await hooks.call("session_started", started) is None
+    assert await hooks.run_hook("session_started", started) is None
     assert seen == ["new"]
 
 
 async def test_a_hook_that_is_not_there_is_an_error() -> None:
     """An older worker may be asked for a newer agent's hook."""
-    with pytest.raises(InvalidRequestError, match="known: turn_completed"):
-        await Hooks(turn_completed=print).call("before_user_message", _before())
+    with pytest.raises(InvalidRequestError, match="it has: turn_completed"):
+        await Hooks(turn_completed=print).run_hook("before_user_message", _before())
 
 
 def test_a_message_is_not_both_changed_and_refused() -> None:

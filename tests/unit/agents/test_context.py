@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_temporal.agents import ContextPolicy, choose_context, repair
+from helix_temporal.agents import ContextPolicy, choose_context, repair_tool_results
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.records import Kind, Record, size_of
@@ -150,34 +150,34 @@ def _well_formed(thread: Sequence[Message]) -> bool:
 @given(_messages())
 def test_after_repair_every_call_has_its_one_result_directly_after_it(thread: list[Message]) -> None:
     """Providers refuse anything else, and a thread that they refuse is dead."""
-    assert _well_formed(repair(thread)[0])
+    assert _well_formed(repair_tool_results(thread)[0])
 
 
 @given(_messages())
 def test_repair_counts_nothing_exactly_when_it_changes_nothing(thread: list[Message]) -> None:
     """The count is shown to users; a false alarm is as bad as a silent change."""
-    mended, count = repair(thread)
+    mended, count = repair_tool_results(thread)
     assert (count == 0) == (list(mended) == thread)
 
 
 @given(_messages())
 def test_repair_of_a_repaired_thread_is_the_same(thread: list[Message]) -> None:
     """Every process that reads the thread gives the model the same messages."""
-    mended, _ = repair(thread)
-    assert repair(mended) == (mended, 0)
+    mended, _ = repair_tool_results(thread)
+    assert repair_tool_results(mended) == (mended, 0)
 
 
 @given(_messages())
 def test_repair_keeps_all_that_is_no_result(thread: list[Message]) -> None:
     """What users and models said is never dropped or reordered."""
-    kept = [message for message in repair(thread)[0] if message.role != "tool"]
+    kept = [message for message in repair_tool_results(thread)[0] if message.role != "tool"]
     assert kept == [message for message in thread if message.role != "tool"]
 
 
 @given(_messages())
 def test_repair_invents_error_results_only(thread: list[Message]) -> None:
     """A model must be able to tell a lost result from a real one."""
-    invented = [message for message in repair(thread)[0] if message not in thread]
+    invented = [message for message in repair_tool_results(thread)[0] if message not in thread]
     assert all(message.is_error and message.id.startswith("missing-") for message in invented)
 
 
@@ -186,11 +186,11 @@ def test_a_result_behind_a_users_message_goes_back_to_its_call() -> None:
     asked = Message(id="a", role="assistant", tool_calls=(ToolCall(id="c", name="look"),))
     said = Message(id="u", role="user", content="hello?")
     result = Message(id="t", role="tool", content="seen", tool_call_id="c")
-    assert repair([asked, said, result]) == ((asked, result, said), 1)
+    assert repair_tool_results([asked, said, result]) == ((asked, result, said), 1)
 
 
 def test_results_in_the_wrong_order_are_sorted_by_their_calls() -> None:
     """Whoever finished first wrote first; some providers insist on the order of calls."""
     asked = Message(id="a", role="assistant", tool_calls=tuple(ToolCall(id=c, name="look") for c in "xy"))
     first, second = (Message(id=c, role="tool", content=c, tool_call_id=c) for c in "xy")
-    assert repair([asked, second, first]) == ((asked, first, second), 1)
+    assert repair_tool_results([asked, second, first]) == ((asked, first, second), 1)

@@ -13,7 +13,7 @@ from helix_temporal.agents import (
     ModelResponse,
     ScriptedModel,
     TextDelta,
-    complete,
+    call_model,
 )
 from helix_temporal.errors import (
     InvalidConfigError,
@@ -54,14 +54,14 @@ async def test_a_stream_gives_its_pieces_and_then_the_response() -> None:
         seen.append(event)
 
     events = (TextDelta("he"), TextDelta("llo"), ModelResponse("hello"))
-    assert await complete(Streams(*events), a_request(SAID), show) == events[-1]
+    assert await call_model(Streams(*events), a_request(SAID), show) == events[-1]
     assert seen == [*events]
 
 
 async def test_a_stream_that_breaks_off_is_tried_again() -> None:
     """Half an answer is no answer; providers do close connections."""
     with pytest.raises(ModelStreamEndedError) as caught:
-        await complete(Streams(TextDelta("he")), a_request(SAID))
+        await call_model(Streams(TextDelta("he")), a_request(SAID))
     assert caught.value.retryable
 
 
@@ -73,7 +73,7 @@ async def test_a_stream_is_closed_when_the_step_is_given_up() -> None:
         raise RuntimeError("gone")
 
     with pytest.raises(RuntimeError, match="gone"):
-        await complete(model, a_request(SAID), fail)
+        await call_model(model, a_request(SAID), fail)
     assert model.closed
 
 
@@ -85,12 +85,12 @@ async def test_a_model_that_returns_something_else_is_an_error() -> None:
             """Forget to wrap it."""
             return "hello"  # type: ignore[return-value]
 
-    with pytest.raises(InvalidMessageError, match="gave str, ModelResponse expected"):
-        await complete(Wrong(), a_request(SAID))
+    with pytest.raises(InvalidMessageError, match="returned str, ModelResponse expected"):
+        await call_model(Wrong(), a_request(SAID))
 
 
 @pytest.mark.parametrize(
-    "event", ["hello", None, streams.TextDelta(delta="hello")], ids=["str", "None", "chunk"]
+    "event", ["hello", None, streams.TextChunk(delta="hello")], ids=["str", "None", "chunk"]
 )
 async def test_a_stream_that_yields_something_else_is_an_error(event: Any) -> None:
     """Nobody saw it: it was passed over, and users waited for the whole answer."""
@@ -103,7 +103,7 @@ async def test_a_stream_that_yields_something_else_is_an_error(event: Any) -> No
     with pytest.raises(
         InvalidMessageError, match=r"Streams.stream yielded \w+, TextDelta or another ModelEvent"
     ):
-        await complete(model, a_request(SAID), show)
+        await call_model(model, a_request(SAID), show)
     assert seen == [TextDelta("oh, ")]
     assert model.closed
 
@@ -134,7 +134,7 @@ async def test_a_script_counts_answers_that_were_not_its_own() -> None:
 
 async def test_a_script_that_is_over_fails_for_good() -> None:
     """A test that asks too much must not be retried for minutes."""
-    with pytest.raises(InvalidRequestError, match="has 1 answers, number 2 was asked for"):
+    with pytest.raises(InvalidRequestError, match="has 1 answers, and number 2 is needed"):
         await ScriptedModel(["one"]).generate(a_request(SAID, _stored(ModelResponse("one")), SAID))
 
 
@@ -163,7 +163,7 @@ async def test_a_script_may_be_a_function() -> None:
 
 async def test_a_script_that_gives_something_else_is_an_error() -> None:
     """A function that forgot its return."""
-    with pytest.raises(InvalidMessageError, match="gave NoneType"):
+    with pytest.raises(InvalidMessageError, match="returned NoneType"):
         await ScriptedModel(lambda _: None).generate(a_request(SAID))
 
 
@@ -240,5 +240,5 @@ async def test_a_plain_generate_behind_a_decorator_says_what_to_write() -> None:
     class Lambda:
         generate = staticmethod(functools.partial(lambda _: ModelResponse("no coroutine")))
 
-    with pytest.raises(InvalidMessageError, match=r"Lambda.generate gave Model.*; write it as async def"):
-        await complete(Lambda(), a_request(SAID))  # type: ignore[arg-type]  # that is the mistake
+    with pytest.raises(InvalidMessageError, match=r"Lambda.generate returned Model.*; write it as async def"):
+        await call_model(Lambda(), a_request(SAID))  # type: ignore[arg-type]  # that is the mistake

@@ -79,4 +79,4 @@ async def test_without_a_workflow_a_call_says_what_it_needs() -> None:
         session_id="s", thread_id="s", agent="support", turn=1, call_id="call_0", key="s/a/0"
     )
     with pytest.raises(HelixError, match="child workflow"):
-        await agent_tool("research", agent="researcher").call({"task": "x"}, context)
+        await agent_tool("research", agent="researcher").call_handler({"task": "x"}, context)

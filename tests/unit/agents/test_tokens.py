@@ -82,7 +82,7 @@ def test_every_message_is_counted_once_and_none_that_is_out_of_reach() -> None:
     records = [to_record(each) for each in messages]
     policy = ContextPolicy(max_tokens=200, count_tokens=count)
     decoded = Decoded(records)
-    choose_context(records[40:], policy, complete_before=True, decoded=decoded.last(61))
+    choose_context(records[40:], policy, complete_before=True, decoded=decoded.take_last(61))
     choose_context(records, policy, complete_before=True, decoded=decoded)
     assert counted == [f"m{at}" for at in range(100, 79, -1)]
 
@@ -92,7 +92,7 @@ def test_a_part_of_the_records_shares_what_is_known_of_all(count: int, at: int) 
     """Places are those of each part's own."""
     messages = thread(*(str(number) for number in range(31)))
     decoded = Decoded([to_record(each) for each in messages])
-    part = decoded.last(31 - count)
+    part = decoded.take_last(31 - count)
     place = min(at, 30 - count)
     assert part[place] == decoded[count + place] == messages[count + place]
 

@@ -61,12 +61,14 @@ def test_the_schema_is_that_of_the_signature() -> None:
 async def test_arguments_become_the_annotated_types() -> None:
     """A tool gets dates and models, not strings and dicts."""
     arguments = {"items": [{"sku": "B-1"}], "copy": 2, "on": "2025-03-14"}
-    assert await order.call(arguments, a_context()) == ToolOutcome("2 x B-1 on 2025-03-14")
+    assert await order.call_handler(arguments, a_context()) == ToolOutcome("2 x B-1 on 2025-03-14")
 
 
 async def test_wrong_arguments_are_an_error_result_that_names_them() -> None:
     """The model mends its call; the session goes on."""
-    outcome = await order.call({"items": [{"quantity": 1}], "copy": 0, "colour": "secret"}, a_context())
+    outcome = await order.call_handler(
+        {"items": [{"quantity": 1}], "copy": 0, "colour": "secret"}, a_context()
+    )
     assert outcome.is_error
     assert outcome.content == (
         "invalid arguments: items.0.sku: Field required; "
@@ -76,7 +78,7 @@ async def test_wrong_arguments_are_an_error_result_that_names_them() -> None:
 
 async def test_a_flood_of_wrong_arguments_is_cut() -> None:
     """An error result is paid for with each model call that follows."""
-    outcome = await order.call({"items": [{}] * 50}, a_context())
+    outcome = await order.call_handler({"items": [{}] * 50}, a_context())
     assert str(outcome.content).endswith("; and 40 more")
 
 
@@ -88,7 +90,7 @@ async def test_the_context_parameter_is_filled_and_hidden() -> None:
         return f"{text} {context.key}"
 
     assert set(keyed.parameters["properties"]) == {"text"}  # type: ignore[arg-type]
-    assert (await keyed.call({"text": "a"}, a_context(key="k-7"))).content == "a k-7"
+    assert (await keyed.call_handler({"text": "a"}, a_context(key="k-7"))).content == "a k-7"
 
 
 async def test_an_optional_context_counts_as_context() -> None:
@@ -98,7 +100,7 @@ async def test_an_optional_context_counts_as_context() -> None:
     def keyed(context: ToolContext | None = None) -> str:
         return context.key if context else ""
 
-    assert (await keyed.call({}, a_context(key="k-7"))).content == "k-7"
+    assert (await keyed.call_handler({}, a_context(key="k-7"))).content == "k-7"
 
 
 async def test_plain_functions_run_in_a_thread() -> None:
@@ -108,7 +110,7 @@ async def test_plain_functions_run_in_a_thread() -> None:
     def where() -> int:
         return threading.get_ident()
 
-    assert (await where.call({}, a_context())).content != str(threading.get_ident())
+    assert (await where.call_handler({}, a_context())).content != str(threading.get_ident())
 
 
 async def test_what_a_tool_raises_passes_through() -> None:
@@ -120,7 +122,7 @@ async def test_what_a_tool_raises_passes_through() -> None:
         return ""
 
     with pytest.raises(ValueError, match="sku"):
-        await broken.call({}, a_context())
+        await broken.call_handler({}, a_context())
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ async def test_what_a_tool_raises_passes_through() -> None:
 async def test_results_become_text_for_the_model(result: object, content: object) -> None:
     """Tools return what they have."""
     given = Tool(name="give", handler=lambda _arguments, _context: result)
-    assert (await given.call({}, a_context())).content == content
+    assert (await given.call_handler({}, a_context())).content == content
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ async def test_a_state_that_is_not_json_is_named_with_its_tool_and_key(state: An
         return ToolOutcome("", state=state)
 
     with pytest.raises(InvalidMessageError, match=said):
-        await look.call({}, a_context())
+        await look.call_handler({}, a_context())
 
 
 @pytest.mark.parametrize("result", [float("nan"), object(), "a\x00", ToolOutcome("\ud800"), {"n": 2**70}])
@@ -168,7 +170,7 @@ async def test_results_that_no_store_keeps_are_refused(result: object) -> None:
     """Better here, with the tool's name, than in a store."""
     bad = Tool(name="give", handler=lambda _arguments, _context: result)
     with pytest.raises(InvalidMessageError, match="give"):
-        await bad.call({}, a_context())
+        await bad.call_handler({}, a_context())
 
 
 def _unannotated(order_id) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -221,7 +223,7 @@ async def test_parameters_may_have_any_name() -> None:
         return json + schema + model_id + str(_x)
 
     assert (
-        await named.call({"json": "a", "schema": "b", "model_id": "c", "_x": 1}, a_context())
+        await named.call_handler({"json": "a", "schema": "b", "model_id": "c", "_x": 1}, a_context())
     ).content == "abc1"
 
 
@@ -278,5 +280,5 @@ async def test_calls_side_by_side_do_not_wait_for_each_other() -> None:
     def meet() -> int:
         return barrier.wait()
 
-    outcomes = await asyncio.gather(meet.call({}, a_context()), meet.call({}, a_context()))
+    outcomes = await asyncio.gather(meet.call_handler({}, a_context()), meet.call_handler({}, a_context()))
     assert sorted(str(outcome.content) for outcome in outcomes) == ["0", "1"]

@@ -31,13 +31,13 @@ class Hurt:
     @property
     def key(self) -> str:
         """Of the record."""
-        return self.backend._connection.key("t")
+        return self.backend._connection.key_of("t")
 
     async def damage(self, field: str, how: str = "last bit") -> None:
         """Change a field beneath everything."""
         connection = self.backend._connection
-        value = await connection.command("HGET", self.key, field)
-        await connection.command("HSET", self.key, field, DAMAGES[how](value or b"?"))
+        value = await connection.send_command("HGET", self.key, field)
+        await connection.send_command("HSET", self.key, field, DAMAGES[how](value or b"?"))
 
     def elsewhere(self) -> Author:
         """The same execution on a worker that remembers nothing."""
@@ -106,13 +106,13 @@ async def test_what_only_the_record_has_is_left_as_it_is(hurt: Hurt, field: str)
     await hurt.author.turn("three", "3")
     await hurt.author.threads.save_slice("t", hurt.author.epoch, b'{"n": 2}', 1)
     await hurt.damage(field)
-    before = await hurt.backend._connection.command("HGETALL", hurt.key)
+    before = await hurt.backend._connection.send_command("HGETALL", hurt.key)
     author = hurt.elsewhere()
     with pytest.raises(StoreCorruptError, match=hurt.key):
         await author.texts()
     with pytest.raises(StoreCorruptError, match=hurt.key):
         await author.later().open()
-    assert await hurt.backend._connection.command("HGETALL", hurt.key) == before
+    assert await hurt.backend._connection.send_command("HGETALL", hurt.key) == before
 
 
 async def test_the_scan_names_a_thread_whose_record_does_not(hurt: Hurt) -> None:

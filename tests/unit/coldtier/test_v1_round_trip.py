@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
+from helix_temporal.adapters.zeitlich import convert_zeitlich_rows
 from helix_temporal.coldtier.zeitlich_format import decode_snapshot, parse_written_snapshot
 from helix_temporal.errors import LegacyWriterActiveError
 from helix_temporal.models import messages

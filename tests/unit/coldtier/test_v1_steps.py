@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.adapters._zeitlich import convert_zeitlich_rows
+from helix_temporal.adapters.zeitlich import convert_zeitlich_rows
 from helix_temporal.agents import ContextPolicy
 from helix_temporal.agents.context import choose_context
 from helix_temporal.coldtier import TieredThreads, V1Snapshots

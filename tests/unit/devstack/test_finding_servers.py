@@ -99,7 +99,7 @@ def test_an_address_by_environment_is_used_as_it_is(service: str, scheme: str, l
     given = {ADDRESS_VARIABLES[service]: f"{scheme}{listener}", "HELIX_S3_BUCKET": "mine"}
     with start_stack([service], environment=given) as stack:
         assert not stack.servers
-        assert f"{scheme}{listener}" in stack.env().values()
+        assert f"{scheme}{listener}" in stack.get_environment().values()
 
 
 def test_an_address_where_nobody_listens_is_an_error() -> None:
@@ -132,7 +132,7 @@ def test_an_unknown_service_is_refused() -> None:
 
 def test_a_service_that_was_not_asked_for_is_no_endpoint() -> None:
     """A fixture that forgot to ask fails with the reason."""
-    with start_stack([]) as stack, pytest.raises(ServerMissingError, match="redis was not asked for"):
+    with start_stack([]) as stack, pytest.raises(ServerMissingError, match="redis was not started"):
         _ = stack.redis
 
 

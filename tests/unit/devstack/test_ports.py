@@ -41,6 +41,6 @@ def test_required_ports_win_over_preferred_ones() -> None:
     """Options of the command line replace the defaults one by one."""
     mine, preferred = free_port(), free_port()
     # Both are handed out; a preferred one that is given already counts as in use.
-    settled = Ports(redis=mine).settled(Ports(redis=preferred, s3=preferred))
+    settled = Ports(redis=mine).choose_ports(Ports(redis=preferred, s3=preferred))
     assert settled.redis == mine
     assert settled.s3 not in {None, mine, preferred}

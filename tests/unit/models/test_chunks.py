@@ -9,12 +9,12 @@ from pydantic import BaseModel
 from helix_temporal.errors import InvalidMessageError, StoreCorruptError
 from helix_temporal.models import streams
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.streams import KNOWN, StreamChunk, TextDelta, UnknownChunk, from_bytes, to_bytes
+from helix_temporal.models.streams import KNOWN, StreamChunk, TextChunk, UnknownChunk, from_bytes, to_bytes
 
 STAMP: dict[str, str | int] = {"agent_id": "run-1", "timestamp": 7}
 
 SOME: tuple[streams.ChunkBase, ...] = (
-    streams.TextDelta(delta="é\u2028🔒", message_id="m", step=3, agent_type="writer"),
+    streams.TextChunk(delta="é\u2028🔒", message_id="m", step=3, agent_type="writer"),
     streams.Thinking(content="hm", is_complete=True, message_id="m"),
     streams.ToolArgStreamStart(tool_call_id="c", tool_name="look", message_id="m"),
     streams.ToolArgStreamDelta(tool_call_id="c", delta='{"a":', message_id="m"),
@@ -106,4 +106,4 @@ def test_numbers_that_json_has_not_are_refused() -> None:
 
 def test_only_what_was_given_is_written() -> None:
     """A thousand chunks a turn: each byte counts."""
-    assert to_bytes(TextDelta(delta="x"), {}) == b'{"type":"text_delta","delta":"x"}'
+    assert to_bytes(TextChunk(delta="x"), {}) == b'{"type":"text_delta","delta":"x"}'

@@ -5,8 +5,8 @@ from typing import Any
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     SessionCommit,
-    SessionRecord,
     SessionRow,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions
@@ -20,7 +20,7 @@ def change(session_id: str, revision: int = 0, **fields: Any) -> SessionCommit:
     return SessionCommit(session_id, revision, EPOCH, SessionRow(state, state.model_dump_json().encode()))
 
 
-def only_records(session_id: str, revision: int, *records: SessionRecord) -> SessionCommit:
+def only_records(session_id: str, revision: int, *records: KeyedRecord) -> SessionCommit:
     """A commit without a state."""
     return SessionCommit(session_id, revision, EPOCH, puts=records)
 
@@ -34,7 +34,7 @@ async def listed(sessions: RedisSessions) -> dict[str, int]:
 
 async def marks(backend: RedisBackend) -> int:
     """How many commits are on their way to the index."""
-    number = await backend.sessions._connection.command("ZCARD", backend.sessions._index.marks)
+    number = await backend.sessions._connection.send_command("ZCARD", backend.sessions._index.marks)
     assert isinstance(number, int)
     return number
 
@@ -48,5 +48,5 @@ async def told(backend: RedisBackend, session_id: str) -> IndexUpdate:
 
 async def gone(backend: RedisBackend, session_id: str) -> None:
     """The session's time to live runs out."""
-    key = backend.sessions._connection.key(session_id)
-    await backend.sessions._connection.command("UNLINK", f"{key}:session", f"{key}:session-order")
+    key = backend.sessions._connection.key_of(session_id)
+    await backend.sessions._connection.send_command("UNLINK", f"{key}:session", f"{key}:session-order")

@@ -111,7 +111,7 @@ async def test_a_payload_in_redis_has_a_time_to_live(redis_backend: RedisBackend
     """Nothing is left behind by a run that was terminated; and no thread is seen in it."""
     await redis_backend.payloads.put_payload("t", "k", b"x", 60)
     connection = redis_backend.threads._connection
-    left = await connection.command("PTTL", f"{connection.key('t')}:payloads")
+    left = await connection.send_command("PTTL", f"{connection.key_of('t')}:payloads")
     assert 0 < left <= 60_000
     assert [thread_id async for thread_id in redis_backend.threads.scan()] == []
 

@@ -9,9 +9,9 @@ from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.records import Head
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.postgres import PostgresBackend
-from helix_temporal.stores.postgres.adapter import translate
+from helix_temporal.stores.postgres.adapter import translate_error
 from helix_temporal.stores.protocols.hot import PageRange
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
+from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
 from helix_temporal.stores.sessions import RecordSessions
 from helix_temporal.testing.builders import EPOCH, a_step, messages, opened
 from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
@@ -21,7 +21,7 @@ from tests.unit.stores._damage import DAMAGES
 from tests.unit.stores._redis_sessions import change, only_records
 
 Look = Callable[[PostgresBackend], Awaitable[Any]]
-RUN = SessionRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
 
 
 async def _chunks(on: PostgresBackend) -> Any:
@@ -96,7 +96,7 @@ def test_a_damage_that_the_server_finds_is_one(state: str) -> None:
     class FoundError(Exception):
         sqlstate = state
 
-    assert isinstance(translate(FoundError(), "here"), StoreCorruptError)
+    assert isinstance(translate_error(FoundError(), "here"), StoreCorruptError)
 
 
 @pytest.mark.parametrize(("column", "value"), [("status", "unknown"), ("created_at", -1), ("expires_at", -5)])

@@ -36,13 +36,13 @@ async def test_one_unsafe_node_of_a_cluster_is_enough(redis_cluster: str, redis_
     """Every primary is asked."""
     backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True)
     connection = backend.threads._connection
-    *_, last = await connection.primaries()
-    await connection.command("CONFIG SET", "maxmemory-policy", "allkeys-lru", at=last)
+    *_, last = await connection.list_primaries()
+    await connection.send_command("CONFIG SET", "maxmemory-policy", "allkeys-lru", at=last)
     try:
         with pytest.raises(UnsafeRedisPolicyError):
             await backend.check()
     finally:
-        await connection.command("CONFIG SET", "maxmemory-policy", "noeviction", at=last)
+        await connection.send_command("CONFIG SET", "maxmemory-policy", "noeviction", at=last)
     await backend.close()
 
 

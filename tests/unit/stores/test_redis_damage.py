@@ -11,8 +11,8 @@ from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
-    SessionRecord,
     SessionView,
     WantedRecords,
 )
@@ -25,7 +25,7 @@ from tests.unit.stores._redis import backend_on
 from tests.unit.stores._redis_sessions import change, only_records
 
 LOG = (*messages(3), Record(Kind.ANSWER, "large", b"x" * 5000), a_message("end", message_id="end"))
-RUN = SessionRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
 Look = Callable[[RedisBackend], Awaitable[Any]]
 
 
@@ -79,7 +79,7 @@ async def hashes(backend: RedisBackend) -> dict[tuple[str, bytes], bytes]:
     found: dict[tuple[str, bytes], bytes] = {}
     async for keys in connection.scan(f"{connection.prefix}*"):
         for key in keys:
-            flat = await connection.command("HGETALL", key)
+            flat = await connection.send_command("HGETALL", key)
             found |= {(key.decode(), field): value for field, value in flat.items()}
     return found
 
@@ -102,11 +102,11 @@ async def test_every_field_is_either_read_as_written_or_told(
     for (key, field), value in (await hashes(backend)).items():
         if (damaged := DAMAGES[damage](value or b"?")) == value:
             continue
-        await connection.command("HSET", key, field, damaged)
+        await connection.send_command("HSET", key, field, damaged)
         found = _comparable(await told(lambda: LOOKS[look](backend)))
         if not is_told(found, sound, backend._connection.prefix):
             wrong[key, field] = found
-        await connection.command("HSET", key, field, value)
+        await connection.send_command("HSET", key, field, value)
     assert wrong == {}
 
 
@@ -140,21 +140,21 @@ async def test_a_write_does_not_make_damage_sound(
 ) -> None:
     """A new checksum over a damaged number would hide it for ever."""
     connection, name = backend._connection, backend._connection.prefix + key
-    await connection.command("HINCRBY", name, field, 1)
-    before = await connection.command("HGETALL", name)
+    await connection.send_command("HINCRBY", name, field, 1)
+    before = await connection.send_command("HGETALL", name)
     with pytest.raises(StoreCorruptError, match=r"checksum of its (header|lease|head)"):
         await WRITES[write](backend)
-    assert await connection.command("HGETALL", name) == before
+    assert await connection.send_command("HGETALL", name) == before
 
 
 async def test_a_damaged_chunk_is_told_with_its_place(backend: RedisBackend) -> None:
     """Whoever reads a stream live is told as well as who reads it later."""
     connection = backend._connection
     key = f"{connection.prefix}{{stream}}:stream:chunks"
-    ((_, fields),) = await connection.command("XREVRANGE", key, "2-0", "2-0")
-    await connection.command("UNLINK", key)
+    ((_, fields),) = await connection.send_command("XREVRANGE", key, "2-0", "2-0")
+    await connection.send_command("UNLINK", key)
     values = [each.replace(b"two", b"six") for pair in fields.items() for each in pair]
-    await connection.command("XADD", key, "2-0", *values)
+    await connection.send_command("XADD", key, "2-0", *values)
     with pytest.raises(StoreCorruptError, match="chunk 2"):
         await _chunks(backend)
 
@@ -163,8 +163,8 @@ async def test_a_damaged_chunk_is_told_with_its_place(backend: RedisBackend) -> 
 async def test_a_damaged_payload_is_told(backend: RedisBackend, damage: str) -> None:
     """A tool's result must not reach the model with other bytes."""
     connection, key = backend._connection, backend.payloads._payloads_key("t")
-    whole = await connection.command("HGET", key, "p")
-    await connection.command("HSET", key, "p", DAMAGES[damage](whole))
+    whole = await connection.send_command("HGET", key, "p")
+    await connection.send_command("HSET", key, "p", DAMAGES[damage](whole))
     with pytest.raises(StoreCorruptError, match="payload"):
         await backend.payloads.get_payload("t", "p")
 
@@ -173,7 +173,7 @@ async def test_lists_are_made_anew_where_a_row_is_damaged(backend: RedisBackend)
     """Wherever it is; a wrong number of facets had kept the server busy for minutes."""
     sessions = backend.sessions
     await sessions.commit(change("other", expires_at=7, user_id="u"))
-    index, command = sessions._index, sessions._connection.command
+    index, command = sessions._index, sessions._connection.send_command
 
     async def listed() -> Any:
         return await sessions.list_sessions(SessionQuery()), await sessions.list_expired(9, limit=9)
@@ -195,7 +195,7 @@ async def test_lists_are_made_anew_where_a_row_is_damaged(backend: RedisBackend)
 async def test_a_commit_mends_the_damaged_row_of_its_session(backend: RedisBackend) -> None:
     """A wrong number in it, too: the script that takes out its old entries is not kept busy."""
     sessions = backend.sessions
-    index, command = sessions._index, sessions._connection.command
+    index, command = sessions._index, sessions._connection.send_command
     (row,) = (await command("HGETALL", index._rows)).values()
     document = row.index(b"\n") + 1
     wrong = [b"", b"x", row[: document + 20], row[: document + 33] + b"\xff" * 4 + row[document + 37 :]]
@@ -211,7 +211,7 @@ async def test_a_list_mends_a_damaged_row_by_its_session(backend: RedisBackend, 
     """One flipped bit had kept everybody's sessions from every list, and from the clean-up."""
     sessions = backend.sessions
     await sessions.commit(change("other", expires_at=7, user_id="u"))
-    index, command = sessions._index, sessions._connection.command
+    index, command = sessions._index, sessions._connection.send_command
     sound = await sessions.list_sessions(SessionQuery()), await sessions.list_expired(9, limit=9)
     row = await command("HGET", index._rows, "other")
     for look in (0, 1):
@@ -230,8 +230,8 @@ async def test_a_session_that_is_damaged_itself_is_left_out_of_lists_and_named(
     sessions, connection = backend.sessions, backend._connection
     await sessions.commit(change("other", expires_at=7))
     await sessions.commit(change("broken", expires_at=7))
-    await connection.command("HINCRBY", f"{connection.prefix}{{broken}}:session", "v", 1)
-    await connection.command("HSET", sessions._index._rows, "broken", b"x")
+    await connection.send_command("HINCRBY", f"{connection.prefix}{{broken}}:session", "v", 1)
+    await connection.send_command("HSET", sessions._index._rows, "broken", b"x")
     page = await sessions.list_sessions(SessionQuery())
     assert {each.session_id for each in page.sessions} == {"s", "other"}
     assert "session 'broken' is left out of a list" in caplog.text

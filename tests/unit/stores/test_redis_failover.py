@@ -77,7 +77,7 @@ async def test_from_the_first_that_hears_of_it_nobody_uses_the_old_primary(serve
         # One that is in use just now: the driver closes only those that are not.
         used = await pool.get_connection()
         await pool._available_connections[-1].disconnect()
-        await backend._connection.command("PING")  # over a new connection
+        await backend._connection.send_command("PING")  # over a new connection
         await pool.release(used)
         await asyncio.gather(*(backend.threads.header("t") for _ in range(20)))
         connected = [each for each in pool._available_connections if each.is_connected]
@@ -184,13 +184,13 @@ async def test_a_fixed_address_leads_to_the_new_primary(door: Door) -> None:
     with start_valkey() as second:
         async with backend_on(f"redis://127.0.0.1:{door.port}/0") as backend:
             await asyncio.gather(*(grown(backend.threads, f"t{each}", LOG) for each in range(5)))
-            await backend._connection.pipeline([("SET", "x", 1)])
+            await backend._connection.send_pipeline([("SET", "x", 1)])
             door.target.ask("REPLICAOF", "127.0.0.1", second.port)
             door.target = second
             with pytest.raises(StoreUnavailableError, match="READONLY"):
                 await grown(backend.threads, "new", LOG)
             await asyncio.gather(*(grown(backend.threads, f"new{each}", LOG) for each in range(5)))
-            await backend._connection.command("SET", "x", 2)
+            await backend._connection.send_command("SET", "x", 2)
 
 
 async def test_a_command_through_the_driver_moves_on_as_well(door: Door) -> None:

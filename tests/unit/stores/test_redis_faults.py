@@ -138,9 +138,9 @@ async def test_a_call_given_up_while_the_server_works_on_it_leaves_a_usable_pool
     timeout = 0.2 if late else 5.0
     backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=timeout, max_connections=1)
     connection = backend._connection
-    key = connection.key("queue")
-    assert await connection.command("ECHO", "before") == b"before"
-    call = asyncio.create_task(connection.command("BLPOP", key, 30))
+    key = connection.key_of("queue")
+    assert await connection.send_command("ECHO", "before") == b"before"
+    call = asyncio.create_task(connection.send_command("BLPOP", key, 30))
     if late:
         with pytest.raises(StoreUnavailableError, match="TimeoutError"):
             await call
@@ -152,8 +152,8 @@ async def test_a_call_given_up_while_the_server_works_on_it_leaves_a_usable_pool
     assert not pool_of(backend)._in_use_connections
     for turn in range(3):
         # An answer of the call that was given up would come now.
-        await connection.command("RPUSH", key, "late")
-        assert await connection.command("ECHO", f"after {turn}") == f"after {turn}".encode()
+        await connection.send_command("RPUSH", key, "late")
+        assert await connection.send_command("ECHO", f"after {turn}") == f"after {turn}".encode()
     assert len(pool_of(backend)._available_connections) == 1
     await backend.close()
 
@@ -163,11 +163,11 @@ async def test_a_deadline_counts_the_wait_for_a_connection(redis_url: str, redis
     backend = RedisBackend(redis_url, prefix=redis_prefix, timeout=0.5, max_connections=1)
     connection = backend._connection
     started = asyncio.get_running_loop().time()
-    calls = [connection.command("BLPOP", connection.key("none"), 30) for _ in range(3)]
+    calls = [connection.send_command("BLPOP", connection.key_of("none"), 30) for _ in range(3)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(each) for each in outcomes] == [StoreUnavailableError] * 3
     assert asyncio.get_running_loop().time() - started < 0.9
-    assert await connection.command("ECHO", "then") == b"then"
+    assert await connection.send_command("ECHO", "then") == b"then"
     await backend.close()
 
 
@@ -242,7 +242,7 @@ async def test_a_refusal_costs_no_connection(backend: RedisBackend) -> None:
     # The first call of a script goes by its text.
     for _ in range(3):
         with pytest.raises(StoreUnavailableError):
-            await connection.run(script, [connection.key("t")], "command not allowed")
+            await connection.run_script(script, [connection.key_of("t")], "command not allowed")
     pool = pool_of(backend)
     assert [each.is_connected for each in pool._available_connections] == [True]
     assert not pool._in_use_connections
@@ -265,7 +265,9 @@ async def test_a_server_that_hangs_is_given_up_in_time(redis_url: str, redis_pre
     """A worker's slot must not hang with it."""
     async with backend_on(redis_url, redis_prefix, timeout=0.2) as backend:
         with pytest.raises(StoreUnavailableError):
-            await backend.threads._connection.command("BLPOP", backend.threads._connection.key("none"), 30)
+            await backend.threads._connection.send_command(
+                "BLPOP", backend.threads._connection.key_of("none"), 30
+            )
         assert await backend.threads.header("t") is None
 
 
@@ -306,7 +308,9 @@ async def test_each_refusal_has_its_own_error(
     """What passes is retried, what doesn't is not; and no argument is quoted."""
     connection = backend.threads._connection
     with pytest.raises(error) as caught:
-        await connection.command("EVAL", "return redis.error_reply(ARGV[1])", 1, connection.key("t"), said)
+        await connection.send_command(
+            "EVAL", "return redis.error_reply(ARGV[1])", 1, connection.key_of("t"), said
+        )
     assert "secret" not in str(caught.value)
     assert await backend.threads.header("t") is None
 
@@ -337,10 +341,10 @@ async def test_a_server_out_of_memory_changes_nothing(call: Call) -> None:
 async def test_something_else_under_the_key_is_left_alone(backend: RedisBackend, call: Call) -> None:
     """Another application with the same prefix loses nothing."""
     connection = backend.threads._connection
-    await connection.command("SET", connection.key("t"), "theirs")
+    await connection.send_command("SET", connection.key_of("t"), "theirs")
     with pytest.raises(InvalidConfigError):
         await call(backend.threads, a_header("t", LOG))
-    assert await connection.command("GET", connection.key("t")) == b"theirs"
+    assert await connection.send_command("GET", connection.key_of("t")) == b"theirs"
 
 
 @pytest.mark.parametrize("call", each(WRITES, DROPS, READS))
@@ -348,18 +352,18 @@ async def test_a_collision_of_hashed_ids_is_refused(backend: RedisBackend, call:
     """Long ids are hashed in the key: the original is compared before anything is done."""
     hot, connection = backend.threads, backend.threads._connection
     theirs = await grown(hot, "theirs", LOG)
-    await connection.command("RENAME", connection.key("theirs"), connection.key("mine"))
-    before = await connection.command("HGETALL", connection.key("mine"))
+    await connection.send_command("RENAME", connection.key_of("theirs"), connection.key_of("mine"))
+    before = await connection.send_command("HGETALL", connection.key_of("mine"))
     with pytest.raises(InvalidIdError):
         await call(hot, replace(theirs, thread_id="mine"))
-    assert await connection.command("HGETALL", connection.key("mine")) == before
+    assert await connection.send_command("HGETALL", connection.key_of("mine")) == before
 
 
 async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -> None:
     """Never a shorter thread in place of a damaged one."""
     await grown(backend.threads, "t", LOG[:3], LOG[3:])
     connection = backend.threads._connection
-    await connection.command("HDEL", connection.key("t"), "3")
+    await connection.send_command("HDEL", connection.key_of("t"), "3")
     with pytest.raises(StoreCorruptError, match="position 3"):
         await backend.threads.snapshot("t", 0)
 
@@ -370,8 +374,8 @@ async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -
 async def test_messages_put_aside_expire_by_themselves(backend: RedisBackend) -> None:
     """An install that was killed half way leaves nothing for ever, and no thread is seen in it."""
     connection = backend.threads._connection
-    staging = await backend.threads._stage_fields(connection.key("t"), ["0", b"x"])
-    assert 0 < await connection.command("PTTL", staging) <= 120_000
+    staging = await backend.threads._stage_fields(connection.key_of("t"), ["0", b"x"])
+    assert 0 < await connection.send_command("PTTL", staging) <= 120_000
     assert [thread_id async for thread_id in backend.threads.scan()] == []
 
 
@@ -384,7 +388,7 @@ async def test_an_install_whose_messages_expired_is_refused(
 
     async def stage_and_stall(key: str, made: list[str | bytes]) -> str:
         staging = await stage(key, made)
-        await connection.command("UNLINK", staging)
+        await connection.send_command("UNLINK", staging)
         await stage(key, made)
         return staging
 
@@ -399,8 +403,8 @@ async def test_an_install_that_comes_second_leaves_nothing_aside(backend: RedisB
     connection = backend.threads._connection
     header = a_header("t", BIG)
     await asyncio.gather(*(backend.threads.install(header, BIG, replace=False) for _ in range(5)))
-    found = await connection.command("KEYS", f"{connection.prefix}*")
-    assert found == [connection.key("t").encode()]
+    found = await connection.send_command("KEYS", f"{connection.prefix}*")
+    assert found == [connection.key_of("t").encode()]
 
 
 async def test_all_keys_of_a_thread_share_a_slot(redis_cluster: str, redis_prefix: str) -> None:
@@ -408,9 +412,9 @@ async def test_all_keys_of_a_thread_share_a_slot(redis_cluster: str, redis_prefi
     backend = RedisBackend(redis_cluster, prefix=redis_prefix, cluster=True)
     connection = backend.threads._connection
     for thread_id in ["{", "}", "{}", "a}b{c", "{a}{b}", "é", "x" * 256]:
-        key = connection.key(thread_id)
+        key = connection.key_of(thread_id)
         slots = {
-            await connection.command("CLUSTER KEYSLOT", name)
+            await connection.send_command("CLUSTER KEYSLOT", name)
             for name in (key, f"{key}:staging:0", f"{key}:payloads")
         }
         assert len(slots) == 1

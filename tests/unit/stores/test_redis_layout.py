@@ -18,14 +18,14 @@ LOG = tuple(a_message(b"x" * (LARGE if n % 2 else 9), kind=Kind.USER, message_id
 async def fields(backend: RedisBackend) -> set[str]:
     """Names of the fields that hold messages."""
     connection = backend.threads._connection
-    names = await connection.command("HKEYS", connection.key("t"))
+    names = await connection.send_command("HKEYS", connection.key_of("t"))
     return {name.decode() for name in names if name[:1].isdigit()}
 
 
 async def values(backend: RedisBackend, *names: str) -> list[bytes]:
     """What these fields hold."""
     connection = backend.threads._connection
-    found: list[bytes] = await connection.command("HMGET", connection.key("t"), *names)
+    found: list[bytes] = await connection.send_command("HMGET", connection.key_of("t"), *names)
     return found
 
 

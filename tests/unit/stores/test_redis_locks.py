@@ -42,7 +42,7 @@ async def test_tokens_grow_over_a_crash_of_the_server(own: RedisBackend, own_val
 async def test_tokens_grow_over_the_loss_of_all_data(backend: RedisBackend) -> None:
     """They begin at the microsecond of the server's clock, which went on."""
     before = await backend.locks.acquire("k")
-    await backend._connection.command("UNLINK", f"{backend._connection.key('k')}:lock")
+    await backend._connection.send_command("UNLINK", f"{backend._connection.key_of('k')}:lock")
     after = await backend.locks.acquire("k")
     assert before is not None
     assert after is not None
@@ -53,7 +53,9 @@ async def test_a_key_whose_place_is_taken_by_another_is_refused(backend: RedisBa
     """Long keys are hashed; two locks must never become one."""
     connection = backend._connection
     await backend.locks.acquire("other")
-    await connection.command("RENAME", f"{connection.key('other')}:lock", f"{connection.key('k')}:lock")
+    await connection.send_command(
+        "RENAME", f"{connection.key_of('other')}:lock", f"{connection.key_of('k')}:lock"
+    )
     with pytest.raises(InvalidIdError, match="same hashed form"):
         await backend.locks.acquire("k")
 
@@ -61,7 +63,7 @@ async def test_a_key_whose_place_is_taken_by_another_is_refused(backend: RedisBa
 async def test_a_lock_has_no_time_to_live(backend: RedisBackend) -> None:
     """With its key the last token would go, and a clock that was set back could repeat it."""
     await backend.locks.acquire("k", ttl_ms=1)
-    assert await backend._connection.command("PTTL", f"{backend._connection.key('k')}:lock") == -1
+    assert await backend._connection.send_command("PTTL", f"{backend._connection.key_of('k')}:lock") == -1
 
 
 async def test_locks_and_usage_are_no_threads(backend: RedisBackend) -> None:
@@ -77,8 +79,8 @@ async def test_an_entry_whose_writer_died_before_the_index_is_indexed_by_the_rep
     """It was never acknowledged; the next attempt completes it."""
     entry = some_tokens("s", agent_type="writer")
     await backend.usage.record_entry(entry)
-    await backend._connection.command("UNLINK", backend.usage._sessions)
-    await backend._connection.command("UNLINK", backend.usage._agent_index_key("writer"))
+    await backend._connection.send_command("UNLINK", backend.usage._sessions)
+    await backend._connection.send_command("UNLINK", backend.usage._agent_index_key("writer"))
     assert (await backend.usage.query_usage(UsageQuery())).total == 0
     assert not await backend.usage.record_entry(entry)
     assert (await backend.usage.query_usage(UsageQuery())).total == 1
@@ -88,7 +90,7 @@ async def test_an_entry_whose_writer_died_before_the_index_is_indexed_by_the_rep
 async def test_a_session_that_is_indexed_and_empty_counts_nothing(backend: RedisBackend) -> None:
     """Its deletion died half way."""
     await backend.usage.record_entry(some_tokens("s"))
-    await backend._connection.command("UNLINK", backend.usage._entries_key("s"))
+    await backend._connection.send_command("UNLINK", backend.usage._entries_key("s"))
     page = await backend.usage.query_usage(UsageQuery())
     assert (page.items, page.total) == ((), 0)
 
@@ -96,7 +98,9 @@ async def test_a_session_that_is_indexed_and_empty_counts_nothing(backend: Redis
 async def test_a_damaged_entry_is_reported_and_can_be_deleted(backend: RedisBackend) -> None:
     """A sum without it would be too low; and nobody must be stuck with it."""
     await backend.usage.record_entry(some_tokens("s"))
-    await backend._connection.command("HSET", backend.usage._entries_key("s"), "bad", b'{"kind": "tokens"')
+    await backend._connection.send_command(
+        "HSET", backend.usage._entries_key("s"), "bad", b'{"kind": "tokens"'
+    )
     with pytest.raises(StoreCorruptError, match="usage of session 's'"):
         await backend.usage.get_rollup("s")
     assert await backend.usage.delete("s")

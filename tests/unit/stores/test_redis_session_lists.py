@@ -14,10 +14,10 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
     RecordsCommitted,
     SessionCommit,
-    SessionRecord,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions, session_index
 from helix_temporal.testing.builders import EPOCH, opened
@@ -61,7 +61,7 @@ def fail_update(sessions: RedisSessions, monkeypatch: pytest.MonkeyPatch, error:
     async def update(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(sessions._index, "update", update)
+    monkeypatch.setattr(sessions._index, "update_row", update)
 
 
 # -- writers that die
@@ -93,7 +93,7 @@ async def test_a_mark_goes_once_nothing_can_come_of_it(
     cluster: RedisBackend, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     """Readers look after it until its commit has happened or never will."""
-    await cluster.sessions._index.announce(cluster.sessions._index.new_mark("s"))
+    await cluster.sessions._index.announce_commit(cluster.sessions._index.new_mark("s"))
     assert await listed(cluster.sessions) == {}
     assert await marks(cluster) == 1
     monkeypatch.setattr(session_index, "_SETTLED", 0)
@@ -177,8 +177,8 @@ async def test_a_damaged_session_keeps_no_other_from_the_lists(
     """Somebody wrote over its key while a commit was on its way: one session is lost, not all lists."""
     sessions, connection = backend.sessions, backend.sessions._connection
     await sessions.commit(change("there"))
-    await sessions._index.announce(sessions._index.new_mark("damaged"))
-    await connection.command("SET", f"{connection.key('damaged')}:session", "somebody else's")
+    await sessions._index.announce_commit(sessions._index.new_mark("damaged"))
+    await connection.send_command("SET", f"{connection.key_of('damaged')}:session", "somebody else's")
     assert await listed(sessions) == {"there": 1}
     monkeypatch.setattr(session_index, "_SETTLED", 0)
     assert await listed(sessions) == {"there": 1}
@@ -205,7 +205,7 @@ async def test_an_older_update_never_replaces_a_newer_one(backend: RedisBackend)
     await backend.sessions.commit(change("s", user_id="old"))
     old = await told(backend, "s")
     await backend.sessions.commit(change("s", 1, user_id="new"))
-    await backend.sessions._index.update("s", old)
+    await backend.sessions._index.update_row("s", old)
     assert (await backend.sessions.list_sessions(SessionQuery(user_id="old"))).total == 0
     assert (await backend.sessions.list_sessions(SessionQuery(user_id="new"))).total == 1
 
@@ -223,7 +223,7 @@ async def test_a_session_keeps_its_birth(backend: RedisBackend) -> None:
 async def test_nothing_is_forgotten_that_has_not_reached_its_end(backend: RedisBackend) -> None:
     """A session may be made anew just after a reader did not find it."""
     await backend.sessions.commit(change("s"))
-    await backend.sessions._index.update("s", None)
+    await backend.sessions._index.update_row("s", None)
     assert await listed(backend.sessions) == {"s": 1}
 
 
@@ -232,7 +232,7 @@ async def test_an_older_update_never_revives_a_deleted_session(backend: RedisBac
     await backend.sessions.commit(change("s", expires_at=1, cleanup_pending=True))
     old = await told(backend, "s")
     await backend.sessions.commit(SessionCommit("s", 1, EPOCH, deletes=True))
-    await backend.sessions._index.update("s", old)
+    await backend.sessions._index.update_row("s", old)
     assert await listed(backend.sessions) == {}
     assert await backend.sessions.list_expired(9, limit=9) == ()
     assert await backend.sessions.list_cleanup_pending(limit=9) == ()
@@ -248,7 +248,7 @@ async def test_lists_are_made_anew_after_the_index_was_lost(found: RedisBackend)
         await sessions.commit(change(f"s{n}", expires_at=n))
     await sessions.commit(SessionCommit("s4", 1, EPOCH, deletes=True))
     index = sessions._index
-    await sessions._connection.command("UNLINK", index._rows, index._entries, index.marks)
+    await sessions._connection.send_command("UNLINK", index._rows, index._entries, index.marks)
     assert await listed(sessions) == {}
     assert await sessions.rebuild_index() == 4
     assert await listed(sessions) == {f"s{n}": 1 for n in range(4)}
@@ -261,7 +261,7 @@ async def test_lists_made_anew_forget_sessions_that_were_lost(found: RedisBacken
     for name in ("lost", "rolled back", "there"):
         await sessions.commit(change(name))
     rolled_back = await told(found, "rolled back")
-    await sessions._index.update("rolled back", rolled_back._replace(revision=9, document=b""))
+    await sessions._index.update_row("rolled back", rolled_back._replace(revision=9, document=b""))
     await gone(found, "lost")
     await sessions.rebuild_index()
     assert await listed(sessions) == {"rolled back": 1, "there": 1}
@@ -280,7 +280,7 @@ async def test_a_session_written_while_lists_are_made_anew_stays_in_them(
 
     with monkeypatch.context() as patched:
         patched.setattr(sessions._index, "_ask", ask)
-        await sessions._index.remake()
+        await sessions._index.remake_rows()
     assert await listed(sessions) == {"s": 1}
 
 
@@ -291,23 +291,23 @@ async def test_a_session_never_expires_unless_told_to(backend: RedisBackend) -> 
     """One that waits a month for a person is still there."""
     await backend.sessions.commit(change("s"))
     connection = backend.sessions._connection
-    assert await connection.command("PTTL", f"{connection.key('s')}:session") == -1
+    assert await connection.send_command("PTTL", f"{connection.key_of('s')}:session") == -1
 
 
 async def test_each_commit_renews_the_time_to_live(redis_url: str, redis_prefix: str) -> None:
     """Of state and records alike, at the same millisecond; the thread has none."""
     backend = RedisBackend(redis_url, prefix=redis_prefix, session_ttl=1_000)
     connection = backend.sessions._connection
-    key = connection.key("s")
+    key = connection.key_of("s")
     await opened(backend.threads, "s")
     await backend.sessions.commit(change("s"))
-    record = SessionRecord(RecordKind.CHECKPOINT, "c", b"1")
+    record = KeyedRecord(RecordKind.CHECKPOINT, "c", b"1")
     await backend.sessions.commit(only_records("s", 1, record))
-    await connection.command("PEXPIRE", f"{key}:session", 500_000)
+    await connection.send_command("PEXPIRE", f"{key}:session", 500_000)
     await backend.sessions.commit(only_records("s", 2, record))
-    ends = [await connection.command("PTTL", f"{key}:{name}") for name in ("session", "session-order")]
+    ends = [await connection.send_command("PTTL", f"{key}:{name}") for name in ("session", "session-order")]
     assert all(900_000 < each <= 1_000_000 for each in ends)
-    assert await connection.command("PTTL", key) == -1
+    assert await connection.send_command("PTTL", key) == -1
     await backend.close()
 
 
@@ -320,13 +320,13 @@ async def test_a_time_to_live_that_is_unset_ends_with_the_next_commit(
     await mortal.close()
     await backend.sessions.commit(change("s", 1))
     connection = backend.sessions._connection
-    assert await connection.command("PTTL", f"{connection.key('s')}:session") == -1
+    assert await connection.send_command("PTTL", f"{connection.key_of('s')}:session") == -1
 
 
 async def test_a_session_that_reached_its_end_leaves_the_lists(backend: RedisBackend) -> None:
     """Its keys went without a word; whoever lists next notices."""
     await backend.sessions.commit(change("s", expires_at=5))
-    await backend.sessions._index.update("s", (await told(backend, "s"))._replace(ends=1))
+    await backend.sessions._index.update_row("s", (await told(backend, "s"))._replace(ends=1))
     await gone(backend, "s")
     assert await listed(backend.sessions) == {}
     assert await backend.sessions.list_expired(9, limit=9) == ()
@@ -335,7 +335,7 @@ async def test_a_session_that_reached_its_end_leaves_the_lists(backend: RedisBac
 async def test_a_session_whose_life_was_renewed_stays_in_the_lists(backend: RedisBackend) -> None:
     """Commits that no list shows renew it too, and the index does not hear of those."""
     await backend.sessions.commit(change("s"))
-    await backend.sessions._index.update("s", (await told(backend, "s"))._replace(ends=1))
+    await backend.sessions._index.update_row("s", (await told(backend, "s"))._replace(ends=1))
     assert await listed(backend.sessions) == {"s": 1}
     assert await listed(backend.sessions) == {"s": 1}
 
@@ -345,7 +345,7 @@ async def test_a_renewed_end_of_life_is_noticed_as_well(redis_url: str, redis_pr
     mortal = RedisBackend(redis_url, prefix=redis_prefix, session_ttl=1_000)
     sessions = mortal.sessions
     await sessions.commit(change("s"))
-    await sessions._index.update("s", (await told(mortal, "s"))._replace(ends=1))
+    await sessions._index.update_row("s", (await told(mortal, "s"))._replace(ends=1))
     await listed(sessions)
     [entry] = await sessions._index._entries_in(b"[d", b"(e", 9)
     assert int.from_bytes(entry[1:9], "big") > await sessions.now()

@@ -16,9 +16,9 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.session_records import (
+    KeyedRecord,
     RecordKind,
     SessionCommit,
-    SessionRecord,
     SessionView,
     WantedRecords,
 )
@@ -50,21 +50,21 @@ async def found(request: pytest.FixtureRequest, redis_prefix: str) -> AsyncItera
 async def test_nothing_is_left_of_records_that_went(backend: RedisBackend) -> None:
     """A place that stays would cost memory for ever: staged changes come and go with every step."""
     sessions, connection = backend.sessions, backend.sessions._connection
-    staged = SessionRecord(RecordKind.STAGED, "t", b"1", "s1", order=1)
-    moved, run = replace(staged, order=2), SessionRecord(RecordKind.RUN, "r", b"1")
+    staged = KeyedRecord(RecordKind.STAGED, "t", b"1", "s1", order=1)
+    moved, run = replace(staged, order=2), KeyedRecord(RecordKind.RUN, "r", b"1")
     await sessions.commit(only_records("s", 0, staged, run))
     await sessions.commit(only_records("s", 1, moved))
-    order = f"{connection.key('s')}:session-order"
-    assert await connection.command("ZCARD", order) == 3
+    order = f"{connection.key_of('s')}:session-order"
+    assert await connection.send_command("ZCARD", order) == 3
     await sessions.commit(SessionCommit("s", 2, EPOCH, clears=((RecordKind.STAGED, "s1"),)))
-    assert await connection.command("ZCARD", order) == 1
+    assert await connection.send_command("ZCARD", order) == 1
     await sessions.commit(SessionCommit("s", 3, EPOCH, removes=(run.name,)))
-    assert await connection.command("EXISTS", order) == 0
+    assert await connection.send_command("EXISTS", order) == 0
 
 
 async def test_what_is_in_a_group_is_not_in_none(backend: RedisBackend) -> None:
     """Clearing the changes of no step must not clear those of every step."""
-    staged = SessionRecord(RecordKind.STAGED, "t", b"1", "s1")
+    staged = KeyedRecord(RecordKind.STAGED, "t", b"1", "s1")
     await backend.sessions.commit(only_records("s", 0, staged))
     view = await backend.sessions.view("s", WantedRecords(groups=((RecordKind.STAGED, ""),)))
     assert view.records == ()
@@ -95,13 +95,13 @@ async def test_foreign_keys_are_refused_before_anything_is_written(backend: Redi
     sessions, connection = backend.sessions, backend.sessions._connection
     await opened(backend.threads, "s")
     await sessions.commit(change("s"))
-    for name in (f"{connection.key('s')}:session-order", sessions._index.marks):
-        await connection.command("UNLINK", name)
-        await connection.command("SET", name, "somebody else's")
+    for name in (f"{connection.key_of('s')}:session-order", sessions._index.marks):
+        await connection.send_command("UNLINK", name)
+        await connection.send_command("SET", name, "somebody else's")
         written = change("s", 1)
         with pytest.raises(InvalidConfigError):
             await sessions.commit(SessionCommit("s", 1, EPOCH, written.row, append=a_step("s")))
-        await connection.command("UNLINK", name)
+        await connection.send_command("UNLINK", name)
     assert (await sessions.view("s")).revision == 1
     header = await backend.threads.header("s")
     assert header is not None
@@ -112,8 +112,8 @@ async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None
     """Two long ids could have the same hashed form: neither may see the other's session."""
     sessions, connection = backend.sessions, backend.sessions._connection
     await sessions.commit(change("another"))
-    await connection.command(
-        "RENAME", f"{connection.key('another')}:session", f"{connection.key('s')}:session"
+    await connection.send_command(
+        "RENAME", f"{connection.key_of('another')}:session", f"{connection.key_of('s')}:session"
     )
     with pytest.raises(InvalidIdError):
         await sessions.view("s")
@@ -125,9 +125,9 @@ async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None
 
 async def test_a_damaged_record_is_told(backend: RedisBackend) -> None:
     """Nothing of ours writes such a value."""
-    connection, record = backend.sessions._connection, SessionRecord(RecordKind.RUN, "r", b"1")
+    connection, record = backend.sessions._connection, KeyedRecord(RecordKind.RUN, "r", b"1")
     await backend.sessions.commit(only_records("s", 0, record))
-    await connection.command("HSET", f"{connection.key('s')}:session", b"r\0r", "short")
+    await connection.send_command("HSET", f"{connection.key_of('s')}:session", b"r\0r", "short")
     with pytest.raises(StoreCorruptError):
         await backend.sessions.view("s", WantedRecords(keys=(record.name,)))
 
@@ -145,20 +145,20 @@ async def test_a_step_of_another_thread_is_refused(backend: RedisBackend) -> Non
 async def test_a_turn_costs_few_round_trips(found: RedisBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """One to read, one to write, one for the lists; on a cluster one more to announce it."""
     await opened(found.threads, "s")
-    run, names = found.sessions._connection.run, list[str]()
+    run, names = found.sessions._connection.run_script, list[str]()
 
     async def counted(script: Any, *args: Any) -> Any:
         names.append(script.name)
         return await run(script, *args)
 
-    monkeypatch.setattr(found.sessions._connection, "run", counted)
+    monkeypatch.setattr(found.sessions._connection, "run_script", counted)
     view: SessionView = await found.sessions.view("s", WantedRecords(thread=True))
     written = change("s", view.revision)
     await found.sessions.commit(SessionCommit("s", 0, EPOCH, written.row, append=a_step("s")))
     announced = ["index_mark"] if found.sessions._connection.cluster else []
     assert names == ["session_view", *announced, "session_commit", "index_update"]
     names.clear()
-    await found.sessions.commit(only_records("s", 1, SessionRecord(RecordKind.STAGED, "t", b"1", "g")))
+    await found.sessions.commit(only_records("s", 1, KeyedRecord(RecordKind.STAGED, "t", b"1", "g")))
     assert names == ["session_commit"]
 
 

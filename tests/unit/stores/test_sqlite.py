@@ -22,7 +22,7 @@ from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.models.usage import UsageQuery
 from helix_temporal.stores.protocols.hot import Archived, PageRange
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecord, WantedRecords
+from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
 from helix_temporal.stores.sqlite import (
     Database,
     SqliteBackend,
@@ -32,7 +32,7 @@ from helix_temporal.stores.sqlite import (
     SqliteThreads,
 )
 from helix_temporal.stores.sqlite.connection import VERSION
-from helix_temporal.stores.sqlite.queries import names, schema, statement
+from helix_temporal.stores.sqlite.queries import load_statement, schema_statements, statement_names
 from helix_temporal.testing.builders import EPOCH, a_message, a_step, all_of, messages, opened
 from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
 from helix_temporal.testing.contracts._usage_base import some_tokens
@@ -40,8 +40,7 @@ from tests.unit.stores._damage import DAMAGES
 from tests.unit.stores._redis_sessions import change, only_records
 
 Look = Callable[[SqliteBackend], Awaitable[Any]]
-RUN = SessionRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
-FILLS = {"field": "created_at", "direction": "asc", "beyond": ">", "date": "updated_at"}
+RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
 
 
 @pytest.fixture
@@ -287,14 +286,10 @@ async def test_what_was_deleted_is_in_no_file(empty: SqliteBackend, file: Path) 
 def test_every_statement_fits_the_tables() -> None:
     """A name of a column that is wrong is found here, whether a test comes by it or not."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        for each in schema():
+        for each in schema_statements():
             connection.execute(each)
-        parts = {"session_list": "session_matching", "session_count": "session_matching"}
-        parts |= dict.fromkeys(("usage_of_session", "usage_of_all", "usage_count"), "usage_matching")
-        for name in sorted({*names()} - {*parts.values()}):
-            text = statement(name, matching=statement(parts[name])) if name in parts else statement(name)
-            for place, fill in FILLS.items():
-                text = text.replace(f"{{{place}}}", fill)
+        for name in statement_names():
+            text = load_statement(name)
             connection.execute(f"EXPLAIN {text}", dict.fromkeys(re.findall(r":(\w+)", text)))
 
 

@@ -105,7 +105,7 @@ async def test_a_server_that_lost_everything_is_no_end(redis: RedisBackend) -> N
     reader = await reader_on(redis.streams, stream_id)
     await take(reader, 5)
     connection = redis.streams._connection
-    await connection.command("UNLINK", *redis.streams._stream_keys(stream_id))
+    await connection.send_command("UNLINK", *redis.streams._stream_keys(stream_id))
     await (await writer_on(redis.streams, stream_id)).write_many(deltas(9))
     with pytest.raises(StreamNotFoundError):
         await take(reader, 1)
@@ -117,7 +117,7 @@ def roll_back(redis: RedisBackend) -> Callable[[str, bool], Awaitable[None]]:
     copies: dict[str, bytes] = {}
 
     async def run(stream_id: str, restore: bool) -> None:
-        command = redis.streams._connection.command
+        command = redis.streams._connection.send_command
         for key in redis.streams._stream_keys(stream_id):
             if not restore:
                 copies[key] = await command("DUMP", key)
@@ -168,7 +168,7 @@ async def test_chunks_that_a_server_evicted_are_missed(redis: RedisBackend) -> N
     """Short of memory it may take keys that have a time to live: the gap is told."""
     stream_id = await a_stream(redis.streams, 5)
     _, chunks, keys = redis.streams._stream_keys(stream_id)
-    await redis.streams._connection.command("UNLINK", chunks, keys)
+    await redis.streams._connection.send_command("UNLINK", chunks, keys)
     writer = await writer_on(redis.streams, stream_id)
     with pytest.raises(StreamTruncatedError) as missed:
         await take(await reader_on(redis.streams, stream_id), 1)
@@ -180,7 +180,7 @@ async def test_chunks_that_a_server_evicted_are_missed(redis: RedisBackend) -> N
 async def test_what_is_left_of_an_evicted_head_is_not_in_the_way(redis: RedisBackend) -> None:
     """Redis refuses entries below those that are there."""
     stream_id = await a_stream(redis.streams, 5)
-    await redis.streams._connection.command("UNLINK", redis.streams._stream_keys(stream_id)[0])
+    await redis.streams._connection.send_command("UNLINK", redis.streams._stream_keys(stream_id)[0])
     assert await redis.streams.get_info(stream_id) is None
     assert await (await writer_on(redis.streams, stream_id)).write(a_delta("1")) == 1
 
@@ -190,7 +190,7 @@ async def test_a_long_stream_stays_small(redis_url: str, redis_prefix: str) -> N
     backend = RedisBackend(redis_url, prefix=redis_prefix, stream_limits=StreamLimits(max_chunks=200))
     stream_id = await a_stream(backend.streams, 3000)
     _, chunks, _ = backend.streams._stream_keys(stream_id)
-    assert await backend.streams._connection.command("XLEN", chunks) < 500
+    assert await backend.streams._connection.send_command("XLEN", chunks) < 500
     await backend.close()
 
 
@@ -198,7 +198,7 @@ async def test_every_key_of_a_stream_ends_with_it(redis_url: str, redis_prefix: 
     """One that stayed would stay for ever: nobody looks for it."""
     backend = RedisBackend(redis_url, prefix=redis_prefix, stream_limits=StreamLimits(ttl=100.0))
     stream_id = await a_stream(backend.streams)
-    command = backend.streams._connection.command
+    command = backend.streams._connection.send_command
     await backend.streams.reset_stream(stream_id)
     writer = await writer_on(backend.streams, stream_id)
     await writer.write(a_delta("x"))
@@ -217,7 +217,7 @@ async def test_an_audience_shares_one_connection(redis: RedisBackend) -> None:
     readers = [await reader_on(redis.streams, stream_id) for _ in range(1000)]
     reading = [asyncio.create_task(take(each, 11)) for each in readers]
     await asyncio.sleep(0.5)
-    blocked = (await redis.streams._connection.command("INFO", "clients"))["blocked_clients"]
+    blocked = (await redis.streams._connection.send_command("INFO", "clients"))["blocked_clients"]
     for chunk in deltas(10):
         await writer.write(chunk)
     found = await asyncio.gather(*reading)

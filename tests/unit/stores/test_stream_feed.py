@@ -151,7 +151,7 @@ async def test_one_statement_asks_for_all_streams() -> None:
     asked = Asked()
     asked.places = {"a": ("m", 1, 0), "b": ("m", 1, 0)}
     polling = Polling(asked, "a test")
-    waits = [asyncio.create_task(polling.wait(each, ("m", 1, 0), 30)) for each in ("a", "b")]
+    waits = [asyncio.create_task(polling.wait_for_news(each, ("m", 1, 0), 30)) for each in ("a", "b")]
     await asyncio.sleep(0.05)
     asked.places["a"] = ("m", 2, 0)
     await waits[0]
@@ -171,7 +171,7 @@ async def test_a_wait_has_an_end_of_its_own() -> None:
     asked = Asked()
     asked.places = {"a": ("m", 1, 0)}
     polling = Polling(asked, "a test")
-    await polling.wait("a", ("m", 1, 0), 0.03)
+    await polling.wait_for_news("a", ("m", 1, 0), 0.03)
     assert polling._waiting == {}
     await polling.close()
 
@@ -181,7 +181,7 @@ async def test_a_cancel_that_comes_with_the_news_is_a_cancel() -> None:
     asked = Asked()
     asked.places = {"a": ("m", 1, 0)}
     polling = Polling(asked, "a test")
-    waits = asyncio.create_task(polling.wait("a", ("m", 1, 0), 30))
+    waits = asyncio.create_task(polling.wait_for_news("a", ("m", 1, 0), 30))
     await asyncio.sleep(0.03)
     _, came = polling._waiting["a"]
     came.set_result(None)
@@ -200,5 +200,5 @@ async def test_who_waits_learns_that_the_database_is_away() -> None:
     polling = Polling(away, "a test")
     for _ in range(2):
         with pytest.raises(StoreUnavailableError):
-            await polling.wait("a", ("m", 1, 0), 30)
+            await polling.wait_for_news("a", ("m", 1, 0), 30)
     await polling.close()

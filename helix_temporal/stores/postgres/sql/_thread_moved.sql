@@ -17,7 +17,7 @@ SET head = $5, last_id = $6,
         ELSE {now}
     END,
     expires_at = NULL
-WHERE t.thread_id = $1 AND t.epoch = $2 AND NOT t.closed AND NOT t.deleted
+WHERE t.thread_id = $1 AND {include:fence}
     AND t.head = $3 AND t.last_id = $4
     AND ($12::bytea IS NULL OR t.slice_version = $13::bigint)
     AND {include:alive} AND {include:sound}

@@ -3,6 +3,6 @@
 UPDATE "{prefix}threads" AS t
 SET slice = $3, slice_version = $4::bigint + 1,
     expires_at = CASE WHEN t.slice_version = $4::bigint THEN NULL ELSE t.expires_at END
-WHERE t.thread_id = $1 AND t.epoch = $2 AND NOT t.closed AND NOT t.deleted AND {include:alive} AND {include:sound}
+WHERE t.thread_id = $1 AND {include:fence} AND {include:alive} AND {include:sound}
     AND (t.slice_version = $4::bigint OR t.slice_version = $4::bigint + 1 AND t.slice = $3)
 RETURNING t.slice_version

@@ -13,7 +13,7 @@ SET committed = CASE WHEN $5::boolean THEN GREATEST(t.committed, $3) ELSE t.comm
         ELSE {now}
     END,
     expires_at = CASE WHEN $5::boolean AND $3 > t.committed THEN NULL ELSE t.expires_at END
-WHERE t.thread_id = $1 AND t.epoch = $2 AND NOT t.closed AND NOT t.deleted AND {include:alive} AND {include:sound}
+WHERE t.thread_id = $1 AND {include:fence} AND {include:alive} AND {include:sound}
     AND EXISTS (
         SELECT FROM "{prefix}messages" AS m
         WHERE m.thread_id = $1 AND m.position = $3 - 1 AND m.id = $4

@@ -37,7 +37,8 @@ local function reply(status, h, rest)
     .. h[OWNER] .. h[LAST] .. h[BEFORE] .. h[ADAPTER] .. h[ORIGIN] .. h[SLICE] .. (rest or '')
 end
 
--- 'F' fenced, 'B' the record is behind the caller's open, nil if this epoch may write.
+-- 'F' fenced, 'B' the record is behind the caller's open, nil if this epoch may write.  The rule is Fence.find_refusal
+-- in helix_temporal/stores/threads/fences.py; a change there is made here as well.
 local function refusal(h, epoch)
   if h[EPOCH] ~= epoch then return tonumber(h[EPOCH]) > tonumber(epoch) and 'F' or 'B' end
   if h[CLOSED] ~= '0' or h[DELETED] ~= '0' then return 'F' end

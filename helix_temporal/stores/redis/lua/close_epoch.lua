@@ -1,4 +1,4 @@
--- Refuses further writes of one epoch.  ARGV: 1 thread id, 2 epoch
+-- Shuts the fence for one epoch: it refuses further writes.  ARGV: 1 thread id, 2 epoch
 local h = load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end

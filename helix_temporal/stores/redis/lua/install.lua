@@ -1,4 +1,5 @@
--- Makes a thread hot where nothing is, or over what does not continue the archive.
+-- Makes a thread hot where nothing is, or over what does not continue the archive; as header_to_install in
+-- helix_temporal/stores/threads/operations.py.
 -- KEYS: 1 the record, 2 the staging key that holds the messages, if they are not in ARGV
 -- ARGV: 1 thread id, 2 '1' to replace, 3… header, 23 number of staged fields or '', 24… field, messages
 local key, staging, h = KEYS[1], KEYS[2], load(KEYS[1])
@@ -11,7 +12,7 @@ end
 if h then
   if h[ID] ~= ARGV[1] or ARGV[2] == '0' then return keep('H') end
   local mine, theirs = tonumber(new[EPOCH]), tonumber(h[EPOCH])
-  if theirs > mine then return keep('F') end
+  if theirs > mine then return keep('F') end  -- Fence.check_not_replaced
   if theirs == mine then
     local head = tonumber(new[HEAD])
     -- Below the base: an install that comes late, when the thread is far beyond it.

@@ -1,4 +1,5 @@
--- Replaces the header by compare-and-swap, cuts the messages and adds others.
+-- Replaces the header by compare-and-swap, cuts the messages and adds others; as may_rebase in
+-- helix_temporal/stores/threads/operations.py.
 -- ARGV: 1 thread id, 2 expected epoch or '' if absent, 3 position and 4 last id of the expected head, 5 keep,
 --   6… header, 26… field, messages
 local key, h, keep = KEYS[1], load(KEYS[1]), tonumber(ARGV[5])

@@ -1,4 +1,4 @@
--- Forgets what an archive holds, from the base on.
+-- Forgets what an archive holds, from the base on; as trimmed_base in helix_temporal/stores/threads/operations.py.
 -- ARGV: 1 thread id, 2 epoch, 3 position and 4 last id up to which it is archived, 5 position to keep from
 local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end

@@ -74,48 +74,6 @@ SELECT kind, group_id, key, place, body FROM records
 WHERE session_id = :session_id AND kind = :kind AND (:place IS NULL OR (place, key) < (:place, :key))
 ORDER BY place DESC, key DESC LIMIT :limit
 
--- name: session_list
--- A page of the sessions that match; {field} is one of the two times, {direction} asc or desc, {beyond} < or >.
-SELECT session_id, {field} AS at, summary FROM sessions
-WHERE {matching} AND (:after_at IS NULL OR ({field}, session_id) {beyond} (:after_at, :after_id))
-ORDER BY {field} {direction}, session_id {direction} LIMIT :limit OFFSET :offset
-
--- name: session_count
-SELECT count(*) AS total FROM sessions WHERE {matching}
-
--- name: session_matching
--- Stands for {matching}; {date} is one of the two times.
-summary IS NOT NULL
-    AND (:user_id IS NULL OR user_id = :user_id)
-    AND (:agent_type IS NULL OR agent_type = :agent_type)
-    AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
-    AND (:any_parent OR parent_session_id IS :parent_session_id)
-    AND (:labels IS NULL OR NOT EXISTS (
-        SELECT value FROM json_each(:labels) EXCEPT SELECT value FROM json_each(sessions.labels)
-    ))
-    AND (:date_from IS NULL OR {date} >= :date_from)
-    AND (:date_to IS NULL OR {date} < :date_to)
-
--- name: session_scan
-SELECT session_id FROM sessions
-WHERE state IS NOT NULL AND session_id > :after
-ORDER BY session_id LIMIT :limit
-
--- name: session_expired
-SELECT session_id, expires_at, cleanup_pending FROM sessions
-WHERE expires_at >= 0 AND expires_at < :before AND (:after_at IS NULL OR (expires_at, session_id) > (:after_at, :after_id))
-ORDER BY expires_at, session_id LIMIT :limit
-
--- name: session_due
-SELECT due_at, session_id FROM sessions
-WHERE due_at >= 0 AND due_at < :before AND (:after_at IS NULL OR (due_at, session_id) > (:after_at, :after_id))
-ORDER BY due_at, session_id LIMIT :limit
-
--- name: session_cleanup_pending
-SELECT session_id FROM sessions
-WHERE cleanup_pending = 1 AND session_id > :after
-ORDER BY session_id LIMIT :limit
-
 -- name: session_purge_operations
 DELETE FROM records WHERE rowid IN (
     SELECT rowid FROM records WHERE kind = 'operation' AND place < :before ORDER BY place LIMIT :limit

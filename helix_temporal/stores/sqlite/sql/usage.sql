@@ -5,18 +5,18 @@ VALUES (:session_id, :id, :timestamp, :kind, :run_id, :agent_type, :step_count, 
 ON CONFLICT (session_id, id) DO NOTHING RETURNING 1
 
 -- name: usage_of_session
-SELECT session_id, id, body FROM usage WHERE session_id = :session_id AND {matching}
+SELECT session_id, id, body FROM usage WHERE session_id = :session_id AND {include:usage_matches}
 ORDER BY timestamp, id LIMIT :limit OFFSET :offset
 
 -- name: usage_of_all
-SELECT session_id, id, body FROM usage WHERE {matching}
+SELECT session_id, id, body FROM usage WHERE {include:usage_matches}
 ORDER BY timestamp, session_id, id LIMIT :limit OFFSET :offset
 
 -- name: usage_count
-SELECT count(*) AS total FROM usage WHERE (:session_id IS NULL OR session_id = :session_id) AND {matching}
+SELECT count(*) AS total FROM usage WHERE (:session_id IS NULL OR session_id = :session_id) AND {include:usage_matches}
 
--- name: usage_matching
--- Stands for {matching}.
+-- name: _usage_matches
+-- What a page filters by, each or null.
 (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
     AND (:run_id IS NULL OR run_id = :run_id)
     AND (:agent_type IS NULL OR agent_type = :agent_type)

@@ -47,7 +47,7 @@ async def _about(key: str, client: SessionClient) -> str:
     name = re.sub("~([0-9a-f]{2})", lambda each: chr(int(each[1], 16)), found[1] if found else key)
     told = []
     session = client.session(name)
-    for look in (session.status, session.describe):
+    for look in (session.get_status, session.describe_thread):
         try:
             told.append(str(await look()))
         except (HelixError, TimeoutError, RPCError) as error:
@@ -61,7 +61,11 @@ class Run:
     def __init__(self, arguments: argparse.Namespace, stack: Stack, directory: Path) -> None:
         self._arguments, self._stack, self._directory = arguments, stack, directory
         self._seed: int = arguments.seed
-        self._environment = {**os.environ, **stack.env(), "HELIX_TASK_QUEUE": f"outside-{self._seed}"}
+        self._environment = {
+            **os.environ,
+            **stack.get_environment(),
+            "HELIX_TASK_QUEUE": f"outside-{self._seed}",
+        }
         self._environment[LEDGER_VARIABLE] = str(directory / "ledger.jsonl")
         self._findings = oracle.Findings()
 
@@ -167,8 +171,8 @@ class Run:
     ) -> None:
         names = [session.id for session in sessions]
         before = await self._read(names, direct)
-        states = {name: await people.client.session(name).state() for name in names}
-        usages = {name: await people.client.session(name).usage() for name in names}
+        states = {name: await people.client.session(name).get_state() for name in names}
+        usages = {name: await people.client.session(name).get_usage() for name in names}
         await self._check_empty(hot, people)
         await hot.wipe()
         after = await self._read(names, direct)
@@ -246,7 +250,7 @@ def main() -> int:
         directory.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [str(Path(sys.executable).with_name("helix-temporal")), "migrate"],
-            env={**os.environ, **stack.env()}, check=True,
+            env={**os.environ, **stack.get_environment()}, check=True,
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         report = asyncio.run(Run(arguments, stack, directory).run())

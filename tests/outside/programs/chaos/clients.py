@@ -160,7 +160,7 @@ class People:
         while True:
             await asyncio.sleep(choose.uniform(0.2, 2.0))
             try:
-                for call in await self.client.session(session.id).pending():
+                for call in await self.client.session(session.id).get_pending_calls():
                     if call.kind == "approval":
                         approval = ToolApproval(approval_id=call.id, approved=choose.random() < 0.8)
                         reply = await self.client.session(session.id).submit_approval(

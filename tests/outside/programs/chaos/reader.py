@@ -34,7 +34,7 @@ async def read(sessions: list[str]) -> dict[str, list[dict[str, object]]]:
         reading = SessionClient(client, stores=backends)
         for session in sessions:
             try:
-                found[session] = [plain(each) for each in await reading.session(session).messages()]
+                found[session] = [plain(each) for each in await reading.session(session).get_messages()]
             except ThreadNotFoundError:
                 found[session] = []
     finally:

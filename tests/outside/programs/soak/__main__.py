@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="helix-soak-") as directory, start_stack() as stack:
-        environment = {**os.environ, **stack.env()}
+        environment = {**os.environ, **stack.get_environment()}
         program = str(Path(sys.executable).with_name("helix-temporal"))
         subprocess.run([program, "migrate"], env=environment, check=True, stdout=subprocess.DEVNULL)
         said = Path(directory) / "said"

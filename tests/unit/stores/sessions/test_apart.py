@@ -368,7 +368,7 @@ class TestADeletion:
         place.clock.at += 1
         await place.store.create_session("s")
         await place.store.append_messages("s", talk("c"))
-        await place.store._threads.delete("s", 1)
+        await place.store.threads.delete("s", 1)
         assert await ids_of(place.store, "s") == ["c"]
 
 

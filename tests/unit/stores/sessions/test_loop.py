@@ -18,8 +18,8 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.states import CountResult, MergeChanges, SessionStatus, StateChange
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_records import SessionCommit, SessionRow
-from helix_temporal.stores.sessions import commit as commit_part
 from helix_temporal.stores.sessions import loop
+from helix_temporal.stores.sessions import staging as staging_part
 from tests.unit.stores.sessions._stores import Together
 
 
@@ -268,7 +268,7 @@ class TestAListOfAllThatIsStaged:
         self, place: Together, monkeypatch: pytest.MonkeyPatch, many: int
     ) -> None:
         """Also where calls of several steps have one name and one time."""
-        monkeypatch.setattr(commit_part, "_MANY", many)
+        monkeypatch.setattr(staging_part, "_MANY", many)
         await place.store.create_session("s")
         times = {"c": 1, "d": 1, "e": 2, "f": 3}
         for step_id in ("one", "two", "three"):

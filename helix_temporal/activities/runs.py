@@ -1,0 +1,125 @@
+"""Runs of turns in the session store: begun, under way, ended."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from helix_temporal.activities.state_changes import TRIES, recreate_state
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionNotFoundError,
+)
+from helix_temporal.models.checkpoints import (
+    NewRun,
+    RunChange,
+    RunRecorded,
+    RunStatus,
+)
+from helix_temporal.models.states import (
+    SessionStatus,
+)
+from helix_temporal.models.steps import (
+    RunStepInput,
+)
+from helix_temporal.session.record import (
+    SessionRecord,
+)
+from helix_temporal.stores.protocols.sessions import SessionStore
+
+ANY_STATUS: Final = frozenset(SessionStatus)
+"""A run may begin whatever the session\'s status."""
+
+
+Place = Callable[[], Awaitable[int]]
+"""Tells after which sequence of the session's stream a turn's chunks come."""
+
+
+async def unknown_place() -> int:
+    """Nobody knows: all that is kept may be the turn's."""
+    return 0
+
+
+async def begin_run(
+    store: SessionStore, request: RunStepInput, run_id: str, kept: SessionRecord, place: int
+) -> None:
+    """Record the run of a turn; one that was left behind by an earlier turn has ended.
+
+    ``kept`` is the thread's slice: a state that its store has lost is made from it.  ``place`` is where the
+    turn begins on the session's stream.
+
+    Raises:
+        FencedError: A newer open has the session.
+    """
+    session_id, epoch = request.session_id, request.epoch
+    run = NewRun(run_id=run_id, start_sequence=place, start_head=request.head)
+    for _ in range(TRIES):
+        try:
+            started = await store.start_run(session_id, run, expect_status=ANY_STATUS, epoch=epoch)
+        except SessionNotFoundError:
+            if request.values is not None:
+                # What tools of the turn before changed is not in the slice yet; the workflow was told of it.
+                kept = kept.model_copy(update={"values": request.values})
+            await recreate_state(store, session_id, epoch, kept, request.head)
+            continue
+        if isinstance(started, RunRecorded) or started.current_run_id is None:
+            return
+        await give_up_run(store, session_id, started.current_run_id, RunStatus.SUPERSEDED, epoch)
+
+
+async def run_under_way(store: SessionStore, session_id: str, known: str | None) -> str | None:
+    """A session's run that has not ended; None for one that waits for people, which may go on.
+
+    It is the ``known`` one if that was never recorded.
+    """
+    state = await store.load_state(session_id)
+    if state is None or state.suspension_context is not None:
+        return None
+    if state.current_run_id is None and known is not None:
+        return known if await store.get_run(session_id, known) is None else None
+    return state.current_run_id
+
+
+@contextlib.asynccontextmanager
+async def run_alongside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do this while what is within goes on; both have ended at the end.
+
+    A failure within is told rather than this one's, which then is given the time that it takes; a
+    cancellation ends both.
+    """
+    task = asyncio.create_task(act)
+    try:
+        yield
+    except Exception:
+        await asyncio.wait([task])
+        raise
+    except BaseException:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    else:
+        await task
+    finally:
+        if task.done() and not task.cancelled():
+            task.exception()  # retrieved, whoever is told
+
+
+async def give_up_run(
+    store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int
+) -> None:
+    """End a run that came to nothing, and drop what its tools staged."""
+    await end_run(store, session_id, run_id, status, epoch)
+    await store.discard_staging(session_id, run_id, epoch=epoch)
+
+
+async def end_run(store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
+    """End a run, if it has not ended."""
+    run = await store.get_run(session_id, run_id)
+    if run is not None and run.status.live:
+        change = RunChange(status=status, completion_reason=status.value)
+        try:
+            await store.update_run(session_id, run_id, change, epoch=epoch)
+        except InvalidRequestError as error:
+            if "run_id" not in error.facts:
+                raise
+            # A step that nobody waits for any more has ended it meanwhile, and its turn counts.

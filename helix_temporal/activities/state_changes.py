@@ -1,0 +1,59 @@
+"""Changes of a session's state: one loop that loads, changes and saves it, and a lost state made again."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from helix_temporal.errors import (
+    StaleStateError,
+    StoreUnavailableError,
+)
+from helix_temporal.models.records import Head
+from helix_temporal.models.states import (
+    CreateSession,
+    SessionState,
+)
+from helix_temporal.session.record import (
+    SessionRecord,
+)
+from helix_temporal.stores.protocols.sessions import SessionStore
+
+TRIES: Final = 5
+"""So often a change is tried again, where somebody else was faster each time."""
+
+
+async def save_change(
+    store: SessionStore,
+    session_id: str,
+    epoch: int | None,
+    change: Callable[[SessionState], Mapping[str, Any]],
+    during: str,
+) -> SessionState | None:
+    """Save what ``change`` makes of the state; the state then, or None where there is none.
+
+    Raises:
+        FencedError: A newer open has the session.
+        StoreUnavailableError: Somebody was faster each time.
+    """
+    for _ in range(TRIES):
+        state = await store.load_state(session_id)
+        if state is None:
+            return None
+        changed = state.model_copy(update=change(state))
+        if changed == state:
+            return state
+        try:
+            await store.save_state(session_id, changed, epoch=epoch)
+        except StaleStateError:
+            continue
+        return changed
+    raise StoreUnavailableError(f"session {session_id!r}: its state changed {TRIES} times while {during}")
+
+
+async def recreate_state(
+    store: SessionStore, session_id: str, epoch: int | None, kept: SessionRecord, head: Head
+) -> None:
+    """Make the state again that a store without persistence has lost; its checkpoints are gone."""
+    options = CreateSession(
+        agent_type=kept.agent, custom_state=kept.values, metadata=dict(kept.metadata), head=head
+    )
+    await store.create_session(session_id, options, if_not_exists=True, epoch=epoch)

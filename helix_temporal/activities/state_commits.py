@@ -1,0 +1,213 @@
+"""Commits the state of a turn that is in the thread, with turns before it that the state lacks."""
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Final
+
+from helix_temporal.activities.staging import promote_what_fits
+from helix_temporal.activities.state_changes import TRIES
+from helix_temporal.errors import (
+    InvalidRequestError,
+    PatchConflictError,
+    StateBehindThreadError,
+    StoreUnavailableError,
+    TooLargeError,
+)
+from helix_temporal.models.checkpoints import (
+    RunChange,
+    StepCommit,
+)
+from helix_temporal.models.records import Kind
+from helix_temporal.models.sessions import Receipt
+from helix_temporal.session.projection import (
+    MissingTurns,
+    TurnToCommit,
+    count_unknown_turns,
+)
+from helix_temporal.session.record import (
+    SessionRecord,
+    list_missing_changes,
+)
+from helix_temporal.stores.protocols.hot import Appended, StepAppend
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+
+_PAGE: Final = 500
+_PAGE_BYTES: Final = 4 * 1024 * 1024
+_MAX_PAGES: Final = 40
+"""Turns beyond so many pages of messages are brought forward, but not counted."""
+_STEPS: Final = frozenset({Kind.ANSWER, Kind.CALLS})
+
+_log: Final = logging.getLogger(__name__)
+
+
+async def catch_up_state(
+    store: SessionStore, threads: ThreadStore, turn: TurnToCommit, stop: int, at: int
+) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
+    """The newest turn, which ends at ``stop``, with what those before it changed since ``at``.
+
+    Returns:
+        The turn to commit, and what is to be said of it; nothing where only the newest
+        turn was missing, and the slice has all of its changes.
+    """
+    kept = turn.kept
+    starts, steps = await _scan_turns(threads, turn.thread_id, at, stop)
+    if kept.changes is None and len(starts) <= 1:
+        return turn, ()
+    unknown = count_unknown_turns(kept, starts) + await _lost_staging(store, turn)
+    behind = MissingTurns(at, list_missing_changes(kept, at, stop), steps)
+    is_news = len(starts) > 1 or unknown
+    notes = (_report_catch_up(turn.session_id, at, len(starts), unknown),) if is_news else ()
+    return replace(turn, behind=behind), notes
+
+
+def lost_staging_note(kept: SessionRecord, session_id: str) -> tuple[Receipt, ...]:
+    """What a state lacks that is made again from its thread's slice: what tools of the newest turn staged."""
+    if kept.changes is None or not kept.changes.staged:
+        return ()
+    found = (
+        f"{StateBehindThreadError.__name__}: the state was gone, and was made again from its thread; what "
+        "tools changed in it in the newest turn is not, or not all, known"
+    )
+    _log.warning("session %r: %s", session_id, found)
+    return (Receipt(name="state", ok=False, detail=found),)
+
+
+async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
+    """Whether tools of the newest turn changed the state, and its store has lost that."""
+    changes = turn.kept.changes
+    if changes is None or not changes.staged or turn.run_id is None:
+        return False
+    rows = await store.list_staged(turn.session_id, turn.run_id)
+    return not {*changes.staged} <= {row.change.result for row in rows}
+
+
+def _report_catch_up(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
+    found = f"the state stood at {at}, {turns} turns before its thread, and was brought forward"
+    if unknown:
+        missing = f"; what {unknown} of them changed in it is not, or not all, known"
+        found = f"{StateBehindThreadError.__name__}: {found}{missing}"
+    _log.warning("session %r: %s", session_id, found)
+    return Receipt(name="state", ok=not unknown, detail=found)
+
+
+async def _scan_turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tuple[list[int], int]:
+    """Where the turns between two places begin, and how many model calls they have."""
+    starts, steps, position, last = [at] if at < stop else [], 0, at, Kind.USER
+    for _ in range(_MAX_PAGES):
+        page = await threads.read(
+            ReadPage(
+                thread_id,
+                position,
+                stop,
+                limit=_PAGE,
+                max_bytes=_PAGE_BYTES,
+                committed_only=False,
+                whole=False,
+            )
+        )
+        for record in page.records:
+            if record.kind == Kind.USER != last:
+                starts.append(position)
+            steps += record.kind in _STEPS
+            last, position = record.kind, position + 1
+        if position >= stop or not page.records:
+            break
+    return starts, steps
+
+
+_NONE: Final[tuple[Receipt, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedState:
+    """A turn's state is committed.
+
+    Attributes:
+        promoted: Staged changes that went into it.
+        notes: What had to be put right, for the session's receipts.
+    """
+
+    promoted: int
+    appended: Appended | None = None
+    notes: tuple[Receipt, ...] = ()
+
+
+class TurnCommits:
+    """Commits turns; see `SessionSync`."""
+
+    def __init__(self, store: SessionStore, threads: ThreadStore, together: SessionStore | None) -> None:
+        self._store, self._threads, self._together = store, threads, together
+
+    async def commit(self, turn: TurnToCommit, append: StepAppend | None = None) -> CommittedState:
+        """Commit a turn that is in the thread, with those before it that the state lacks.
+
+        Args:
+            turn: The turn.
+            append: Its last step, to be appended in the same unit; None if it is in the thread.
+
+        Raises:
+            StateBehindThreadError, PatchConflictError, TooLargeError: It can't be committed as it is, and its
+                step is to be part of the commit.
+            IdempotencyConflictError: It was committed before.
+            SessionNotFoundError: The store has lost the state.
+        """
+        wanted, notes = turn, _NONE
+        for _ in range(TRIES):
+            try:
+                promoted, appended = await self._commit_turn(wanted, append)
+            except StateBehindThreadError as behind:
+                if append is not None or turn.head is None:
+                    raise
+                held = int(behind.facts["held"] or 0)
+                wanted, notes = await self.bring(turn, turn.head.position, held)
+            else:
+                return CommittedState(promoted, appended, notes)
+        raise StoreUnavailableError(f"session {turn.session_id!r}: its state was moved back again and again")
+
+    async def bring(self, turn: TurnToCommit, stop: int, at: int) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
+        """See `catch_up_state`."""
+        return await catch_up_state(self._store, self._threads, turn, stop, at)
+
+    async def _commit_turn(
+        self, turn: TurnToCommit, append: StepAppend | None
+    ) -> tuple[int, Appended | None]:
+        try:
+            return await self._commit_counting(turn, append)
+        except (PatchConflictError, TooLargeError):
+            if append is not None:
+                raise
+        # The turn is in the thread and counts, whatever its tools left.
+        await self._commit_counting(turn, None, promote=False)
+        return await promote_what_fits(self._store, turn), None
+
+    async def _commit_counting(
+        self, turn: TurnToCommit, append: StepAppend | None, *, promote: bool = True
+    ) -> tuple[int, Appended | None]:
+        try:
+            return await self._commit_with(turn, turn.run, append, promote=promote)
+        except InvalidRequestError as error:
+            if "run_id" not in error.facts:
+                raise
+            # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
+            return await self._commit_with(turn, None, append, promote=promote)
+
+    async def _commit_with(
+        self, turn: TurnToCommit, run: RunChange | None, append: StepAppend | None, *, promote: bool
+    ) -> tuple[int, Appended | None]:
+        store = self._store if append is None or self._together is None else self._together
+        result, appended = await store.save_state_and_promote_staging(
+            turn.session_id,
+            turn.change,
+            StepCommit(
+                step_id=turn.step_id,
+                run_id=turn.run_id,
+                step_count=turn.kept.steps,
+                promote=promote,
+                results=turn.results,
+            ),
+            append=append,
+            run=run,
+            epoch=turn.epoch,
+        )
+        return result.promoted, appended

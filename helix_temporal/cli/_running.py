@@ -1,0 +1,30 @@
+"""How commands run: errors of ours in one line, status 1, and log lines of those that serve."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from helix_temporal.errors import HelixError
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """End the command with status 1 and one line where an error of ours is raised."""
+    try:
+        yield
+    except HelixError as error:
+        typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
+        raise typer.Exit(1) from None
+
+
+def run_service(service: Coroutine[Any, Any, None]) -> None:
+    """Run until it ends by itself, on SIGTERM or Ctrl-C."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with exit_on_error():
+        asyncio.run(service)
+    # Standard output of a container is a pipe: without flushing nothing is seen of it for long.
+    print("Stopped: what was running has finished.", flush=True)

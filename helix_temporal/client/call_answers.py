@@ -1,0 +1,189 @@
+"""Answers to tool calls that a client executes, a person answers, or somebody approves."""
+
+import contextlib
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from helix_temporal.client._connection import SessionConnection
+from helix_temporal.client._messages import INLINE_TEXT_BYTES, create_text, put_aside
+from helix_temporal.client._updates import CONTROL_SECONDS
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionNotFoundError,
+    SessionTerminatedError,
+    error_of_text,
+)
+from helix_temporal.models.base import JsonObject, canonical_json, check_json
+from helix_temporal.models.messages import check_size
+from helix_temporal.models.sessions import (
+    AskStatus,
+    ExitReason,
+    SessionInput,
+    StopRequest,
+    StopResult,
+    SubmitReply,
+)
+from helix_temporal.models.states import MAX_CALL_RESULT, MAX_ERROR_TEXT, SessionStatus
+from helix_temporal.models.steps import PutTextInput
+from helix_temporal.models.waiting import SubmitInput, is_child_id
+
+
+class CallAnswers:
+    """Gives a session what it waits for.  Each call is answered once, whoever is first.
+
+    Args:
+        connection: By which the session is reached.
+        session_id: Whose calls they are.
+        agent: With which the session is started again; None for the one that it had.
+    """
+
+    def __init__(self, connection: SessionConnection, session_id: str, agent: str | None) -> None:
+        self._connection, self._updates = connection, connection.updates
+        self._session_id, self._agent = session_id, agent
+
+    async def submit_answer(self, fields: dict[str, Any], timeout: float) -> SubmitReply:
+        """Give an answer to the session; one that ended suspended is started again by it.
+
+        Args:
+            fields: Of a `SubmitInput`.
+            timeout: Seconds.
+
+        Raises:
+            InvalidRequestError: The fields are no answer.
+            TimeoutError: Not taken within ``timeout`` seconds.
+        """
+        try:
+            request = SubmitInput(**fields)
+        except ValidationError as error:
+            wrong = ", ".join(
+                f"{each['loc'][0]}: {each['msg']}" for each in error.errors(include_input=False)
+            )
+            raise InvalidRequestError(f"invalid answer to a call: {wrong}; correct these fields") from None
+        start = await self._create_start()
+        reply: SubmitReply = await self._updates.run_update(
+            self._session_id, "submit_tool_result", request, SubmitReply, start, timeout
+        )
+        if reply.submission is None and reply.result is not None and reply.result.error is not None:
+            raise error_of_text(reply.result.error)
+        return await self._with_answer(reply)
+
+    async def stop_suspended(self, request: StopRequest) -> StopResult | None:
+        """End the turn of a session that ended while it waited; None if it does not wait."""
+        if not await self._ended_suspended():
+            return None
+        start = await self._create_start()
+        wanted = request.model_copy(update={"suspended": True})
+        result: StopResult = await self._updates.run_update(
+            self._session_id, "stop", wanted, StopResult, start, CONTROL_SECONDS
+        )
+        if result.error is not None:
+            raise error_of_text(result.error)
+        return result
+
+    async def result_fields(self, result: Any, by: str) -> dict[str, Any]:
+        """A result as it travels: inline, or by reference where it is long."""
+        check_json(result, "$")
+        check_size(len(canonical_json(result)), MAX_CALL_RESULT, "result")
+        text = result if isinstance(result, str) else canonical_json(result).decode()
+        if len(text.encode()) <= INLINE_TEXT_BYTES:
+            return {} if text == "" else {"text": text}
+        _, thread_id = await self._find_agent_and_thread()
+        return await create_text(self._connection, thread_id, text, f"answer-{by}")
+
+    async def part_fields(self, parts: list[JsonObject], by: str) -> dict[str, Any]:
+        """Parts of a message as they travel: inline, or by reference where they are long."""
+        check_json(parts, "$")
+        size = len(canonical_json(parts))
+        check_size(size, MAX_CALL_RESULT, "parts")
+        if size <= INLINE_TEXT_BYTES:
+            return {"parts": parts}
+        _, thread_id = await self._find_agent_and_thread()
+        put = PutTextInput(thread_id=thread_id, message_id=f"answer-{by}", parts=parts)
+        return await put_aside(self._connection, put)
+
+    async def _with_answer(self, reply: SubmitReply) -> SubmitReply:
+        """The reply with the turn's answer, which is in the thread alone where it is long."""
+        result = reply.result
+        if result is None or result.status is not AskStatus.ANSWERED or result.text is not None:
+            return reply
+        _, thread_id = await self._find_agent_and_thread()
+        whole = await self._connection.reader.complete_answer(thread_id, result)
+        return reply.model_copy(update={"result": whole})
+
+    async def _ended_suspended(self) -> bool:
+        """Whether the session's turn waits, as far as its last execution, or its state, can tell."""
+        handle = self._updates.get_workflow_handle(self._session_id)
+        try:
+            status = (await self._updates.describe_execution(self._session_id)).status
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return await self._is_paused()
+        if status is WorkflowExecutionStatus.COMPLETED:
+            return (await handle.result()).exit_reason is ExitReason.SUSPENDED
+        if status is WorkflowExecutionStatus.RUNNING:
+            return True
+        # One that could not even be opened, or was terminated, may know of nothing.
+        with contextlib.suppress(SessionTerminatedError):
+            if (await self._updates.get_status(self._session_id)).pending:
+                return True
+        return await self._is_paused()
+
+    async def _is_paused(self) -> bool:
+        state = await self._connection.reader.load_state(self._session_id)
+        return state is not None and state.status is SessionStatus.PAUSED
+
+    async def _create_start(self) -> SessionInput:
+        agent, fields = self._agent, dict[str, Any]()
+        if agent is None:
+            agent, thread_id = await self._find_agent_and_thread()
+            if thread_id != self._session_id:
+                fields["thread_id"] = thread_id
+        return SessionInput(
+            session_id=self._session_id,
+            agent=agent,
+            mode="continue",
+            options=self._connection.options,
+            expects_ask=True,
+            **fields,
+        )
+
+    async def _find_agent_and_thread(self) -> tuple[str, str]:
+        """The session's agent and thread: by its last execution, or by its state where that can't tell."""
+        try:
+            info = await self._updates.get_status(self._session_id)
+        except (SessionNotFoundError, SessionTerminatedError):
+            state = await self._connection.reader.load_state(self._session_id)
+            if state is None or not state.agent_type:
+                raise
+            return state.agent_type, state.thread_id or self._session_id
+        return info.agent, info.thread_id
+
+
+async def open_answers(connection: SessionConnection, session_id: str, agent: str | None) -> CallAnswers:
+    """By whom a session's calls are answered: those of a sub-agent at its root, which is their only writer.
+
+    Args:
+        connection: By which the session is reached.
+        session_id: Whose calls they are.
+        agent: With which the session is started again; None for the one that it had.
+    """
+    if is_child_id(session_id):
+        with contextlib.suppress(SessionTerminatedError):
+            root = (await connection.updates.get_status(session_id)).root_session_id
+            if root is not None:
+                return CallAnswers(connection, root, None)
+    return CallAnswers(connection, session_id, agent)
+
+
+def error_fields(text: str) -> dict[str, Any]:
+    """What went wrong instead of a result, as it travels.
+
+    Raises:
+        TooLargeError: It exceeds 8 KiB.
+    """
+    check_size(len(text.encode(errors="surrogatepass")), MAX_ERROR_TEXT, "error")
+    return {"outcome": "error", "text": text}

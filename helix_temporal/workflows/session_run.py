@@ -1,0 +1,410 @@
+"""The state of one execution of a session, which handlers and the serving loop read and change."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from helix_temporal.errors import (
+    HelixError,
+    split_text,
+)
+from helix_temporal.models.base import only_set
+from helix_temporal.models.messages import Usage
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    ExitReason,
+    Receipt,
+    SessionInfo,
+    SessionInput,
+    SessionOptions,
+    SessionResult,
+    Status,
+    SuspendedTurn,
+)
+from helix_temporal.models.states import (
+    is_past,
+    session_expired_error,
+)
+from helix_temporal.models.waiting import (
+    MAX_INLINE_TEXT,
+    PendingCall,
+)
+from helix_temporal.session.inbox import Entry, Inbox
+from helix_temporal.session.waiting import PendingCalls
+from helix_temporal.workflows.clock import now_ms
+from helix_temporal.workflows.opening import (
+    CurrentThread,
+)
+from helix_temporal.workflows.rewinds import Rewinds
+from helix_temporal.workflows.turn import Turn, TurnResult
+
+LOST: Final = "helix_messages_lost"
+NOTES: Final = 20
+"""Notes that an execution keeps, the newest: on the session store, and of messages that were refused."""
+_NAMED: Final = 1000
+"""Messages that a receipt names: the result of an execution has 2 MB at most."""
+
+
+@dataclass(slots=True)
+class SessionRun:
+    """The state of one execution.
+
+    Attributes:
+        thread: The open thread; None until it is open.
+        turn, turn_task: The turn under way.
+        turn_start: Where the newest turn began.
+        closing: The run ends or moves: handlers return at once.
+        finalised: Everything is saved, archived and dropped; nothing is left to finalise.
+        cancelled: A cancel was asked for, and remembered while it had to wait.
+        askers: Updates that wait for what becomes of a message.
+        aborting: The turn's task was cancelled by ``stop``, not by the workflow's cancel.
+        idle: Nobody sent anything for the idle time-out.
+        close: End once nothing waits.
+        interrupted: A parent asked to end after the present step before there was a turn.
+        used: What the execution used, in turns that came to nothing as well.
+        waits: What the turn waits for that is suspended.
+        options: How the session behaves: as it was started until it is open, then as it remembers.
+        stopping: Somebody stops the suspended turn.
+        expires_at: When the session expires, as far as this execution knows.
+        lost: Receipts of lost messages that nobody who asked was told yet.
+        failed_turn_stands: The turn that failed is in the thread, and was not archived in time.
+    """
+
+    inbox: Inbox
+    quiet_since: datetime
+    waits: PendingCalls
+    options: SessionOptions = field(default_factory=SessionOptions)
+    stopping: Literal["interrupt", "abort"] | None = None
+    close: bool = False
+    thread: CurrentThread | None = None
+    turn: Turn | None = None
+    turn_start: Head = EMPTY
+    turn_task: "asyncio.Task[TurnResult] | None" = None
+    status: Status = Status.OPENING
+    exit: ExitReason = ExitReason.COMPLETED
+    turns: int = 0
+    run_turns: int = 0
+    usage: Usage = field(default_factory=Usage)
+    receipts: tuple[Receipt, ...] = ()
+    notes: tuple[Receipt, ...] = ()
+    error: str | None = None
+    closing: bool = False
+    finalised: bool = False
+    cancelled: bool = False
+    askers: int = 0
+    aborting: bool = False
+    idle: bool = False
+    rewinds: Rewinds = field(init=False)
+    interrupted: bool = False
+    used: Usage = field(default_factory=Usage)
+    expires_at: int | None = None
+    lost: tuple[Receipt, ...] = ()
+    failed_turn_stands: bool = False
+
+    def __post_init__(self) -> None:
+        self.rewinds = Rewinds(self.inbox)
+
+    @staticmethod
+    def of(input: SessionInput, now: datetime) -> "SessionRun":
+        """The state at the start of a run."""
+        carried = input.carried
+        inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
+        known, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
+        waits = PendingCalls(now_ms, known, unsaved)
+        live = SessionRun(inbox, now, waits, input.options)
+        if carried is not None:
+            live.close, inbox.last_result, live.used = (
+                carried.close,
+                carried.last_result,
+                carried.used or Usage(),
+            )
+            live.stopping, live.expires_at = carried.stopping, carried.expires_at
+        waits.on_wait, waits.on_wait_below = live.tell_suspended, live.tell_suspended_below
+        waits.on_known = inbox.waits_for
+        return live
+
+    def end(self, reason: ExitReason, status: Status) -> None:
+        """How the execution ends."""
+        self.exit, self.status = reason, status
+
+    @property
+    def open(self) -> CurrentThread:
+        """The open thread."""
+        assert self.thread is not None
+        return self.thread
+
+    @property
+    def has_messages(self) -> bool:
+        """Somebody wants something of the session."""
+        if self.is_suspended:
+            wanted = self.rewinds or self.stopping or self.reason_to_give_up or self.waits.ready
+            return bool(wanted or self.open.opened_by_another_run)
+        return bool(self.inbox or self.rewinds) and (not self.inbox.held or self.rewinds.due)
+
+    @property
+    def has_work(self) -> bool:
+        """Something is to be done, be it only to end."""
+        closes = self.close and not self.must_stay_open
+        ends = closes or (self.idle and not self.is_suspended)
+        return self.has_messages or (ends and not self.inbox.held)
+
+    def check_not_expired(self, session_id: str) -> None:
+        """Refuse whoever wants something new of a session that has expired.
+
+        Raises:
+            ApplicationError: A `SessionExpiredError`, as an update tells it.
+        """
+        if is_past(self.expires_at, now_ms()):
+            raise update_refusal(session_expired_error(session_id, self.expires_at))
+
+    def refuse_unopened(self) -> None:
+        """Tell whoever comes again why the session could not even be opened.
+
+        Raises:
+            ApplicationError: With the type of that failure.
+        """
+        if self.unopened is not None:
+            kind, why = split_text(self.unopened)
+            raise ApplicationError(why, type=kind, non_retryable=True)
+
+    @property
+    def unopened(self) -> str | None:
+        """Why the session could not even be opened: it would fail again for those who come again."""
+        return self.error if self.thread is None and self.exit is ExitReason.FAILED else None
+
+    async def watch_idle(self) -> None:
+        """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
+        limit = timedelta(seconds=self.options.idle_timeout)
+        while True:
+            if self.waits.turn is not None:
+                await workflow.wait_condition(lambda: self.waits.turn is None)
+            left = limit if self.turn is not None else self.quiet_since + limit - workflow.now()
+            if left <= timedelta(0):
+                self.idle = True
+                await workflow.wait_condition(lambda: not self.idle)
+            else:
+                await asyncio.sleep(left.total_seconds())
+
+    # -- suspended
+
+    @property
+    def is_suspended(self) -> bool:
+        """A turn waits for answers, and does nothing meanwhile."""
+        return self.waits.turn is not None and self.turn is None
+
+    @property
+    def holds_askers(self) -> bool:
+        """Somebody's update is open for as long as the turn waits for people."""
+        return self.is_suspended and self.askers > 0
+
+    @property
+    def exits_while_waiting(self) -> bool:
+        """The execution does not wait for people."""
+        return self.options.suspend == "exit" or self.close
+
+    @property
+    def supersedes(self) -> bool:
+        """A message ends a suspended turn."""
+        return self.options.while_suspended == "supersede"
+
+    @property
+    def must_stay_open(self) -> bool:
+        """The execution waits: it may not end, or would lose messages that were accepted."""
+        return self.is_suspended and (not self.exits_while_waiting or bool(self.inbox))
+
+    @property
+    def may_end(self) -> bool:
+        """Nothing that came meanwhile holds an execution that has nothing to do."""
+        return not (self.has_messages or self.must_stay_open or self.inbox.held)
+
+    def waits_when_idle(self, *, persistent: bool) -> bool:
+        """Without anything to do the execution waits; otherwise it ends."""
+        return self.must_stay_open if self.is_suspended else persistent or self.inbox.held
+
+    @property
+    def reason_to_give_up(self) -> ExitReason | None:
+        """Why the suspended turn is to end without its answers."""
+        if self.stopping == "interrupt":
+            return ExitReason.INTERRUPTED
+        return ExitReason.SUPERSEDED if self.supersedes and self.inbox else None
+
+    def tell_suspended(self) -> None:
+        """The turn waits: whoever asked is told what for."""
+        self.status = Status.SUSPENDED
+        self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self._pending_below())))
+        self.inbox.suspend(self.suspended(in_thread=True))
+        if self.exits_while_waiting and not self.supersedes:
+            self.inbox.turn_away(self.suspended(in_thread=False))
+
+    def tell_askers_if_exiting(self) -> None:
+        """The execution need not wait with the turn: nor do those who have asked since it began to wait."""
+        if self.is_suspended and self.exits_while_waiting:
+            self.tell_suspended()
+
+    def suspended(self, *, in_thread: bool) -> AskResult:
+        """What those are told who ask meanwhile."""
+        fields: dict[str, Any] = {"in_thread": True} if in_thread else {}
+        result = AskResult(
+            status=AskStatus.SUSPENDED,
+            exit_reason=ExitReason.SUSPENDED,
+            pending=self.waits.pending(),
+            **fields,
+        )
+        return self._with_archived(result)
+
+    # -- what the stores hold
+
+    def finish_result(self, result: AskResult) -> AskResult:
+        """The result with what is known of the archive, and of messages that are lost."""
+        lost, self.lost = self.lost, ()
+        result = self._with_archived(result)
+        return result.model_copy(update={"receipts": lost}) if lost else result
+
+    def _with_archived(self, result: AskResult) -> AskResult:
+        if self.thread is None or not (result.in_thread and self.thread.archives):
+            return result
+        return result.model_copy(update={"archived": self.thread.handle.archived})
+
+    def wait_for_archive(self, told: AskResult) -> None:
+        """The archive is too far behind for a turn: what was sent waits until it is not."""
+        self.inbox.hold(told)
+        self.open.handle = self.open.handle.model_copy(update={"archived": False})
+
+    def note_refused(self, entries: Sequence[Entry], why: str) -> None:
+        """Messages that enter no thread: of those that were sent nobody else is told."""
+        sent = self.list_sent_ids(entries)
+        if sent:
+            what = f"refused ({why}), no turn for"
+            receipt = without_turn(self.open.request.session_id, what, sent)
+            self.notes = (*self.notes, receipt)[-NOTES:]
+
+    def list_sent_ids(self, entries: Sequence[Entry]) -> list[str]:
+        """Ids of those that nobody waits for; of a session that serves one task, its result tells."""
+        return [each.message.id for each in entries if not each.asked] if self.options.persistent else []
+
+    def keep_unarchived(self, *, committed: bool) -> None:
+        """The turn failed because its newest step, which is in the thread, was not archived in time."""
+        self.failed_turn_stands = committed
+        self.open.handle = self.open.handle.model_copy(update={"archived": False})
+
+    def note_losses(self) -> None:
+        """Tell of messages that an open has found to be gone; who asks for one of them is answered anew."""
+        losses, self.open.losses = self.open.losses, ()
+        for loss in losses:
+            receipt = loss.receipt()
+            self.notes, self.lost = (*self.notes, receipt), (*self.lost, receipt)
+            self.inbox.forget_after(loss.start)
+            thread_id = self.open.request.thread_id
+            workflow.logger.error("thread %s: acknowledged messages are lost: %s", thread_id, receipt.detail)
+            workflow.metric_meter().create_counter(LOST, "Acknowledged messages that are lost.").add(
+                loss.stop - loss.start
+            )
+
+    def _pending_below(self) -> tuple[PendingCall, ...]:
+        return self.waits.suspended_calls.pending()
+
+    @property
+    def waits_below(self) -> bool:
+        """Sub-agents of the turn under way wait for answers."""
+        return self.turn is not None and bool(self._pending_below())
+
+    def tell_suspended_below(self) -> None:
+        """A sub-agent waits: whoever asked is told what for."""
+        if self.turn is not None:
+            self.inbox.waits_for(each.id for each in self._pending_below())
+            self.inbox.suspend(self.suspended(in_thread=True))
+
+    def take_up(self, turn: SuspendedTurn) -> None:
+        """Go on where another execution was suspended."""
+        self.inbox.adopt(turn.messages)
+        self.turn_start = turn.start
+        self.waits.suspended_calls.in_order = not self.open.facts.parallel_tools
+        self.waits.begin(turn)
+        self.waits.expire()
+
+    def drop_suspended(self) -> None:
+        """The turn that was suspended is gone."""
+        if self.waits.turn is not None:
+            self.waits.end()
+            self.status = Status.IDLE
+            self.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
+
+    def thread_of(self, input: SessionInput) -> str:
+        """The session's thread, as far as this execution knows."""
+        return input.thread if self.thread is None else self.thread.request.thread_id
+
+    def with_place(self, result: AskResult, input: SessionInput) -> AskResult:
+        """The result with where its answer is read, if that is too long to travel."""
+        thread_id = self.thread_of(input)
+        if result.answer is None or result.text is not None or thread_id == input.session_id:
+            return result
+        return result.model_copy(update={"thread_id": thread_id})
+
+    def result_of(self, input: SessionInput) -> SessionResult:
+        """What the execution gives."""
+        result = self.suspended(in_thread=True) if self.is_suspended else self.inbox.last_result
+        if result is not None and len((result.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
+            result = result.model_copy(update={"text": None})
+        alone: dict[str, Any] = {} if self.options.persistent else {"last_result": result, "used": self.used}
+        due = self.waits.suspended_calls.due() if alone and self.is_suspended else None
+        alone |= only_set(due=due)
+        return SessionResult(
+            session_id=input.session_id,
+            thread_id=self.thread_of(input),
+            exit_reason=self.exit,
+            status=self.status,
+            head=self.thread.head if self.thread else EMPTY,
+            turns=self.turns,
+            usage=self.usage,
+            receipts=self.receipts,
+            error=self.error,
+            **alone,
+        )
+
+    def status_of(self, input: SessionInput) -> SessionInfo:
+        """What the query answers."""
+        thread = self.thread
+        further: dict[str, Any] = {"lag": thread.lag} if thread and thread.lag else {}
+        if input.parent is not None:
+            further["root_session_id"] = input.parent.root_session_id
+        return SessionInfo(
+            session_id=input.session_id,
+            thread_id=self.thread_of(input),
+            status=Status.SUSPENDED if self.waits_below else self.status,
+            agent=input.agent,
+            turns=self.turns,
+            waiting=len(self.inbox),
+            head=thread.head if thread else EMPTY,
+            epoch=thread.handle.epoch if thread else 0,
+            archived=thread.handle.archived if thread else True,
+            usage=self.usage,
+            exit_reason=self.exit if self.closing or self.finalised else None,
+            receipts=self.receipts if self.closing or self.finalised else self.notes,
+            error=self.error,
+            version=int(workflow.now().timestamp() * 1_000_000),
+            run_id=self.turn.run_id if self.turn else None,
+            repairs=thread.repairs if thread else 0,
+            pending=self.waits.pending(),
+            options=self.options,
+            **further,
+        )
+
+
+def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
+    """Messages that were sent, and have no turn: whoever reads that may send them again."""
+    what = f"{what} {len(sent)}: "
+    workflow.logger.warning("session %s: messages that were sent: %s%s", session_id, what, ", ".join(sent))
+    more = [f"and {len(sent) - _NAMED} more, which the log names"] if len(sent) > _NAMED else []
+    return Receipt(name="sent", ok=False, detail=what + ", ".join([*sent[:_NAMED], *more]))
+
+
+def update_refusal(error: HelixError) -> ApplicationError:
+    """The error as an update's handler raises it: whoever sent the update gets its type and message."""
+    return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)

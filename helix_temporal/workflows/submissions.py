@@ -1,0 +1,188 @@
+"""Takes answers to calls that wait, for one session and those below it."""
+
+from datetime import datetime
+from typing import Final
+
+from temporalio import workflow
+
+from helix_temporal.errors import (
+    InvalidRequestError,
+)
+from helix_temporal.models.base import canonical_json, check_json, check_text
+from helix_temporal.models.messages import check_size
+from helix_temporal.models.sessions import (
+    AskResult,
+    AskStatus,
+    SessionInput,
+    SubmitReply,
+)
+from helix_temporal.models.states import (
+    MAX_ERROR_TEXT,
+    Submission,
+)
+from helix_temporal.models.waiting import (
+    RESUME,
+    PayloadRef,
+    SubmitInput,
+    TakenAnswer,
+    Wake,
+    check_outcome,
+    is_message_ref,
+)
+from helix_temporal.session.inbox import TurnOutcome
+from helix_temporal.workflows.handlers import MAX_TEXT_BYTES
+from helix_temporal.workflows.session_run import SessionRun, update_refusal
+from helix_temporal.workflows.subagents import SubAgents
+
+MAX_HELD_BYTES: Final = 1024 * 1024
+"""Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
+
+
+class Submissions:
+    """Takes answers for one session and those below it; a root's workflow is their only writer.
+
+    The session of a sub-agent has its answers from its caller: with its start, or by a signal while it runs.
+    """
+
+    def __init__(self, live: SessionRun, input: SessionInput, now: datetime, children: SubAgents) -> None:
+        self._live, self._session_id, self._parent = live, input.session_id, input.parent
+        self._began, self._opens, self._children = now, input.carried is None, children
+
+    def register(self) -> None:
+        """Make the update, and the caller's signal, known to the workflow."""
+        workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check_submit)
+        workflow.set_signal_handler("take_answer", self._on_take_answer)
+
+    def take_up(self, wake: Wake) -> None:
+        """Take what the session was started again with, once it is open."""
+        if (wake.ends or self._live.interrupted) and self._live.is_suspended:
+            self._live.stopping = "interrupt"
+        for each in wake.answers:
+            self._live.waits.take_answer(each)
+
+    async def _on_take_answer(self, answer: TakenAnswer) -> None:
+        self._live.waits.take_answer(answer)
+        await self._children.send_answers()
+
+    def _check_submit(self, request: SubmitInput) -> None:
+        if self._parent is not None:
+            raise InvalidRequestError(
+                f"session {self._session_id!r} is a sub-agent's: its calls are answered at session "
+                f"{self._parent.root_session_id!r}"
+            )
+        self._check_kind(request)
+        limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
+        check_size(
+            len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
+        )
+        check_text(request.text, "text")
+        held = self._live.waits.held + len(request.text.encode())
+        if request.parts is not None:
+            check_json(request.parts, "parts")
+            size = len(canonical_json(request.parts))
+            check_size(size, MAX_TEXT_BYTES, "parts of a tool's result")
+            held += size
+        check_size(held, MAX_HELD_BYTES, "results of one step that were not put aside")
+        if request.ref is not None and is_message_ref(request.ref):
+            raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
+
+    def _check_kind(self, request: SubmitInput) -> None:
+        """Refuse an answer that is not of the kind that the call wants, as far as the call is known here.
+
+        Raises:
+            InvalidRequestError: It is of another kind.
+        """
+        kind = self._live.waits.kind_wanted(request.call)
+        if kind is not None:
+            check_outcome(request.call, kind, request.outcome)
+
+    async def _on_submit(self, request: SubmitInput) -> SubmitReply:
+        live, looks = self._live, self._comes_with_start
+        await workflow.wait_condition(lambda: live.closing or self._knows_call(request.call))
+        if request.call == RESUME and not looks and await self._is_about_to_end(request):
+            # It does not look into the session store any more; the next execution does.
+            return SubmitReply()
+        if live.closing:
+            return self._reply_when_closing()
+        live.check_not_expired(self._session_id)
+        self._refuse_other_kinds(request)
+        rounds, turn = live.waits.rounds, self._turn_of(request.call)
+        submission = await self._take_answer(request)
+        if not request.wait or submission.status != "submitted" or turn is None:
+            return SubmitReply(submission=submission)
+        await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
+        result = turn.result or live.suspended(in_thread=True)
+        if result.status is AskStatus.MOVED:
+            return SubmitReply()
+        return SubmitReply(submission=submission, result=result)
+
+    async def _take_answer(self, request: SubmitInput) -> Submission:
+        waits = self._live.waits
+        if request.call == RESUME:
+            waits.suspended_calls.resume_all(TakenAnswer(request=request))
+            return Submission(status="not_pending")
+        if request.ref is not None and waits.has_below(request.call):
+            # It was put aside for this session's thread, and is read by another.
+            thread_id = self._live.open.request.thread_id
+            request = request.model_copy(
+                update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).named()}
+            )
+        submission = waits.submit(request)
+        await self._children.send_answers()
+        return submission
+
+    @property
+    def _comes_with_start(self) -> bool:
+        """Whether the session is opened only after what comes now: it comes in the first activation."""
+        return self._opens and workflow.now() == self._began
+
+    async def _is_about_to_end(self, request: SubmitInput) -> bool:
+        """Whether the execution ends while its turn waits, once that has nothing else to do."""
+        live = self._live
+        if not live.exits_while_waiting or live.closing:
+            return False
+        if live.turn is not None:
+            await self._take_answer(request)  # whatever else is at work beside them
+        await workflow.wait_condition(lambda: live.closing or live.turn is None)
+        return live.is_suspended and not live.must_stay_open
+
+    def _turn_of(self, call: str) -> TurnOutcome | None:
+        """Of the turn that waits for the call, or did; None where this execution did not have it."""
+        live = self._live
+        under_way = live.turn is not None or live.waits.turn is not None
+        if under_way and live.waits.has_below(call):
+            return live.inbox.turn
+        return live.inbox.turn_of(call)
+
+    def _refuse_other_kinds(self, request: SubmitInput) -> None:
+        """As the validator, which did not know the calls of a session that was not open yet.
+
+        Raises:
+            ApplicationError: An `InvalidRequestError`, as an update tells it.
+        """
+        try:
+            self._check_kind(request)
+        except InvalidRequestError as error:
+            raise update_refusal(error) from error
+
+    def _reply_when_closing(self) -> SubmitReply:
+        why = self._live.unopened
+        if why is None:
+            return SubmitReply()
+        return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
+
+    def _knows_call(self, call: str) -> bool:
+        """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
+        live = self._live
+        if live.thread is None:
+            return False
+        if live.waits.knows(call) or live.waits.turn is not None:
+            return True
+        return live.turn is None and (not live.inbox or live.inbox.held)
+
+    def _waits_on(self, rounds: int) -> bool:
+        """The turn under way waits for something else, or still waits for others."""
+        live = self._live
+        if live.waits.rounds > rounds or live.waits_below:
+            return True
+        return live.is_suspended and not live.has_messages
