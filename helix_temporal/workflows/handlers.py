@@ -51,15 +51,15 @@ class Handlers:
     def __init__(
         self,
         input: SessionInput,
-        live: SessionRun,
+        run: SessionRun,
         calls: TemporalCalls,
         supersede_below: Callable[[], Awaitable[None]],
     ) -> None:
-        self._input, self._live, self._calls = input, live, calls
+        self._input, self._run, self._calls = input, run, calls
         self._supersede_below = supersede_below
         self._set_last = (0, 0)
         """Epoch and version of the state that the properties are of."""
-        calls.children.suspended = live.waits.suspended_calls
+        calls.children.suspended = run.waits.suspended_calls
 
     def register(self) -> None:
         """Make them known to the workflow."""
@@ -79,57 +79,57 @@ class Handlers:
                 f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
                 f"{message.agent!r}; close it first, then ask again, or leave the agent out"
             )
-        if self._live.thread is not None:
+        if self._run.thread is not None:
             self._check_thread(message)
         check_text(message.text, "text")
         if message.ref is not None and is_message_ref(message.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
     async def _on_ask(self, message: UserMessage) -> AskResult:
-        if self._live.closing:
+        if self._run.closing:
             return AskResult(status=AskStatus.MOVED)
-        before = self._live.inbox.answered(message.id)
+        before = self._run.inbox.answered(message.id)
         if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
-            return self._live.with_place(again, self._input)
-        known = self._live.inbox.find(message.id)
+            return self._run.with_place(again, self._input)
+        known = self._run.inbox.find(message.id)
         if known is None and not await self._admit_message(message):
             return AskResult(status=AskStatus.MOVED)
-        if self._live.is_suspended and self._live.exits_while_waiting and not self._live.supersedes:
-            return self._live.suspended(in_thread=known is not None and known.taken)
-        entry = known or self._live.inbox.put(message.without_properties(), asked=True)
-        self._live.inbox.release()
+        if self._run.is_suspended and self._run.exits_while_waiting and not self._run.supersedes:
+            return self._run.suspended(in_thread=known is not None and known.taken)
+        entry = known or self._run.inbox.put(message.without_properties(), asked=True)
+        self._run.inbox.release()
         await self._supersede_below()
         seen = entry.interim_result
-        self._live.askers += 1
+        self._run.askers += 1
         try:
             await workflow.wait_condition(
                 lambda: entry.result is not None or entry.interim_result is not seen
             )
         finally:
-            self._live.askers -= 1
+            self._run.askers -= 1
         result = entry.result or entry.interim_result
         assert result is not None
-        return self._live.with_place(result, self._input)
+        return self._run.with_place(result, self._input)
 
     async def _load_earlier_answer(self, message_id: str, answer: AnswerRef) -> AskResult | None:
         """The answer that was given before; None if the stores have lost it."""
         try:
-            text = await self._calls.load_answer(self._live.thread_of(self._input), answer)
+            text = await self._calls.load_answer(self._run.thread_of(self._input), answer)
         except ThreadNotFoundError:
-            self._live.inbox.forget(message_id)
+            self._run.inbox.forget(message_id)
             return None
         result = AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=answer)
-        return self._live.finish_result(result)
+        return self._run.finish_result(result)
 
     async def _on_send(self, message: UserMessage) -> SendResult:
-        if self._live.closing:
+        if self._run.closing:
             return SendResult(accepted=False)
-        if self._live.inbox.answered(message.id) is None:
-            if self._live.inbox.find(message.id) is None and not await self._admit_message(message):
+        if self._run.inbox.answered(message.id) is None:
+            if self._run.inbox.find(message.id) is None and not await self._admit_message(message):
                 return SendResult(accepted=False)
-            self._live.inbox.put(message.without_properties())
+            self._run.inbox.put(message.without_properties())
             await self._supersede_below()
-            if self._live.thread is None:
+            if self._run.thread is None:
                 return SendResult(accepted=await self._is_open())
         return SendResult(accepted=True)
 
@@ -139,11 +139,11 @@ class Handlers:
         Raises:
             ApplicationError: It could not, as where it has expired.
         """
-        live = self._live
-        await workflow.wait_condition(lambda: live.thread is not None or live.closing)
-        if live.thread is None:
-            live.refuse_unopened()
-        return live.thread is not None
+        run = self._run
+        await workflow.wait_condition(lambda: run.thread is not None or run.closing)
+        if run.thread is None:
+            run.refuse_unopened()
+        return run.thread is not None
 
     async def _admit_message(self, message: UserMessage) -> bool:
         """Whether a new message may come in, once the properties that it names are set; false: the run ends.
@@ -153,7 +153,7 @@ class Handlers:
         Raises:
             ApplicationError: The session has expired, has another thread, or no store for its properties.
         """
-        if message.thread_id not in {None, self._input.thread_id} and self._live.thread is None:
+        if message.thread_id not in {None, self._input.thread_id} and self._run.thread is None:
             # The session may have another thread than it is opened with, as the open finds.
             if not await self._is_open():
                 return False
@@ -163,52 +163,52 @@ class Handlers:
                 raise update_refusal(error) from error
         if message.properties is not None and not await self._set_properties(message.properties):
             return False
-        self._live.check_not_expired(self._input.session_id)
-        return not self._live.closing
+        self._run.check_not_expired(self._input.session_id)
+        return not self._run.closing
 
     def _check_thread(self, message: UserMessage) -> None:
         if message.thread_id is not None:
-            check_thread(self._input.session_id, self._live.thread_of(self._input), message.thread_id)
+            check_thread(self._input.session_id, self._run.thread_of(self._input), message.thread_id)
 
     async def _set_properties(self, properties: SessionProperties) -> bool:
         """Set properties of the session; false where the run ends, or could not be opened."""
-        live, opens = self._live, self._live.thread is None and self._input.carried is None
-        if not await self._is_open() or live.closing:
+        run, opens = self._run, self._run.thread is None and self._input.carried is None
+        if not await self._is_open() or run.closing:
             return False
         if opens and properties == self._input.properties:
             return True  # the open has set them
         request = SetPropertiesInput(
-            session_id=self._input.session_id, properties=properties, epoch=live.open.handle.epoch
+            session_id=self._input.session_id, properties=properties, epoch=run.open.handle.epoch
         )
         try:
             kept = await self._calls.set_properties(request)
         except HelixError as error:
-            if self._live.closing:
+            if self._run.closing:
                 return False  # this run's end has shut its epoch; the next run sets them
             raise update_refusal(error) from error
         written = (request.epoch or 0, kept.version)
         if written >= self._set_last:
             # Results of two may come in another order than they were written in.
             self._set_last = written
-            live.expires_at, live.open.tracing_context = kept.expires_at, kept.tracing_context
+            run.expires_at, run.open.tracing_context = kept.expires_at, kept.tracing_context
         return True
 
     async def _on_set_properties(self, properties: SessionProperties) -> bool:
         # The store has them: the next open finds them there, and only a run that goes on as new has none.
-        return await self._set_properties(properties) or not self._live.finalised
+        return await self._set_properties(properties) or not self._run.finalised
 
     async def _on_close(self) -> None:
-        self._live.close = True
-        self._live.tell_askers_if_exiting()
+        self._run.close = True
+        self._run.tell_askers_if_exiting()
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
-        if not self._live.closing:
-            result = await self._live.rewinds.wait_for(request)
-            if result.done or self._live.unopened is None:
+        if not self._run.closing:
+            result = await self._run.rewinds.wait_for(request)
+            if result.done or self._run.unopened is None:
                 return result
-        why = only_set(error=self._live.unopened)
+        why = only_set(error=self._run.unopened)
         return RewindResult(done=False, **why)
 
     def _on_status(self) -> SessionInfo:
-        info, failing = self._live.status_of(self._input), self._calls.roll_outs.failing
+        info, failing = self._run.status_of(self._input), self._calls.roll_outs.failing
         return info.model_copy(update={"failing": failing}) if failing else info

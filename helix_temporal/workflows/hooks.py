@@ -91,8 +91,8 @@ def _failure_text(error: Exception) -> str:
 class Events:
     """Builds the events of one session, for those hooks that want them."""
 
-    def __init__(self, input: SessionInput, live: SessionRun, hooks: HookRunner) -> None:
-        self._input, self._live, self._hooks = input, live, hooks
+    def __init__(self, input: SessionInput, run: SessionRun, hooks: HookRunner) -> None:
+        self._input, self._run, self._hooks = input, run, hooks
 
     async def started(self, *, created: bool) -> None:
         """The session is open."""
@@ -103,7 +103,7 @@ class Events:
 
     async def admitted(self, entries: list[Entry]) -> list[Entry]:
         """Let the before-hook change or refuse each message."""
-        if not self._hooks.wants(self._live.open.facts, "before_user_message"):
+        if not self._hooks.wants(self._run.open.facts, "before_user_message"):
             return entries
         admitted, refused = [], []
         for entry in entries:
@@ -114,16 +114,16 @@ class Events:
                 text=message.text,
                 **only_truthy(ref=message.ref),
             )
-            decision = await self._hooks.ask(self._live.open.facts, "before_user_message", event)
+            decision = await self._hooks.ask(self._run.open.facts, "before_user_message", event)
             if decision.refuse is not None:
-                self._live.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                self._run.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
                 refused.append(entry)
                 continue
             if decision.text is not None or decision.ref is not None:
                 changed = {"text": decision.text or "", "ref": decision.ref}
                 entry.message = message.model_copy(update=changed)
             admitted.append(entry)
-        self._live.note_refused(refused, "before_user_message")
+        self._run.note_refused(refused, "before_user_message")
         return admitted
 
     async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
@@ -135,7 +135,7 @@ class Events:
         await self._tell_hooks(
             "turn_completed",
             TurnCompleted,
-            turn=self._live.turns,
+            turn=self._run.turns,
             steps=turn.steps,
             exit_reason=result.exit_reason.value,
             answer_id=result.answer.id if result.answer else None,
@@ -144,30 +144,30 @@ class Events:
 
     async def ended(self, finaliser: Finaliser) -> None:
         """Tell that the execution ends, to completion: a cancel meanwhile is remembered."""
-        live = self._live
-        if not self._hooks.wants(live.open.facts, "session_ended"):
+        run = self._run
+        if not self._hooks.wants(run.open.facts, "session_ended"):
             return
         event = SessionEnded(
             **self._common_fields(),
-            exit_reason=live.exit.value,
-            turns=live.turns,
-            usage=live.usage,
-            error=live.error,
+            exit_reason=run.exit.value,
+            turns=run.turns,
+            usage=run.usage,
+            error=run.error,
         )
-        told = await finaliser.await_hooks(self._hooks.tell(live.open.facts, "session_ended", event))
-        live.receipts = (*live.receipts, told)
+        told = await finaliser.await_hooks(self._hooks.tell(run.open.facts, "session_ended", event))
+        run.receipts = (*run.receipts, told)
 
     def _common_fields(self) -> dict[str, Any]:
         return {
             "session_id": self._input.session_id,
-            "thread_id": self._live.open.request.thread_id,
+            "thread_id": self._run.open.request.thread_id,
             "agent": self._input.agent,
-            "metadata": self._live.open.request.metadata,
+            "metadata": self._run.open.request.metadata,
         }
 
     async def _tell_hooks(self, name: str, event: type[HookEvent], **fields: Any) -> None:
-        if self._hooks.wants(self._live.open.facts, name):
-            await self._hooks.tell(self._live.open.facts, name, event(**self._common_fields(), **fields))
+        if self._hooks.wants(self._run.open.facts, name):
+            await self._hooks.tell(self._run.open.facts, name, event(**self._common_fields(), **fields))
 
 
 def ask_result(result: TurnResult) -> AskResult:

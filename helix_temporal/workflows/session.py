@@ -68,46 +68,46 @@ class Serving:
         waits_on: The turn that waits could not be ended, since a store does not answer.
     """
 
-    def __init__(self, live: SessionRun, calls: TemporalCalls, events: Events, values: Values) -> None:
-        self._live, self._calls, self._events, self._values = live, calls, events, values
+    def __init__(self, run: SessionRun, calls: TemporalCalls, events: Events, values: Values) -> None:
+        self._run, self._calls, self._events, self._values = run, calls, events, values
         self._unended: Turn | None = None
         self.waits_on = False
 
     async def serve(self) -> None:
         """A turn of all messages that wait."""
         # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
-        self._live.turn_start = self._live.open.head
+        self._run.turn_start = self._run.open.head
         entries = await self._events.admitted(
-            self._live.inbox.take(self._live.rewinds.before, self._turn_message_limit())
+            self._run.inbox.take(self._run.rewinds.before, self._turn_message_limit())
         )
         if not entries:
             return
-        self._live.status = Status.RUNNING
-        turn, start = self._make_turn(), self._live.open.head
-        turn.interrupted = self._live.interrupted
+        self._run.status = Status.RUNNING
+        turn, start = self._make_turn(), self._run.open.head
+        turn.interrupted = self._run.interrupted
         task = asyncio.create_task(turn.run([entry.message for entry in entries]))
         await self._follow_turn(turn, task, start, entries)
 
     async def go_on(self) -> None:
         """Go on with the turn that is suspended, or end it as was asked."""
-        live, suspended = self._live, self._live.waits.turn
+        run, suspended = self._run, self._run.waits.turn
         assert suspended is not None
-        if live.stopping == "abort":
-            live.stopping = None
-            live.waits.end()
+        if run.stopping == "abort":
+            run.stopping = None
+            run.waits.end()
             await self._abandon_turn(suspended.run_id, suspended.start)
-            live.status, live.quiet_since = Status.IDLE, workflow.now()
+            run.status, run.quiet_since = Status.IDLE, workflow.now()
             return
-        reason = live.reason_to_give_up
-        live.stopping, live.status, turn = None, Status.RUNNING, self._make_turn()
+        reason = run.reason_to_give_up
+        run.stopping, run.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
-        suspended = suspended.model_copy(update={"known": live.waits.known()})
+        suspended = suspended.model_copy(update={"known": run.waits.known()})
         if reason is None:
             running = turn.resume(suspended)
         else:
-            live.waits.give_up(_WHY.get(reason, INTERRUPTED))
+            run.waits.give_up(_WHY.get(reason, INTERRUPTED))
             running = turn.give_up(suspended, reason)
-        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, live.inbox.taken)
+        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, run.inbox.taken)
 
     async def end_suspended(self, finaliser: Finaliser) -> str | None:
         """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
@@ -115,17 +115,17 @@ class Serving:
         Returns:
             The run of a turn that comes to no end of its own; None for one that waits, and may go on.
         """
-        live = self._live
-        suspended = None if live.thread is None else live.waits.wait_at(live.thread.head)
+        run = self._run
+        suspended = None if run.thread is None else run.waits.wait_at(run.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        asleep = live.waits.suspended_calls.calls()
-        before = suspended.model_copy(update={"known": live.waits.known(), "children": asleep})
-        live.waits.give_up(INTERRUPTED)
+        asleep = run.waits.suspended_calls.calls()
+        before = suspended.model_copy(update={"known": run.waits.known(), "children": asleep})
+        run.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
         receipt = await finaliser.run_within_budget("end_turn", ended)
-        live.notes = (*live.notes, receipt)
+        run.notes = (*run.notes, receipt)
         lost = not ended.cancelled() and ended.exception() is not None
         if not (receipt.ok or lost):
             self._wait_on(before)
@@ -133,13 +133,13 @@ class Serving:
 
     def _wait_on(self, before: SuspendedTurn) -> None:
         """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
-        waits = self._live.waits
+        waits = self._run.waits
         waits.wait_at(before.head)
         slept = {each.at for each in before.children}
         ended = {each.at: each for each in waits.known() if each.at in slept and each.result is not None}
         children = tuple(each for each in before.children if each.at not in ended)
         waits.end()
-        self._live.turn, self.waits_on = None, True
+        self._run.turn, self.waits_on = None, True
         known = (*before.known, *ended.values())
         waits.begin(before.model_copy(update={"known": known, "children": children}))
 
@@ -152,34 +152,34 @@ class Serving:
         except HelixError as error:
             workflow.logger.warning("the suspended turn could not be ended: %s", type(error).__name__)
             return False
-        self._live.turns += 1
+        self._run.turns += 1
         return True
 
     def _make_turn(self) -> Turn:
-        self._live.waits.suspended_calls.ending = False
-        self._calls.children.archive = self._live.options.archive
-        turn = self._live.turn = Turn(
+        self._run.waits.suspended_calls.ending = False
+        self._calls.children.archive = self._run.options.archive
+        turn = self._run.turn = Turn(
             self._calls,
-            self._live.open,
-            number=self._live.turns + 1,
-            max_steps=self._live.options.max_steps or self._live.open.facts.max_steps,
+            self._run.open,
+            number=self._run.turns + 1,
+            max_steps=self._run.options.max_steps or self._run.open.facts.max_steps,
             values=self._values.unsaved(),
             changed=self._values.changed(),
-            waits=self._live.waits,
-            archive=self._live.options.archive,
+            waits=self._run.waits,
+            archive=self._run.options.archive,
             settles=self._settle_messages,
-            adopts=self._live.inbox.adopt,
+            adopts=self._run.inbox.adopt,
         )
         return turn
 
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
-        fit = self._live.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
-        return fit if fit < len(self._live.inbox) else None
+        fit = self._run.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
+        return fit if fit < len(self._run.inbox) else None
 
     def _settle_messages(self, result: RunStepResult) -> bool:
         """Tell those whose messages were answered before; those that a step left have their turn next."""
-        inbox = self._live.inbox
+        inbox = self._run.inbox
         if len(inbox.taken) < 2:
             return False
         answers = {each.message_id: each.answer for each in result.answers}
@@ -198,15 +198,15 @@ class Serving:
     async def _await_turn_outcome(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
     ) -> None:
-        live, before = self._live, StoredValues.of(self._values.now)
-        live.turn_start, live.turn_task = start, task
+        run, before = self._run, StoredValues.of(self._values.now)
+        run.turn_start, run.turn_task = start, task
         try:
             result = await task
         except (asyncio.CancelledError, SessionInterruptedError) as stopped:
-            aborting = live.aborting or isinstance(stopped, SessionInterruptedError)
+            aborting = run.aborting or isinstance(stopped, SessionInterruptedError)
             if not aborting or is_cancelled():
                 raise
-            live.waits.end()
+            run.waits.end()
             await self._abandon_turn(turn.run_id, start)
             return
         except ColdTierBehindError as behind:
@@ -217,31 +217,31 @@ class Serving:
             return
         finally:
             if turn.caught_up is not None:
-                live.turns, live.usage = turn.caught_up.turns, turn.caught_up.usage
-                live.waits.remember(turn.caught_up.answered)
-            live.used, live.notes = live.used + turn.used, (*live.notes, *turn.notes)[-NOTES:]
-            live.note_losses()
-            live.turn, live.turn_task, live.aborting = None, None, False
-            live.status, live.idle = Status.IDLE, False
+                run.turns, run.usage = turn.caught_up.turns, turn.caught_up.usage
+                run.waits.remember(turn.caught_up.answered)
+            run.used, run.notes = run.used + turn.used, (*run.notes, *turn.notes)[-NOTES:]
+            run.note_losses()
+            run.turn, run.turn_task, run.aborting = None, None, False
+            run.status, run.idle = Status.IDLE, False
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
-                live.quiet_since = workflow.now()
+                run.quiet_since = workflow.now()
         if turn.took_values:
             self._values.known = before
         if turn.promoted is not None:
             self._values.now = merge_stored_values(self._values.now, before.saved, turn.promoted)
             self._values.known = StoredValues.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
-            live.status = Status.SUSPENDED
-            live.tell_askers_if_exiting()
+            run.status = Status.SUSPENDED
+            run.tell_askers_if_exiting()
         else:
             await self._turn_over(turn, result, entries)
 
     def _refuse_behind(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
         refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
-        if self._live.list_sent_ids(self._live.inbox.taken):
-            self._live.wait_for_archive(refused)
-        self._live.inbox.finish(refused)
+        if self._run.list_sent_ids(self._run.inbox.taken):
+            self._run.wait_for_archive(refused)
+        self._run.inbox.finish(refused)
 
     async def _fail_without(
         self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
@@ -251,13 +251,13 @@ class Serving:
         """
         if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
             raise why  # a store's, of the turn itself
-        self._live.waits.end()
-        inbox = self._live.inbox
+        self._run.waits.end()
+        inbox = self._run.inbox
         finished = await self._cut_turn(run_id, start)
         lost = inbox.find(str(why.facts.get("message_id")))
         failed = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
         refused = [] if finished else inbox.taken if lost is None else [lost]
-        self._live.note_refused(refused, type(why).__name__)
+        self._run.note_refused(refused, type(why).__name__)
         if lost is None and not finished:
             inbox.finish(failed)
             return
@@ -271,9 +271,9 @@ class Serving:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
         # What was finished before anybody could stop it stays.
         finished: dict[str, Any] = {"in_thread": True} if await self._cut_turn(run_id, start) else {}
-        self._calls.children.dismiss(self._live.open.request)
+        self._calls.children.dismiss(self._run.open.request)
         interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
-        self._live.inbox.finish(interrupted)
+        self._run.inbox.finish(interrupted)
 
     async def _cut_turn(self, run_id: str | None, start: Head) -> bool:
         """Cut what the turn left in the thread: a late attempt of its step must not bring it back.
@@ -281,7 +281,7 @@ class Serving:
         Returns:
             Whether the turn was finished before, so that it stays.
         """
-        heads, thread = ReopenHeads(known=start, turn_start=start), self._live.open
+        heads, thread = ReopenHeads(known=start, turn_start=start), self._run.open
         epoch = thread.handle.epoch
         opened = await reopen_thread(self._calls, thread, heads, abandoned=run_id, cuts=True)
         if opened.reset:
@@ -289,21 +289,21 @@ class Serving:
         return thread.head.position > start.position
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
-        self._calls.children.dismiss(self._live.open.request)
-        entries = [*entries, *(each for each in self._live.inbox.taken if each not in entries)]
+        self._calls.children.dismiss(self._run.open.request)
+        entries = [*entries, *(each for each in self._run.inbox.taken if each not in entries)]
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
-            self._live.inbox.put_back([*result.dropped, *result.left])
-        self._live.inbox.finish(self._live.finish_result(ask_result(result)), answer=result.answer)
+            self._run.inbox.put_back([*result.dropped, *result.left])
+        self._run.inbox.finish(self._run.finish_result(ask_result(result)), answer=result.answer)
         apart = {*result.dropped, *result.left}
-        if not apart and not self._live.inbox and not self._live.rewinds:
+        if not apart and not self._run.inbox and not self._run.rewinds:
             # What was applied again after a reset came before this.
-            self._live.open.since = None
+            self._run.open.since = None
         fresh = [entry for entry in entries if entry.message.id not in apart]
         if not fresh:
             return
-        self._live.turns, self._live.run_turns = self._live.turns + 1, self._live.run_turns + 1
-        self._live.usage, self._live.exit = self._live.usage + result.usage, result.exit_reason
+        self._run.turns, self._run.run_turns = self._run.turns + 1, self._run.run_turns + 1
+        self._run.usage, self._run.exit = self._run.usage + result.usage, result.exit_reason
         await self._events.turn_over(turn, result, fresh)
 
 
@@ -336,15 +336,15 @@ class AgentSession:
         carried = input.carried
         self._input = input
         self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
-        self._live = SessionRun.of(input, workflow.now())
-        self._events = Events(input, self._live, HookRunner(self._calls, hooks or SessionHooks()))
+        self._run = SessionRun.of(input, workflow.now())
+        self._events = Events(input, self._run, HookRunner(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
-        self._serving = Serving(self._live, self._calls, self._events, self._values)
+        self._serving = Serving(self._run, self._calls, self._events, self._values)
         self._cancels = 0
-        stops = Stops(input, self._live, self._calls)
+        stops = Stops(input, self._run, self._calls)
         stops.register()
-        Handlers(input, self._live, self._calls, stops.supersede_below).register()
-        self._submissions = Submissions(self._live, input, workflow.now(), self._calls.children)
+        Handlers(input, self._run, self._calls, stops.supersede_below).register()
+        self._submissions = Submissions(self._run, input, workflow.now(), self._calls.children)
         self._submissions.register()
 
     @property
@@ -370,41 +370,41 @@ class AgentSession:
         self._cancels = count_cancels()
         try:
             if self._was_refused():
-                self._live.finalised = True  # the first ask was rejected: there is nothing to do
+                self._run.finalised = True  # the first ask was rejected: there is nothing to do
             else:
                 await self._open_session()
                 await self._serve_turns()
         except asyncio.CancelledError:
-            self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
-            self._live.cancelled = True
+            self._run.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+            self._run.cancelled = True
         except _ContinueAsNew:
             await self._continue_as_new()
         except GeneratorExit:
             # The worker has ended with this run in its cache: whoever takes it over replays it.
-            self._live.finalised = True
+            self._run.finalised = True
             raise
         except Exception as error:
             if not workflow.in_workflow():  # the same, met by a clean-up further in
-                self._live.finalised = True
+                self._run.finalised = True
                 raise
             failure = error
             self._record_failure(error)
         finally:
             # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
             # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
-            if not self._live.finalised:
+            if not self._run.finalised:
                 await self._end_execution()
         if failure is not None:
             self._raise_failure(failure)
-        if self._live.cancelled:
-            self._live.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+        if self._run.cancelled:
+            self._run.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             raise asyncio.CancelledError
-        return self._live.result_of(self._input)
+        return self._run.result_of(self._input)
 
     def _was_refused(self) -> bool:
         """Started for an ask that the validator rejected, so that nothing came with the start."""
         first = self._input.expects_ask and self._input.carried is None
-        return first and not self._live.inbox and workflow.all_handlers_finished()
+        return first and not self._run.inbox and workflow.all_handlers_finished()
 
     async def _open_session(self) -> None:
         request = OpenSessionInput(
@@ -425,12 +425,12 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._live.thread = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
-            self._live.lost = carried.lost
-            self._live.turns, self._live.usage = carried.turns, carried.usage
-            self._live.notes = carried.notes
+            self._run.thread = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
+            self._run.lost = carried.lost
+            self._run.turns, self._run.usage = carried.turns, carried.usage
+            self._run.notes = carried.notes
             if carried.suspended is not None:
-                self._live.take_up(carried.suspended)
+                self._run.take_up(carried.suspended)
             return
         properties, seed = only_truthy(properties=self._input.properties), workflow.random_seed()
         try:
@@ -444,13 +444,13 @@ class AgentSession:
 
     def _apply_open_result(self, request: OpenSessionInput, opened: OpenSessionResult, seed: int) -> None:
         self._calls.policy = opened.policy
-        self._live.options = opened.options or self._live.options
-        self._live.expires_at = opened.expires_at
+        self._run.options = opened.options or self._run.options
+        self._run.expires_at = opened.expires_at
         archives = opened.policy.archives
         settled = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
             {"again": False} if request.again else {}
         )
-        self._live.thread = CurrentThread(
+        self._run.thread = CurrentThread(
             request.model_copy(update=settled),
             opened.handle,
             opened.facts,
@@ -461,32 +461,32 @@ class AgentSession:
             seed_before=seed,
         )
         if request.again:
-            self._live.thread.went_on(0, 0)
-        self._live.inbox.put_first(opened.under_way)
-        self._live.turns, self._live.usage = opened.turns, opened.usage
-        self._live.notes = opened.notes
+            self._run.thread.went_on(0, 0)
+        self._run.inbox.put_first(opened.under_way)
+        self._run.turns, self._run.usage = opened.turns, opened.usage
+        self._run.notes = opened.notes
         self._values.known = StoredValues.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
-        self._live.waits.remember(opened.answered)
+        self._run.waits.remember(opened.answered)
         if opened.suspended is not None:
-            self._live.take_up(opened.suspended)
+            self._run.take_up(opened.suspended)
 
     async def _serve_turns(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
             self._submissions.take_up(self._input.woken)
-        idle = asyncio.create_task(self._live.watch_idle()) if self._live.options.persistent else None
+        idle = asyncio.create_task(self._run.watch_idle()) if self._run.options.persistent else None
         try:
             while True:
                 self._raise_pending_cancel()
                 await self._next_work()
-                if self._live.rewinds.due or (self._live.rewinds and self._live.is_suspended):
+                if self._run.rewinds.due or (self._run.rewinds and self._run.is_suspended):
                     await self._carry_out_rewind()
-                elif self._live.is_suspended and self._live.has_messages:
+                elif self._run.is_suspended and self._run.has_messages:
                     await self._serving.go_on()
                     self._move_if_long()
-                elif self._live.must_stay_open:
+                elif self._run.must_stay_open:
                     continue
-                elif self._live.inbox and not (self._live.is_suspended or self._live.inbox.held):
+                elif self._run.inbox and not (self._run.is_suspended or self._run.inbox.held):
                     await self._serving.serve()
                     self._move_if_long()
                 elif await self._finalise_if_idle():
@@ -497,86 +497,86 @@ class AgentSession:
 
     def _raise_pending_cancel(self) -> None:
         """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
-        if self._live.cancelled or is_cancelled(self._cancels):
+        if self._run.cancelled or is_cancelled(self._cancels):
             raise asyncio.CancelledError
 
     async def _next_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
-        live, policy, pause = self._live, self._calls.policy, _FLUSH_AGAIN
-        while live.waits_when_idle(persistent=self._live.options.persistent) and not live.has_work:
-            behind = not live.open.handle.archived and (policy.flush_each_step or live.inbox.held)
+        run, policy, pause = self._run, self._calls.policy, _FLUSH_AGAIN
+        while run.waits_when_idle(persistent=self._run.options.persistent) and not run.has_work:
+            behind = not run.open.handle.archived and (policy.flush_each_step or run.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
-            asked = live.holds_askers
-            until = _shortest_timeout(timeout, live.waits.seconds_left(), ASK_SECONDS if asked else None)
+            asked = run.holds_askers
+            until = _shortest_timeout(timeout, run.waits.seconds_left(), ASK_SECONDS if asked else None)
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
-                live.waits.expire()
+                run.waits.expire()
                 if asked:
-                    live.inbox.come_again()
-                if timeout is None or live.has_work:
+                    run.inbox.come_again()
+                if timeout is None or run.has_work:
                     continue
                 pause *= 2
-                await catch_up(self._calls, live.open, at_rest=live.waits.turn is None)
+                await catch_up(self._calls, run.open, at_rest=run.waits.turn is None)
                 if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
-                live.note_losses()
-                if live.open.handle.archived:
-                    live.inbox.release()
+                run.note_losses()
+                if run.open.handle.archived:
+                    run.inbox.release()
                 # An archive that is down for days must not fill the history.
                 self._move_if_long()
 
     def _is_due(self, asked: bool) -> bool:
         """There is work, or the first asker has come, or the last one gone."""
-        return self._live.has_work or self._live.holds_askers != asked
+        return self._run.has_work or self._run.holds_askers != asked
 
     # -- turns
 
     async def _carry_out_rewind(self) -> None:
-        rewind = self._live.rewinds.next
-        opened = await carry_out(self._calls, self._live.open, self._live.inbox, rewind)
+        rewind = self._run.rewinds.next
+        opened = await carry_out(self._calls, self._run.open, self._run.inbox, rewind)
         if opened is not None and self._calls.policy.keeps_state:
             self.values = dict(opened.values or {})
             self._values.known = StoredValues.of(self.values, stale=opened.stale_values)
         if opened is not None:
-            self._live.drop_suspended()
-            self._calls.children.dismiss(self._live.open.request)
-        self._live.rewinds.done(rewind)
+            self._run.drop_suspended()
+            self._calls.children.dismiss(self._run.open.request)
+        self._run.rewinds.done(rewind)
 
     # -- ends
 
     def _move_if_long(self) -> None:
-        limit = self._live.options.max_turns_per_run
-        if workflow.info().is_continue_as_new_suggested() or (limit and self._live.run_turns >= limit):
+        limit = self._run.options.max_turns_per_run
+        if workflow.info().is_continue_as_new_suggested() or (limit and self._run.run_turns >= limit):
             raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
-        self._live.finalised = self._live.closing = True
-        (inbox, answered, asked), last = self._live.inbox.carried(), self._live.inbox.last_result
-        self._live.inbox.give_up(AskResult(status=AskStatus.MOVED))
-        self._live.rewinds.refuse()
+        self._run.finalised = self._run.closing = True
+        (inbox, answered, asked), last = self._run.inbox.carried(), self._run.inbox.last_result
+        self._run.inbox.give_up(AskResult(status=AskStatus.MOVED))
+        self._run.rewinds.refuse()
         await self._drain_handlers()
         carried = Carried(
-            **self._live.open.carried(),
+            **self._run.open.carried(),
             policy=self._calls.policy,
             inbox=inbox,
             answered=answered,
-            turns=self._live.turns,
-            usage=self._live.usage,
-            close=self._live.close,
+            turns=self._run.turns,
+            usage=self._run.usage,
+            close=self._run.close,
             values=self.values,
             saved_values=self._values.known.saved,
             stale_values=self._values.known.stale,
-            notes=self._live.notes,
-            **self._live.waits.carried(),
-            **only_set(expires_at=self._live.expires_at),
-            **only_truthy(stopping=self._live.stopping, lost=self._live.lost, asked=asked),
-            **({} if self._live.options.persistent else {"last_result": last, "used": self._live.used}),
+            notes=self._run.notes,
+            **self._run.waits.carried(),
+            **only_set(expires_at=self._run.expires_at),
+            **only_truthy(stopping=self._run.stopping, lost=self._run.lost, asked=asked),
+            **({} if self._run.options.persistent else {"last_result": last, "used": self._run.used}),
         )
-        if self._live.cancelled:
+        if self._run.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
-            self._live.finalised, self._live.exit, self._live.status = (
+            self._run.finalised, self._run.exit, self._run.status = (
                 False,
                 ExitReason.CANCELLED,
                 Status.INTERRUPTED,
@@ -585,9 +585,9 @@ class AgentSession:
         further = {
             "carried": carried,
             "messages": (),
-            "options": self._live.options,
-            "metadata": self._live.open.request.metadata,
-            **thread_of(self._live.open.request),
+            "options": self._run.options,
+            "metadata": self._run.open.request.metadata,
+            **thread_of(self._run.open.request),
         }
         workflow.continue_as_new(self._input.model_copy(update=further))
 
@@ -597,78 +597,78 @@ class AgentSession:
         The check and the return are in one activation, without a flag before: whoever comes later
         finds the run ended and starts the next one; nobody is told to go away.
         """
-        live = self._live
-        live.status = Status.ENDING
-        finaliser = Finaliser(self._calls, self._on_cancel, lambda: not live.may_end)
-        if live.waits.turn is not None:
-            live.exit = ExitReason.SUSPENDED
-        elif live.exit is ExitReason.SUSPENDED:
-            live.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
-        status = "paused" if live.exit in _PAUSES else "completed"
-        known, asleep = live.waits.known(), live.waits.suspension()
-        ending = Ending(*self._unsaved_values(), status, **self._live.waits.to_save())
+        run = self._run
+        run.status = Status.ENDING
+        finaliser = Finaliser(self._calls, self._on_cancel, lambda: not run.may_end)
+        if run.waits.turn is not None:
+            run.exit = ExitReason.SUSPENDED
+        elif run.exit is ExitReason.SUSPENDED:
+            run.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
+        status = "paused" if run.exit in _PAUSES else "completed"
+        known, asleep = run.waits.known(), run.waits.suspension()
+        ending = Ending(*self._unsaved_values(), status, **self._run.waits.to_save())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
-            return live.may_end and live.waits.known() == known and live.waits.suspension() == asleep
+            return run.may_end and run.waits.known() == known and run.waits.suspension() == asleep
 
-        receipts = (*live.notes, *await finaliser.run(live.open, ending))
-        if live.is_suspended and live.cancelled:
+        receipts = (*run.notes, *await finaliser.run(run.open, ending))
+        if run.is_suspended and run.cancelled:
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
         if is_lost(receipts, ending):
             await self._wait_to_save_again()
             return False
         if ends():
-            live.receipts = receipts
+            run.receipts = receipts
             await self._events.ended(self._make_finaliser())
-        live.quiet_since, live.idle = workflow.now(), False
+        run.quiet_since, run.idle = workflow.now(), False
         if not (ends() and workflow.all_handlers_finished()):
-            live.status = Status.SUSPENDED if live.is_suspended else Status.IDLE
-            live.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
+            run.status = Status.SUSPENDED if run.is_suspended else Status.IDLE
+            run.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
             await self._outlast_handlers()
             return False
-        live.finalised = True
-        live.status = Status.WAITING if live.exit in _PAUSES else Status.COMPLETED
+        run.finalised = True
+        run.status = Status.WAITING if run.exit in _PAUSES else Status.COMPLETED
         return True
 
     async def _wait_to_save_again(self) -> None:
         """Nobody but this execution knows what is not saved: it may not end before that is."""
         with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(lambda: not self._live.may_end, timeout=_FLUSH_AGAIN)
-        self._live.status = Status.SUSPENDED
+            await workflow.wait_condition(lambda: not self._run.may_end, timeout=_FLUSH_AGAIN)
+        self._run.status = Status.SUSPENDED
         self._move_if_long()
 
     async def _outlast_handlers(self) -> None:
         """A handler of the application may last; resting again and again meanwhile helps nobody."""
-        live = self._live
+        run = self._run
         try:
             await workflow.wait_condition(
-                lambda: not live.may_end or workflow.all_handlers_finished(),
-                timeout=live.waits.seconds_left(),
+                lambda: not run.may_end or workflow.all_handlers_finished(),
+                timeout=run.waits.seconds_left(),
             )
         except TimeoutError:
-            live.waits.expire()
+            run.waits.expire()
 
     async def _end_execution(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
-        self._live.closing = True
-        self._live.rewinds.refuse()
+        self._run.closing = True
+        self._run.rewinds.refuse()
         committed = 0
-        if self._live.thread is not None:
+        if self._run.thread is not None:
             finaliser = self._make_finaliser()
             run_id = await self._serving.end_suspended(finaliser)
-            status = "failed" if self._live.exit is ExitReason.FAILED else "interrupted"
-            ending = Ending(*self._unsaved_values(), status, self._live.error, closes=True, run_id=run_id)
+            status = "failed" if self._run.exit is ExitReason.FAILED else "interrupted"
+            ending = Ending(*self._unsaved_values(), status, self._run.error, closes=True, run_id=run_id)
             if self._serving.waits_on:
-                ending = replace(ending, status="paused", stays=True, **self._live.waits.to_save())
-            self._live.receipts = (*self._live.notes, *await finaliser.run(self._live.open, ending))
+                ending = replace(ending, status="paused", stays=True, **self._run.waits.to_save())
+            self._run.receipts = (*self._run.notes, *await finaliser.run(self._run.open, ending))
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
-        ended = committed > self._live.turn_start.position or self._live.failed_turn_stands
+        ended = committed > self._run.turn_start.position or self._run.failed_turn_stands
         waits = self._serving.waits_on and not ended
         self._name_messages_without_turn(cut=not (ended or waits))
         self._give_up(in_thread=ended, waits=waits)
-        if self._live.thread is not None:
+        if self._run.thread is not None:
             await self._events.ended(self._make_finaliser())
         await self._drain_handlers()
 
@@ -678,24 +678,24 @@ class AgentSession:
         ``cut``: also those of the turn that was under way.
         """
         # What becomes of the turn of a session that serves one task is in its result.
-        sent = self._live.inbox.sent(with_taken=cut and self._live.options.persistent)
+        sent = self._run.inbox.sent(with_taken=cut and self._run.options.persistent)
         if sent:
             receipt = without_turn(self._input.session_id, "no turn any more for", sent)
-            self._live.receipts = (*self._live.receipts, receipt)
+            self._run.receipts = (*self._run.receipts, receipt)
 
     def _give_up(self, *, in_thread: bool, waits: bool) -> None:
         """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
         if waits:
-            self._live.inbox.give_up(self._live.suspended(in_thread=True))
-        elif self._live.exit is ExitReason.FAILED:
-            failed = self._live.finish_result(
-                AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._live.error)
+            self._run.inbox.give_up(self._run.suspended(in_thread=True))
+        elif self._run.exit is ExitReason.FAILED:
+            failed = self._run.finish_result(
+                AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._run.error)
             )
             # One that could not even be opened would fail again for those who only wait.
-            self._live.inbox.give_up(failed, failed if self._live.thread is None else None)
+            self._run.inbox.give_up(failed, failed if self._run.thread is None else None)
         else:
-            ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._live.exit)
-            self._live.inbox.give_up(self._live.finish_result(ended))
+            ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._run.exit)
+            self._run.inbox.give_up(self._run.finish_result(ended))
 
     async def _drain_handlers(self) -> None:
         """Let handlers return; a cancel meanwhile is remembered."""
@@ -708,7 +708,7 @@ class AgentSession:
                 return
 
     def _on_cancel(self) -> None:
-        self._live.cancelled = True
+        self._run.cancelled = True
 
     def _make_finaliser(self) -> Finaliser:
         return Finaliser(self._calls, self._on_cancel)
@@ -717,16 +717,16 @@ class AgentSession:
         return self._values.unsaved(), self._values.changed()
 
     def _record_failure(self, failure: Exception) -> None:
-        self._live.error = describe_failure(failure)
+        self._run.error = describe_failure(failure)
         if isinstance(failure, NotArchivedError):
-            self._live.keep_unarchived(committed=bool(failure.facts.get("committed")))
-        self._live.end(ExitReason.FAILED, Status.FAILED)
+            self._run.keep_unarchived(committed=bool(failure.facts.get("committed")))
+        self._run.end(ExitReason.FAILED, Status.FAILED)
 
     def _raise_failure(self, failure: Exception) -> NoReturn:
-        kind, _ = split_text(self._live.error or "")
-        result = self._live.result_of(self._input)
+        kind, _ = split_text(self._run.error or "")
+        result = self._run.result_of(self._input)
         raise ApplicationError(
-            self._live.error or "", result, type=kind or type(failure).__name__, non_retryable=True
+            self._run.error or "", result, type=kind or type(failure).__name__, non_retryable=True
         ) from failure
 
 
@@ -744,7 +744,7 @@ def _was_reset(input: SessionInput) -> bool:
 
 @workflow.defn(name="helix.session")
 class SessionWorkflow:
-    """A session, ready to use: one live execution a session, started and messaged by `SessionClient`."""
+    """A session, ready to use: one live execution for each session, started and messaged by `SessionClient`."""
 
     @workflow.init
     def __init__(self, input: SessionInput) -> None:

@@ -118,17 +118,17 @@ class SessionRun:
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
         known, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
         waits = PendingCalls(now_ms, known, unsaved)
-        live = SessionRun(inbox, now, waits, input.options)
+        run = SessionRun(inbox, now, waits, input.options)
         if carried is not None:
-            live.close, inbox.last_result, live.used = (
+            run.close, inbox.last_result, run.used = (
                 carried.close,
                 carried.last_result,
                 carried.used or Usage(),
             )
-            live.stopping, live.expires_at = carried.stopping, carried.expires_at
-        waits.on_wait, waits.on_wait_below = live.tell_suspended, live.tell_suspended_below
+            run.stopping, run.expires_at = carried.stopping, carried.expires_at
+        waits.on_wait, waits.on_wait_below = run.tell_suspended, run.tell_suspended_below
         waits.on_known = inbox.waits_for
-        return live
+        return run
 
     def end(self, reason: ExitReason, status: Status) -> None:
         """How the execution ends."""

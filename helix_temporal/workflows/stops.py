@@ -17,8 +17,8 @@ from helix_temporal.workflows.session_run import SessionRun
 class Stops:
     """Stops turns of one session, and of those below it."""
 
-    def __init__(self, input: SessionInput, live: SessionRun, calls: TemporalCalls) -> None:
-        self._input, self._live, self._calls = input, live, calls
+    def __init__(self, input: SessionInput, run: SessionRun, calls: TemporalCalls) -> None:
+        self._input, self._run, self._calls = input, run, calls
 
     def register(self) -> None:
         """Make the update and the parent's signal known to the workflow."""
@@ -27,54 +27,54 @@ class Stops:
 
     async def supersede_below(self) -> None:
         """A message ends a turn whose sub-agents wait, where the session is set so."""
-        if self._live.supersedes and self._live.waits_below and self._live.inbox:
+        if self._run.supersedes and self._run.waits_below and self._run.inbox:
             await self._interrupt_turn()
 
     async def _interrupt_turn(self) -> None:
         """Let the turn, and those of its sub-agents, end after the present step."""
-        if self._live.turn is not None:
-            self._live.turn.interrupted = True
-            await self._calls.children.interrupt(self._live.turn.run_id)
+        if self._run.turn is not None:
+            self._run.turn.interrupted = True
+            await self._calls.children.interrupt(self._run.turn.run_id)
 
     async def _on_stop(self, request: StopRequest) -> StopResult:
         if request.suspended:
-            await workflow.wait_condition(lambda: self._live.thread is not None or self._live.closing)
-            if self._live.thread is None:
+            await workflow.wait_condition(lambda: self._run.thread is not None or self._run.closing)
+            if self._run.thread is None:
                 return self._unopened_result()
-        if self._live.is_suspended:
+        if self._run.is_suspended:
             return self._stop_suspended(request)
-        if self._live.turn is None or self._live.turn_task is None:
+        if self._run.turn is None or self._run.turn_task is None:
             return StopResult(stopping=False)
-        under_way = self._live.turn.run_id
+        under_way = self._run.turn.run_id
         if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
         if request.mode == "interrupt":
             await self._interrupt_turn()
         else:
-            self._live.aborting = True
-            self._live.turn_task.cancel()
+            self._run.aborting = True
+            self._run.turn_task.cancel()
         return StopResult(stopping=True, run_id=under_way)
 
     def _stop_suspended(self, request: StopRequest) -> StopResult:
-        assert self._live.waits.turn is not None
-        under_way = self._live.waits.turn.run_id
+        assert self._run.waits.turn is not None
+        under_way = self._run.waits.turn.run_id
         if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
-        self._live.stopping = request.mode
+        self._run.stopping = request.mode
         return StopResult(stopping=True, run_id=under_way)
 
     def _unopened_result(self) -> StopResult:
-        why = self._live.unopened
+        why = self._run.unopened
         fields: dict[str, Any] = {"moved": True} if why is None else {"error": why}
         return StopResult(stopping=False, **fields)
 
     async def _on_interrupt(self) -> None:
         """A parent ends its turn."""
-        if self._live.is_suspended:
-            self._live.stopping = "interrupt"
+        if self._run.is_suspended:
+            self._run.stopping = "interrupt"
             return
-        if self._live.turn is None and self._input.parent is not None:
-            self._live.interrupted = True
+        if self._run.turn is None and self._input.parent is not None:
+            self._run.interrupted = True
         await self._interrupt_turn()
 
 

@@ -44,8 +44,8 @@ class Submissions:
     The session of a sub-agent has its answers from its caller: with its start, or by a signal while it runs.
     """
 
-    def __init__(self, live: SessionRun, input: SessionInput, now: datetime, children: SubAgents) -> None:
-        self._live, self._session_id, self._parent = live, input.session_id, input.parent
+    def __init__(self, run: SessionRun, input: SessionInput, now: datetime, children: SubAgents) -> None:
+        self._run, self._session_id, self._parent = run, input.session_id, input.parent
         self._began, self._opens, self._children = now, input.carried is None, children
 
     def register(self) -> None:
@@ -55,13 +55,13 @@ class Submissions:
 
     def take_up(self, wake: Wake) -> None:
         """Take what the session was started again with, once it is open."""
-        if (wake.ends or self._live.interrupted) and self._live.is_suspended:
-            self._live.stopping = "interrupt"
+        if (wake.ends or self._run.interrupted) and self._run.is_suspended:
+            self._run.stopping = "interrupt"
         for each in wake.answers:
-            self._live.waits.take_answer(each)
+            self._run.waits.take_answer(each)
 
     async def _on_take_answer(self, answer: TakenAnswer) -> None:
-        self._live.waits.take_answer(answer)
+        self._run.waits.take_answer(answer)
         await self._children.send_answers()
 
     def _check_submit(self, request: SubmitInput) -> None:
@@ -76,7 +76,7 @@ class Submissions:
             len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
         )
         check_text(request.text, "text")
-        held = self._live.waits.held + len(request.text.encode())
+        held = self._run.waits.held + len(request.text.encode())
         if request.parts is not None:
             check_json(request.parts, "parts")
             size = len(canonical_json(request.parts))
@@ -92,38 +92,38 @@ class Submissions:
         Raises:
             InvalidRequestError: It is of another kind.
         """
-        kind = self._live.waits.kind_wanted(request.call)
+        kind = self._run.waits.kind_wanted(request.call)
         if kind is not None:
             check_outcome(request.call, kind, request.outcome)
 
     async def _on_submit(self, request: SubmitInput) -> SubmitReply:
-        live, looks = self._live, self._comes_with_start
-        await workflow.wait_condition(lambda: live.closing or self._knows_call(request.call))
+        run, looks = self._run, self._comes_with_start
+        await workflow.wait_condition(lambda: run.closing or self._knows_call(request.call))
         if request.call == RESUME and not looks and await self._is_about_to_end(request):
             # It does not look into the session store any more; the next execution does.
             return SubmitReply()
-        if live.closing:
+        if run.closing:
             return self._reply_when_closing()
-        live.check_not_expired(self._session_id)
+        run.check_not_expired(self._session_id)
         self._refuse_other_kinds(request)
-        rounds, turn = live.waits.rounds, self._turn_of(request.call)
+        rounds, turn = run.waits.rounds, self._turn_of(request.call)
         submission = await self._take_answer(request)
         if not request.wait or submission.status != "submitted" or turn is None:
             return SubmitReply(submission=submission)
         await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
-        result = turn.result or live.suspended(in_thread=True)
+        result = turn.result or run.suspended(in_thread=True)
         if result.status is AskStatus.MOVED:
             return SubmitReply()
         return SubmitReply(submission=submission, result=result)
 
     async def _take_answer(self, request: SubmitInput) -> Submission:
-        waits = self._live.waits
+        waits = self._run.waits
         if request.call == RESUME:
             waits.suspended_calls.resume_all(TakenAnswer(request=request))
             return Submission(status="not_pending")
         if request.ref is not None and waits.has_below(request.call):
             # It was put aside for this session's thread, and is read by another.
-            thread_id = self._live.open.request.thread_id
+            thread_id = self._run.open.request.thread_id
             request = request.model_copy(
                 update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).named()}
             )
@@ -138,21 +138,21 @@ class Submissions:
 
     async def _is_about_to_end(self, request: SubmitInput) -> bool:
         """Whether the execution ends while its turn waits, once that has nothing else to do."""
-        live = self._live
-        if not live.exits_while_waiting or live.closing:
+        run = self._run
+        if not run.exits_while_waiting or run.closing:
             return False
-        if live.turn is not None:
+        if run.turn is not None:
             await self._take_answer(request)  # whatever else is at work beside them
-        await workflow.wait_condition(lambda: live.closing or live.turn is None)
-        return live.is_suspended and not live.must_stay_open
+        await workflow.wait_condition(lambda: run.closing or run.turn is None)
+        return run.is_suspended and not run.must_stay_open
 
     def _turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn that waits for the call, or did; None where this execution did not have it."""
-        live = self._live
-        under_way = live.turn is not None or live.waits.turn is not None
-        if under_way and live.waits.has_below(call):
-            return live.inbox.turn
-        return live.inbox.turn_of(call)
+        run = self._run
+        under_way = run.turn is not None or run.waits.turn is not None
+        if under_way and run.waits.has_below(call):
+            return run.inbox.turn
+        return run.inbox.turn_of(call)
 
     def _refuse_other_kinds(self, request: SubmitInput) -> None:
         """As the validator, which did not know the calls of a session that was not open yet.
@@ -166,23 +166,23 @@ class Submissions:
             raise update_refusal(error) from error
 
     def _reply_when_closing(self) -> SubmitReply:
-        why = self._live.unopened
+        why = self._run.unopened
         if why is None:
             return SubmitReply()
         return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
 
     def _knows_call(self, call: str) -> bool:
         """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
-        live = self._live
-        if live.thread is None:
+        run = self._run
+        if run.thread is None:
             return False
-        if live.waits.knows(call) or live.waits.turn is not None:
+        if run.waits.knows(call) or run.waits.turn is not None:
             return True
-        return live.turn is None and (not live.inbox or live.inbox.held)
+        return run.turn is None and (not run.inbox or run.inbox.held)
 
     def _waits_on(self, rounds: int) -> bool:
         """The turn under way waits for something else, or still waits for others."""
-        live = self._live
-        if live.waits.rounds > rounds or live.waits_below:
+        run = self._run
+        if run.waits.rounds > rounds or run.waits_below:
             return True
-        return live.is_suspended and not live.has_messages
+        return run.is_suspended and not run.has_messages

@@ -30,20 +30,20 @@ def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
 class NewestTurn:
     """Instead of the turn that was answered: whichever ended last."""
 
-    def __init__(self, live: SessionRun) -> None:
-        self._live = live
+    def __init__(self, run: SessionRun) -> None:
+        self._run = run
 
     @property
     def result(self) -> AskResult | None:
         """Of that turn."""
-        live = self._live
-        return live.inbox.last_result if live.turn is None and live.waits.turn is None else None
+        run = self._run
+        return run.inbox.last_result if run.turn is None and run.waits.turn is None else None
 
 
 @pytest.mark.parametrize(
     ("owner", "rule", "without", "found"),
     [
-        (Submissions, "_turn_of", lambda self, _: NewestTurn(self._live), "who answered a call for"),
+        (Submissions, "_turn_of", lambda self, _: NewestTurn(self._run), "who answered a call for"),
         (SessionRun, "wait_for_archive", lambda *_: None, "neither in the thread"),
     ],
 )
