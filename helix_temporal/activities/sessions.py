@@ -31,7 +31,7 @@ from helix_temporal.activities.session_sync import OpenedState, SessionSync
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.activities.subagents import (
     open_calls,
-    recover_suspended_calls,
+    recover_sub_agent_calls,
     refuse_sub_agent_id,
     restrict_sub_agent_id,
 )
@@ -189,7 +189,7 @@ class SessionActivities:
             state = await self._new_state(request)
             if request.mode == "fork" and request.reopen is None:
                 await self._fork_thread(request, epoch, state, progress)
-            found_suspension = await self._recover_suspended_calls(agent, request)
+            found_suspension = await self._recover_sub_agent_calls(agent, request)
             opens = _as_open(restrict_sub_agent_id(request), epoch, agent, state, found_suspension)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
@@ -286,9 +286,9 @@ class SessionActivities:
             return None  # it waits for people, and goes on
         return await self._streams.at_work(request.session_id, header.epoch, found)
 
-    async def _recover_suspended_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
+    async def _recover_sub_agent_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
         limit, deployment = self._inline_arguments, self._deployment
-        return await recover_suspended_calls(self._threads, agent, request, limit, deployment)
+        return await recover_sub_agent_calls(self._threads, agent, request, limit, deployment)
 
     async def _sync_suspended_turn(
         self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord

@@ -100,7 +100,7 @@ class StepNews:
             await self._states.suspended.save_resumption(
                 request.session_id, request.epoch, request.run_id, request.inputs
             )
-            await self._states.children.tell_callers(request.session_id, 0)
+            await self._states.children.tell_callers(request.session_id)
 
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
@@ -112,7 +112,7 @@ class StepNews:
             await self._states.suspended.save_waiting(
                 request.session_id, request.epoch, request.run_id, answer, head, waiting
             )
-            await self._states.children.tell_callers(request.session_id, waiting[0].since)
+            await self._states.children.tell_callers(request.session_id)
         return {"waiting": waiting}
 
     async def children(self, request: RunStepInput | EndTurnInput, answer: Message | None = None) -> None:

@@ -123,7 +123,7 @@ class SubAgentReferences:
             session_id, lambda state: GIVEN_UP if state.status is SessionStatus.PAUSED else {}
         )
 
-    async def tell_callers(self, session_id: str, since: int) -> None:
+    async def tell_callers(self, session_id: str) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
 
         Theirs are other writers: what they have stored meanwhile stays.  They know no epoch of this one, so
@@ -137,9 +137,7 @@ class SubAgentReferences:
             if told is not None and list_told_calls(told) == list_told_calls(state):
                 return
             told = state
-            await self._save_change(
-                state.parent_session_id, partial(project_waiting_child, child=state, since=since)
-            )
+            await self._save_change(state.parent_session_id, partial(project_waiting_child, child=state))
             await self._save_change(state.root_session_id, partial(project_call_owners, child=state))
 
     async def _drop_child_waits(self, session_id: str, refs: Sequence[SubSessionRef]) -> None:

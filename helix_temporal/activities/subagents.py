@@ -33,7 +33,7 @@ from helix_temporal.models.store_calls import Page
 from helix_temporal.models.waiting import (
     HasStartedInput,
     HasStartedResult,
-    SuspendedCall,
+    SubAgentCall,
     Suspension,
     check_own_id,
     child_session_id,
@@ -41,7 +41,7 @@ from helix_temporal.models.waiting import (
     tool_of,
 )
 from helix_temporal.session.record import find_suspension, parse_record
-from helix_temporal.session.sub_agents import add_suspended_calls, list_pending_calls, make_suspended_call
+from helix_temporal.session.sub_agents import add_waiting_calls, list_pending_calls, make_waiting_call
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -356,7 +356,7 @@ def _unless_gone() -> Iterator[None]:
             raise
 
 
-async def recover_suspended_calls(
+async def recover_sub_agent_calls(
     threads: ThreadStore,
     agent: Agent,
     request: OpenSessionInput,
@@ -380,10 +380,10 @@ async def recover_suspended_calls(
     before = {} if stored is None else {each.at: each for each in stored.children}
     calls = {each.at: each for each in await open_calls(threads, agent, request.session_id, thread)}
     found = {
-        at: await _find_suspended_call(threads, call, before.get(at), deployment, inline_arguments)
+        at: await _find_waiting_call(threads, call, before.get(at), deployment, inline_arguments)
         for at, call in calls.items()
     }
-    return add_suspended_calls(stored or Suspension(head=thread.head), found, new=stored is None)
+    return add_waiting_calls(stored or Suspension(head=thread.head), found, new=stored is None)
 
 
 async def _find_thread_under_way(
@@ -401,13 +401,13 @@ async def _find_thread_under_way(
     return thread if thread.head.position > thread.committed and not thread.closed else None
 
 
-async def _find_suspended_call(
+async def _find_waiting_call(
     threads: ThreadStore,
     call: AgentCall,
-    before: SuspendedCall | None,
+    before: SubAgentCall | None,
     deployment: str,
     inline_arguments: int,
-) -> SuspendedCall | None:
+) -> SubAgentCall | None:
     """The call as one that waits, if its session does, and for this call."""
     if before is not None and not before.calls:
         return before  # behind another call of the same session
@@ -428,9 +428,9 @@ async def _find_suspended_call(
     if await _is_held(workflow_id(call.session_id, deployment)):
         return before
     used = sum_usage(messages, suspended.known)
-    return (
-        before or make_suspended_call(call.name, call.at, call.session_id, call.facts, pending)
-    ).model_copy(update={"calls": pending, "used": used})
+    return (before or make_waiting_call(call.name, call.at, call.session_id, call.facts, pending)).model_copy(
+        update={"calls": pending, "used": used}
+    )
 
 
 async def _is_held(workflow: str) -> bool:

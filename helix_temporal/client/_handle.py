@@ -285,6 +285,7 @@ class SessionHandle:
             run_id: Only if it is this run (`SessionInfo.run_id`); false if it is not under way any more.
 
         Raises:
+            InvalidRequestError: It is a sub-agent's session that waits for people: stop its root.
             TimeoutError: No worker took it up within a minute.
         """
         fields = only_set(run_id=run_id)

@@ -71,9 +71,18 @@ class CallAnswers:
         return await self._with_answer(reply)
 
     async def stop_suspended(self, request: StopRequest) -> StopResult | None:
-        """End the turn of a session that ended while it waited; None if it does not wait."""
+        """End the turn of a session that ended while it waited; None if it does not wait.
+
+        Raises:
+            InvalidRequestError: It is a sub-agent's: its caller's turn is what waits.
+        """
         if not await self._ended_suspended():
             return None
+        if is_child_id(self._session_id) and (root := await find_root(self._connection, self._session_id)):
+            raise InvalidRequestError(
+                f"session {self._session_id!r} is a sub-agent's, and waits for people: answer its calls, or "
+                f"stop session {root!r}, whose turn called it"
+            )
         start = await self._create_start()
         wanted = request.model_copy(update={"suspended": True})
         result: StopResult = await self._updates.run_update(
@@ -171,12 +180,15 @@ async def open_answers(connection: SessionConnection, session_id: str, agent: st
         session_id: Whose calls they are.
         agent: With which the session is started again; None for the one that it had.
     """
-    if is_child_id(session_id):
-        with contextlib.suppress(SessionTerminatedError):
-            root = (await connection.updates.get_status(session_id)).root_session_id
-            if root is not None:
-                return CallAnswers(connection, root, None)
-    return CallAnswers(connection, session_id, agent)
+    root = await find_root(connection, session_id) if is_child_id(session_id) else None
+    return CallAnswers(connection, session_id, agent) if root is None else CallAnswers(connection, root, None)
+
+
+async def find_root(connection: SessionConnection, session_id: str) -> str | None:
+    """The session that a person talks to above a sub-agent's; None where its last execution can't tell."""
+    with contextlib.suppress(SessionTerminatedError):
+        return (await connection.updates.get_status(session_id)).root_session_id
+    return None
 
 
 def error_fields(text: str) -> dict[str, Any]:

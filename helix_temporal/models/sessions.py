@@ -21,7 +21,7 @@ from helix_temporal.models.waiting import (
     CallOutcome,
     ParentLink,
     PendingCall,
-    SuspendedCall,
+    SubAgentCall,
     WaitingCall,
     Wake,
 )
@@ -354,7 +354,7 @@ class SuspendedTurn(WireModel):
     known: tuple[CallOutcome, ...] = ()
     dropped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    children: tuple[SuspendedCall, ...] = ()
+    children: tuple[SubAgentCall, ...] = ()
 
 
 class ResetPoint(WireModel):

@@ -148,8 +148,8 @@ class TakenAnswer(WireModel):
     when: Millis = 0
 
 
-class SuspendedCall(WireModel):
-    """A call of a sub-agent whose session has ended, since it waits for people.
+class SubAgentCall(WireModel):
+    """A call of a sub-agent.  While it waits for people its session has ended.
 
     Attributes:
         at: The call's number among the step's.
@@ -184,11 +184,11 @@ class SuspendedCall(WireModel):
             if call.id not in answered
         )
 
-    def with_calls(self, calls: tuple[PendingCall, ...], **changes: Any) -> "SuspendedCall":
+    def with_calls(self, calls: tuple[PendingCall, ...]) -> "SubAgentCall":
         """Its session has ended once more, and waits for these: answers of others have arrived."""
         wanted = {each.id for each in calls}
         left = tuple(each for each in self.answers if each.request.call in wanted)
-        return self.model_copy(update={"calls": calls, "answers": left, **changes})
+        return self.model_copy(update={"calls": calls, "answers": left})
 
 
 class Suspension(WireModel):
@@ -202,7 +202,7 @@ class Suspension(WireModel):
     head: Head
     calls: tuple[WaitingCall, ...] = ()
     known: tuple[CallOutcome, ...] = ()
-    children: tuple[SuspendedCall, ...] = ()
+    children: tuple[SubAgentCall, ...] = ()
 
 
 def check_outcome(call: str, kind: CallKind, outcome: str) -> None:
@@ -239,7 +239,7 @@ def pending_call(waiting: WaitingCall, call: ToolCall, position: int) -> Pending
     )
 
 
-def pending_below(waits: Iterable[SuspendedCall]) -> tuple[PendingCall, ...]:
+def pending_below(waits: Iterable[SubAgentCall]) -> tuple[PendingCall, ...]:
     """What sub-agents wait for, with the way to each."""
     return tuple(call for wait in waits for call in wait.pending())
 

@@ -379,12 +379,8 @@ def _text_of(response: ClientToolResponse) -> str:
 def project_waiting_children(state: SessionState, suspension: Suspension) -> dict[str, Any]:
     """The state of a session that waits for sub-agents, and perhaps for people itself."""
     waits = {
-        each.session_id: SuspendedChildWait(
-            sub_session_id=each.session_id,
-            tool_call_id=each.calls[0].id,
-            agent_type=each.agent,
-            since=each.since,
-            until=each.until,
+        each.session_id: _make_child_wait(
+            each.session_id, each.agent, {call.id: call.since for call in each.calls}, each.until
         )
         for each in suspension.children
         if each.calls
@@ -409,19 +405,27 @@ def project_waiting_children(state: SessionState, suspension: Suspension) -> dic
     return changes
 
 
-def project_waiting_child(parent: SessionState, child: SessionState, since: int) -> dict[str, Any]:
+def _make_child_wait(
+    session_id: str, agent: str, calls: Mapping[str, int], until: int | None
+) -> SuspendedChildWait:
+    """Of a sub-agent's session that waits for these calls, by when they were made: its first one is named."""
+    first = min(calls, key=lambda call: (calls[call], call))
+    return SuspendedChildWait(
+        sub_session_id=session_id,
+        tool_call_id=first,
+        agent_type=agent,
+        since=calls[first],
+        until=until,
+    )
+
+
+def project_waiting_child(parent: SessionState, child: SessionState) -> dict[str, Any]:
     """The parent's children that wait, with this one if it does."""
     others: tuple[SuspendedChildWait, ...] = project_without_children(parent, {child.session_id})[_AWAITING]
     if child.pending_client_tool_calls:
-        first = min(child.pending_client_tool_calls)
         before = (each.until for each in parent.suspended_awaiting_children if each not in others)
-        wait = SuspendedChildWait(
-            sub_session_id=child.session_id,
-            tool_call_id=first,
-            agent_type=child.agent_type,
-            since=since,
-            until=next(before, None),
-        )
+        calls = {call: each.created_at for call, each in child.pending_client_tool_calls.items()}
+        wait = _make_child_wait(child.session_id, child.agent_type, calls, next(before, None))
         others = (*others, wait)
     return {_AWAITING: others}
 

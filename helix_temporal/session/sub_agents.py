@@ -30,7 +30,7 @@ from helix_temporal.models.waiting import (
     MessageRef,
     ParentLink,
     PendingCall,
-    SuspendedCall,
+    SubAgentCall,
     Suspension,
     Wake,
     call_of,
@@ -39,7 +39,7 @@ from helix_temporal.models.waiting import (
     pending_call,
     task_of,
 )
-from helix_temporal.session.waiting import ResumedCall
+from helix_temporal.session.waiting import CallStart
 
 _WITHHELD: Final = frozenset({Finish.REFUSAL, Finish.CONTENT_FILTER})
 _ENDS: Final[Mapping[ExitReason | None, str]] = {
@@ -71,7 +71,7 @@ def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None =
     return ToolResult(**fields, **_with_usage(used))
 
 
-def remaining_wait(result: SessionResult, wait: SuspendedCall) -> SuspendedCall | None:
+def remaining_wait(result: SessionResult, wait: SubAgentCall) -> SubAgentCall | None:
     """What a session waits for that has ended; None if it has come to its end."""
     told = result.last_result
     if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
@@ -174,7 +174,7 @@ def task_message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage
 def new_call_input(
     facts: ToolFacts,
     request: ToolInput,
-    wait: SuspendedCall,
+    wait: SubAgentCall,
     message: UserMessage,
     link: ParentLink,
     options: SessionOptions,
@@ -197,7 +197,7 @@ def new_call_input(
 
 
 def resumed_call_input(
-    resumed: ResumedCall,
+    resumed: CallStart,
     request: ToolInput,
     message: UserMessage,
     link: ParentLink,
@@ -218,13 +218,13 @@ def resumed_call_input(
         options=options,
         messages=(message,),
         parent=link,
-        woken=Wake(**only_truthy(answers=resumed.answers)),
+        woken=Wake(**only_truthy(answers=resumed.call.answers)),
         **_metadata_fields(request.metadata),
         **_tracing_fields(request),
     )
 
 
-def ending_call_input(wait: SuspendedCall, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
+def ending_call_input(wait: SubAgentCall, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
     """For a call that is nobody's any more: its turn ends, and what waits below it."""
     return SessionInput(
         session_id=wait.session_id,
@@ -237,7 +237,7 @@ def ending_call_input(wait: SuspendedCall, link: ParentLink, metadata: dict[str,
     )
 
 
-def seconds_left(facts: ToolFacts, start: SessionInput, wait: SuspendedCall, now: int) -> float | None:
+def seconds_left(facts: ToolFacts, start: SessionInput, wait: SubAgentCall, now: int) -> float | None:
     """How long its execution may last; None for ever."""
     if start.woken is None:
         return facts.schedule_to_close
@@ -246,13 +246,13 @@ def seconds_left(facts: ToolFacts, start: SessionInput, wait: SuspendedCall, now
     return None if wait.until is None else max((wait.until - now) / 1000, 0.001)
 
 
-def plan_suspended_call(facts: ToolFacts, request: ToolInput, now: int) -> SuspendedCall:
+def plan_call(facts: ToolFacts, request: ToolInput, now: int) -> SubAgentCall:
     """The call, should it have to wait."""
     call, limit = call_of(request.key), facts.schedule_to_close
     fields: dict[str, Any] = {} if limit is None else {"until": now + int(limit * 1000)}
     if facts.task_queue is not None:
         fields["task_queue"] = facts.task_queue
-    return SuspendedCall(
+    return SubAgentCall(
         at=int(request.key.rsplit("/", 1)[1]),
         session_id=child_session_id(request.session_id, facts.name, facts.thread, call),
         call=call,
@@ -262,7 +262,7 @@ def plan_suspended_call(facts: ToolFacts, request: ToolInput, now: int) -> Suspe
     )
 
 
-def facts_of(wait: SuspendedCall) -> ToolFacts:
+def facts_of(wait: SubAgentCall) -> ToolFacts:
     """Of the tool that was called, as far as it takes to end the call."""
     elsewhere = only_set(task_queue=wait.task_queue)
     return ToolFacts(name=wait.agent, activity="", kind="agent", agent=wait.agent, **elsewhere)
@@ -285,8 +285,8 @@ def _tracing_fields(request: ToolInput) -> dict[str, Any]:
     return {} if trace is None else {"properties": SessionProperties(tracing_context=trace)}
 
 
-def add_suspended_calls(
-    stored: Suspension, found: dict[int, SuspendedCall | None], *, new: bool
+def add_waiting_calls(
+    stored: Suspension, found: dict[int, SubAgentCall | None], *, new: bool
 ) -> Suspension | None:
     """The suspension with those calls that do wait; None where that changes nothing."""
     answered = {each.at for each in stored.known}
@@ -319,16 +319,16 @@ def list_pending_calls(
     return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
 
 
-def make_suspended_call(
+def make_waiting_call(
     call: str, at: int, session_id: str, facts: ToolFacts, pending: Sequence[PendingCall]
-) -> SuspendedCall:
+) -> SubAgentCall:
     """Its time counts from the first question: when it was called, its caller alone knew."""
     since = min(each.since for each in pending)
     given: dict[str, Any] = {
         "until": None if facts.schedule_to_close is None else since + int(facts.schedule_to_close * 1000),
         "task_queue": facts.task_queue,
     }
-    return SuspendedCall(
+    return SubAgentCall(
         at=at,
         session_id=session_id,
         call=call,

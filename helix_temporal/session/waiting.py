@@ -19,8 +19,8 @@ from helix_temporal.models.waiting import (
     CallKind,
     CallOutcome,
     PendingCall,
+    SubAgentCall,
     SubmitInput,
-    SuspendedCall,
     Suspension,
     TakenAnswer,
     WaitingCall,
@@ -31,18 +31,16 @@ from helix_temporal.session.answers import FirstAnswer, error_result, refuse_ans
 
 
 @dataclass(frozen=True, slots=True)
-class ResumedCall:
-    """A call that may go on.
+class CallStart:
+    """How a call's session is started: anew, or once more after it has waited.
 
     Attributes:
-        call: As it waited.
-        answers: For its session, and those below.
+        call: As it waited; without pending calls where it is new.
         ends: It is to end without answers.
         late: Its time is over.
     """
 
-    call: SuspendedCall
-    answers: tuple[TakenAnswer, ...] = ()
+    call: SubAgentCall
     ends: bool = False
     late: bool = False
 
@@ -52,17 +50,19 @@ def _tell_nobody() -> None:
 
 
 @dataclass(slots=True)
-class SuspendedCalls:
-    """Calls of one step that are sub-agents whose sessions have ended, since they wait for people.
+class SubAgentCalls:
+    """Calls of sub-agents of one step, once one of them has waited for people.
 
-    Each is resumed by an answer, by its deadline, or by the end of the turn.
+    A call that waits has no session that runs: that has ended.  It is resumed by an answer, by its deadline,
+    or by the end of the turn.  One that was resumed is remembered until its session has ended, with what it
+    still waits for.
 
     Attributes:
         clock: Milliseconds since 1970, the same on replay.
         ending: All are to end without answers.
         in_order: A call is not made before the one before it has its result.
         news: Set when one of them, or another call of the step, may go on.
-        on_wait: Told when one waits for something new.
+        on_child_waits: Told when one waits for something new.
         on_expired: Told of a call below that nobody answered in time.
     """
 
@@ -70,57 +70,57 @@ class SuspendedCalls:
     ending: bool = False
     in_order: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    on_wait: Callable[[], None] = _tell_nobody
+    on_child_waits: Callable[[], None] = _tell_nobody
     on_expired: Callable[[PendingCall], None] = lambda _: None
-    _suspended: dict[int, SuspendedCall] = field(default_factory=dict)
-    _resumed: dict[int, SuspendedCall] = field(default_factory=dict)
+    _waiting: dict[int, SubAgentCall] = field(default_factory=dict)
+    _running: dict[int, SubAgentCall] = field(default_factory=dict)
     _unsent: list[tuple[str, TakenAnswer]] = field(default_factory=list)
-    _left: list[SuspendedCall] = field(default_factory=list)
+    _unwanted: list[SubAgentCall] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self._suspended)
+        return bool(self._waiting)
 
     # -- suspended
 
-    def suspend(self, call: SuspendedCall) -> None:
+    def suspend(self, call: SubAgentCall) -> None:
         """This call's session has ended, and waits."""
         known = {each.id for each in self.pending()}
-        before = self._resumed.pop(call.at, None)
+        before = self._running.pop(call.at, None)
         if before is not None:
             call = call.model_copy(update={"answers": before.answers}).with_calls(call.calls)
             self._note_expired(before, call.calls)
-        self._suspended[call.at] = call
+        self._waiting[call.at] = call
         if call.answers:
             self.news.set()
         if any(each.id not in known for each in call.pending()):
-            self.on_wait()
+            self.on_child_waits()
 
-    def take_up(self, calls: Iterable[SuspendedCall]) -> None:
+    def take_up(self, calls: Iterable[SubAgentCall]) -> None:
         """Those that another execution has left."""
-        self._suspended = {each.at: each for each in calls}
+        self._waiting = {each.at: each for each in calls}
 
-    def calls(self) -> tuple[SuspendedCall, ...]:
+    def calls(self) -> tuple[SubAgentCall, ...]:
         """All, in call order."""
-        return tuple(self._suspended[at] for at in sorted(self._suspended))
+        return tuple(self._waiting[at] for at in sorted(self._waiting))
 
     def has(self, at: int) -> bool:
         """Whether this call is suspended, or is about to be resumed."""
-        return at in self._suspended
+        return at in self._waiting
 
     def holds(self, at: int) -> bool:
         """Whether the call has to wait: suspended, or behind one that is."""
         if self.ending:
             return False
-        call = self._suspended.get(at)
+        call = self._waiting.get(at)
         return self._is_behind(at) or (call is not None and not self._may_resume(call))
 
     def is_suspended(self, session_id: str) -> bool:
         """Whether that session waits for people."""
-        return any(each.calls and each.session_id == session_id for each in self._suspended.values())
+        return any(each.calls and each.session_id == session_id for each in self._waiting.values())
 
     def pending(self) -> tuple[PendingCall, ...]:
         """All that they wait for, with the way to each; of one that was resumed until it ends again."""
-        return pending_below((*self.calls(), *self._resumed.values()))
+        return pending_below((*self.calls(), *self._running.values()))
 
     def seconds_left(self) -> float | None:
         """Until the first of them may go on although nobody has answered."""
@@ -137,20 +137,20 @@ class SuspendedCalls:
     def add_answer(self, answer: TakenAnswer) -> None:
         """An answer to a call that is pending below: its session is resumed, or is sent it while it runs."""
         wanted = answer.request.call
-        for at, call in self._suspended.items():
+        for at, call in self._waiting.items():
             if any(each.id == wanted for each in call.calls):
-                self._suspended[at] = _with_answer(call, answer)
+                self._waiting[at] = _with_answer(call, answer)
                 self.news.set()
-        for at, call in self._resumed.items():
+        for at, call in self._running.items():
             if any(each.id == wanted for each in call.calls):
-                self._resumed[at] = _with_answer(call, answer)
+                self._running[at] = _with_answer(call, answer)
                 self._unsent.append((call.session_id, answer))
 
     def resume_all(self, answer: TakenAnswer) -> None:
         """Let all of them look whether they can go on."""
-        for at, call in self._suspended.items():
+        for at, call in self._waiting.items():
             if call.calls:
-                self._suspended[at] = _with_answer(call, answer)
+                self._waiting[at] = _with_answer(call, answer)
                 self.news.set()
 
     def take_unsent(self) -> list[tuple[str, TakenAnswer]]:
@@ -165,65 +165,65 @@ class SuspendedCalls:
         self.ending = True
         self.news.set()
 
-    def resume(self, at: int) -> ResumedCall | None:
+    def resume(self, at: int) -> CallStart | None:
         """The call goes on; None if it was not suspended."""
-        call = self._suspended.pop(at, None)
+        call = self._waiting.pop(at, None)
         if call is None:
             return None
         late = is_past(call.until, self.clock())
         if call.calls and not (self.ending or late):
             given = {each.request.call for each in call.answers}
             left = tuple(each for each in call.calls if each.id not in given)
-            self._resumed[at] = call.model_copy(update={"calls": left, "answers": ()})
-        return ResumedCall(call, call.answers, ends=self.ending, late=late)
+            self._running[at] = call.model_copy(update={"calls": left, "answers": ()})
+        return CallStart(call, ends=self.ending, late=late)
 
     def finish(self, at: int) -> None:
         """The call has its result; it has it otherwise if it is still suspended: the agent has no such tool
         now.
         """
         self.forget_resumed(at)
-        call = self._suspended.pop(at, None)
+        call = self._waiting.pop(at, None)
         if call is not None and call.calls:
-            self._left.append(call)
+            self._unwanted.append(call)
 
     def forget_resumed(self, at: int) -> None:
         """The session that was resumed has ended otherwise than by waiting again."""
-        before = self._resumed.pop(at, None)
+        before = self._running.pop(at, None)
         if before is not None:
             self._note_expired(before, ())
 
-    def abandon(self, call: SuspendedCall) -> None:
+    def abandon(self, call: SubAgentCall) -> None:
         """Its session has ended, and waits, when nobody wanted its result any more."""
-        self._resumed.pop(call.at, None)
-        self._left.append(call)
+        self._running.pop(call.at, None)
+        self._unwanted.append(call)
 
-    def dismiss(self) -> tuple[SuspendedCall, ...]:
+    def dismiss(self) -> tuple[SubAgentCall, ...]:
         """Forget them all; those that have a turn to be ended."""
-        gone = (*self._left, *(each for each in self.calls() if each.calls))
-        self._suspended, self._resumed, self._unsent, self._left, self.ending = {}, {}, [], [], False
+        gone = (*self._unwanted, *(each for each in self.calls() if each.calls))
+        self._waiting, self._running, self._unsent, self._unwanted, self.ending = {}, {}, [], [], False
         return gone
 
-    def _note_expired(self, before: SuspendedCall, left: Iterable[PendingCall]) -> None:
+    def _note_expired(self, before: SubAgentCall, left: Iterable[PendingCall]) -> None:
         still = {each.id for each in left}
         for each in before.pending():
             if each.id not in still and is_past(each.until, self.clock()):
                 self.on_expired(each)
 
-    def _resumed_by_time(self) -> list[SuspendedCall]:
+    def _resumed_by_time(self) -> list[SubAgentCall]:
         """Those whose time resumes them: not that of one that waits for another to go on first."""
-        return [each for each in self._suspended.values() if each.calls and not self._is_behind(each.at)]
+        return [each for each in self._waiting.values() if each.calls and not self._is_behind(each.at)]
 
     def _is_behind(self, at: int) -> bool:
-        others = self._suspended.items() if self.in_order else ()
+        others = self._waiting.items() if self.in_order else ()
         return any(before < at and not self._may_resume(call) for before, call in others)
 
-    def _may_resume(self, call: SuspendedCall) -> bool:
+    def _may_resume(self, call: SubAgentCall) -> bool:
         if not call.calls:
             return not self.is_suspended(call.session_id)
         return bool(call.answers) or any(is_past(each, self.clock()) for each in _deadlines_of(call))
 
 
-def _with_answer(call: SuspendedCall, answer: TakenAnswer) -> SuspendedCall:
+def _with_answer(call: SubAgentCall, answer: TakenAnswer) -> SubAgentCall:
     return call.model_copy(update={"answers": (*call.answers, answer)})
 
 
@@ -232,13 +232,13 @@ class OpenCalls:
     """Calls of a step that people answer none of, though sub-agents among them may be suspended."""
 
     count: int
-    suspended_calls: SuspendedCalls
+    sub_agent_calls: SubAgentCalls
     _found: dict[int, ToolResult] = field(default_factory=dict)
 
     def to_run(self) -> list[int]:
         """Calls that may run now."""
         return [
-            at for at in range(self.count) if at not in self._found and not self.suspended_calls.holds(at)
+            at for at in range(self.count) if at not in self._found and not self.sub_agent_calls.holds(at)
         ]
 
     def found(self, at: int, result: ToolResult) -> None:
@@ -254,7 +254,7 @@ class OpenCalls:
         return tuple(CallOutcome(at=at, result=self._found[at]) for at in sorted(self._found))
 
 
-def _deadlines_of(call: SuspendedCall) -> list[int]:
+def _deadlines_of(call: SubAgentCall) -> list[int]:
     times = [call.until, call.due, *(each.until for each in call.calls)]
     return [each for each in times if each is not None]
 
@@ -273,10 +273,10 @@ class PendingCalls:
 
     Attributes:
         turn: The turn whose newest step waits; None while nothing does.
-        suspended_calls: Those of its calls that are sub-agents, and wait.
+        sub_agent_calls: Those of its calls that are sub-agents, and wait.
         rounds: How often a step, or a sub-agent, began to wait.
-        on_wait: Told when a step begins to wait.
-        on_wait_below: Told when a sub-agent does.
+        on_step_waits: Told when a step begins to wait.
+        on_child_waits: Told when a sub-agent does.
         on_known: Told of calls, by id, that the turn under way finds answered in the thread.
     """
 
@@ -287,13 +287,13 @@ class PendingCalls:
         unsaved: Sequence[str] = (),
     ) -> None:
         self._clock = clock
-        self.suspended_calls = SuspendedCalls(
-            clock, on_wait=self._note_wait_below, on_expired=self._remember_expired
+        self.sub_agent_calls = SubAgentCalls(
+            clock, on_child_waits=self._note_wait_below, on_expired=self._remember_expired
         )
         self.turn: SuspendedTurn | None = None
         self.rounds = 0
-        self.on_wait: Callable[[], None] = _tell_nobody
-        self.on_wait_below: Callable[[], None] = _tell_nobody
+        self.on_step_waits: Callable[[], None] = _tell_nobody
+        self.on_child_waits: Callable[[], None] = _tell_nobody
         self.on_known: Callable[[Iterable[str]], None] = lambda _: None
         self._unsaved = dict.fromkeys(unsaved)
         self._known: dict[int, CallOutcome] = {}
@@ -311,7 +311,7 @@ class PendingCalls:
         new = self.turn is None or self.turn.head != turn.head
         if new:
             self._known = {}
-            self.suspended_calls.take_up(turn.children)
+            self.sub_agent_calls.take_up(turn.children)
         if self.turn is not None and not new:
             turn = turn.model_copy(update={"waiting": self.turn.waiting})
         elif not found:
@@ -322,7 +322,7 @@ class PendingCalls:
         self._apply_early_answers()
         if new:
             self.rounds += 1
-            self.on_wait()
+            self.on_step_waits()
 
     def end(self) -> None:
         """The step waits no more."""
@@ -358,7 +358,7 @@ class PendingCalls:
     @property
     def held(self) -> int:
         """Bytes of answers that are here, not put aside: all of them are in one input of the next step."""
-        below = [each.request for call in self.suspended_calls.calls() for each in call.answers]
+        below = [each.request for call in self.sub_agent_calls.calls() for each in call.answers]
         held: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
         return sum(len(each.text.encode(errors="surrogatepass")) + _size_of_parts(each) for each in held)
 
@@ -368,12 +368,12 @@ class PendingCalls:
             return []
         held = {*(each.at for each in self._unanswered_calls()), *self.results()}
         calls = range(len(self.turn.calls))
-        return [at for at in calls if at not in held and not self.suspended_calls.holds(at)]
+        return [at for at in calls if at not in held and not self.sub_agent_calls.holds(at)]
 
     @property
     def ready(self) -> bool:
         """Whether the turn can do anything: a call may run, or all have their results."""
-        waits = self._unanswered_calls() or self.suspended_calls
+        waits = self._unanswered_calls() or self.sub_agent_calls
         return self.turn is not None and (bool(self.to_run()) or not waits)
 
     # -- answers
@@ -389,7 +389,7 @@ class PendingCalls:
 
     def has_below(self, call: str) -> bool:
         """Whether the call is pending below."""
-        return any(each.id == call for each in self.suspended_calls.pending())
+        return any(each.id == call for each in self.sub_agent_calls.pending())
 
     def kind_wanted(self, call: str) -> CallKind | None:
         """Of the answer that this call, here or below, still takes; None if it takes none."""
@@ -406,7 +406,7 @@ class PendingCalls:
         """
         now = self._clock() if when is None else when
         call = next((each for each in self._waiting_calls() if each.id == request.call), None)
-        below = next((each for each in self.suspended_calls.pending() if each.id == request.call), None)
+        below = next((each for each in self.sub_agent_calls.pending() if each.id == request.call), None)
         pending = call or below
         # What waits again was answered in a part of the thread that is lost.
         before = self._memory.get(request.call) if pending is None else None
@@ -425,13 +425,13 @@ class PendingCalls:
         )
         if call is None:
             self._remember_below(receipt)
-            self.suspended_calls.add_answer(TakenAnswer(request=request, when=now))
+            self.sub_agent_calls.add_answer(TakenAnswer(request=request, when=now))
         else:
             result = result_of_answer(
                 call.kind, request.outcome, request.text, parts=request.parts, ref=request.ref
             )
             self._record_known_call(CallOutcome(at=call.at, answered=receipt, **only_set(result=result)))
-            self.suspended_calls.news.set()
+            self.sub_agent_calls.news.set()
         return Submission(status="submitted", completed_at=now)
 
     def take_answer(self, answer: TakenAnswer) -> None:
@@ -440,7 +440,7 @@ class PendingCalls:
         The thread may have gone back to before the question, which the turn then comes to once more.
         """
         if answer.request.call == RESUME:
-            self.suspended_calls.resume_all(answer)
+            self.sub_agent_calls.resume_all(answer)
         elif self.submit(answer.request, answer.when).status == "not_pending":
             self._early[answer.request.call] = answer
             while len(self._early) > REMEMBERED_CALLS:
@@ -463,19 +463,19 @@ class PendingCalls:
                 self._record_known_call(CallOutcome(at=call.at, result=error_result(why), answered=answered))
         # Also those behind a sub-agent that is resumed to end: they would run after it.
         for at in range(len(self.turn.calls) if self.turn else 0):
-            if at not in self.results() and not self.suspended_calls.has(at):
+            if at not in self.results() and not self.sub_agent_calls.has(at):
                 self._record_known_call(CallOutcome(at=at, result=error_result(why)))
 
     def seconds_left(self) -> float | None:
         """Until the first call counts as unanswered; None if all may wait for ever."""
         first = min((each.until for each in self._unanswered_calls() if each.until is not None), default=None)
         own = None if first is None else max((first - self._clock()) / 1000, 0.0)
-        times = (own, self.suspended_calls.seconds_left())
+        times = (own, self.sub_agent_calls.seconds_left())
         return min((each for each in times if each is not None), default=None)
 
     def pending(self) -> tuple[PendingCall, ...]:
         """What is still wanted, here and below, as clients see it."""
-        below = self.suspended_calls.pending()
+        below = self.sub_agent_calls.pending()
         if self.turn is None:
             return below
         turn, position = self.turn, self.turn.head.position - 1
@@ -510,10 +510,10 @@ class PendingCalls:
 
     def suspension(self) -> Suspension | None:
         """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""
-        if self.turn is None or not self.suspended_calls:
+        if self.turn is None or not self.sub_agent_calls:
             return None
         known = {"calls": self.turn.waiting or None, "known": self.known() or None}
-        return Suspension(head=self.turn.head, children=self.suspended_calls.calls(), **only_set(**known))
+        return Suspension(head=self.turn.head, children=self.sub_agent_calls.calls(), **only_set(**known))
 
     def to_save(self) -> dict[str, Any]:
         """What an ending saves of it."""
@@ -523,7 +523,7 @@ class PendingCalls:
     # -- how
 
     def _with_known_calls(self, turn: SuspendedTurn) -> SuspendedTurn:
-        children = {"children": self.suspended_calls.calls()} if self.suspended_calls or turn.children else {}
+        children = {"children": self.sub_agent_calls.calls()} if self.sub_agent_calls or turn.children else {}
         return turn.model_copy(update={"known": self.known(), **children})
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
@@ -560,7 +560,7 @@ class PendingCalls:
     def _note_wait_below(self) -> None:
         self._apply_early_answers()
         self.rounds += 1
-        self.on_wait_below()
+        self.on_child_waits()
 
     def _apply_early_answers(self) -> None:
         wanted = {each.id for each in self.pending()}

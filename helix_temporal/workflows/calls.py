@@ -55,7 +55,8 @@ from helix_temporal.models.threads import (
     FlushThreadResult,
     ThreadEpochInput,
 )
-from helix_temporal.models.waiting import HasStartedInput, ParentLink, SuspendedCall
+from helix_temporal.models.waiting import HasStartedInput, ParentLink, SubAgentCall
+from helix_temporal.session.waiting import SubAgentCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.subagents import SubAgents
 
@@ -158,7 +159,7 @@ class Calls(Protocol):
         """Commit tool results without a model call."""
         ...
 
-    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SuspendedCall:
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SubAgentCall:
         """One tool call; raises `ToolFailedError` when all attempts failed.
 
         Of a sub-agent that is suspended, since it waits for people, it comes without a result.
@@ -195,11 +196,18 @@ class TemporalCalls:
 
     Args:
         parent: Whose sub-agent the session is.
+        sub_agent_calls: Calls of sub-agents that wait, as the session knows them; None where there is none.
     """
 
-    def __init__(self, policy: CallPolicy = OPEN_POLICY, parent: ParentLink | None = None) -> None:
+    def __init__(
+        self,
+        policy: CallPolicy = OPEN_POLICY,
+        parent: ParentLink | None = None,
+        sub_agent_calls: SubAgentCalls | None = None,
+    ) -> None:
         self.policy, self.roll_outs = policy, RollOuts()
-        self.children = SubAgents(parent, self.has_started, self.workflow_id)
+        waiting = SubAgentCalls(now_ms) if sub_agent_calls is None else sub_agent_calls
+        self.children = SubAgents(parent, waiting, self.has_started, self.workflow_id)
 
     def workflow_id(self, session_id: str) -> str:
         """The workflow id of a session of this deployment."""
@@ -273,7 +281,7 @@ class TemporalCalls:
             )
         )
 
-    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SuspendedCall:
+    async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SubAgentCall:
         """As `Calls.run_tool`."""
         if facts.kind == "agent":
             return await self.children.run(facts, request)

@@ -59,7 +59,6 @@ class Handlers:
         self._supersede_below = supersede_below
         self._set_last = (0, 0)
         """Epoch and version of the state that the properties are of."""
-        calls.children.suspended = run.waits.suspended_calls
 
     def register(self) -> None:
         """Make them known to the workflow."""

@@ -119,7 +119,7 @@ class Serving:
         suspended = None if run.thread is None else run.waits.wait_at(run.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        asleep = run.waits.suspended_calls.calls()
+        asleep = run.waits.sub_agent_calls.calls()
         before = suspended.model_copy(update={"known": run.waits.known(), "children": asleep})
         run.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
@@ -156,7 +156,7 @@ class Serving:
         return True
 
     def _make_turn(self) -> Turn:
-        self._run.waits.suspended_calls.ending = False
+        self._run.waits.sub_agent_calls.ending = False
         self._calls.children.archive = self._run.options.archive
         turn = self._run.turn = Turn(
             self._calls,
@@ -335,8 +335,9 @@ class AgentSession:
         keep_tasks_apart()
         carried = input.carried
         self._input = input
-        self._calls = TemporalCalls(carried.policy if carried else OPEN_POLICY, input.parent)
         self._run = SessionRun.of(input, workflow.now())
+        policy = carried.policy if carried else OPEN_POLICY
+        self._calls = TemporalCalls(policy, input.parent, self._run.waits.sub_agent_calls)
         self._events = Events(input, self._run, HookRunner(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
         self._serving = Serving(self._run, self._calls, self._events, self._values)
@@ -744,7 +745,7 @@ def _was_reset(input: SessionInput) -> bool:
 
 @workflow.defn(name="helix.session")
 class SessionWorkflow:
-    """A session, ready to use: one live execution for each session, started and messaged by `SessionClient`."""
+    """A session, ready to use: one execution at a time, started and messaged by `SessionClient`."""
 
     @workflow.init
     def __init__(self, input: SessionInput) -> None:

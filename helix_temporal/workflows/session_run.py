@@ -126,7 +126,7 @@ class SessionRun:
                 carried.used or Usage(),
             )
             run.stopping, run.expires_at = carried.stopping, carried.expires_at
-        waits.on_wait, waits.on_wait_below = run.tell_suspended, run.tell_suspended_below
+        waits.on_step_waits, waits.on_child_waits = run.tell_suspended, run.tell_suspended_below
         waits.on_known = inbox.waits_for
         return run
 
@@ -308,7 +308,7 @@ class SessionRun:
             )
 
     def _pending_below(self) -> tuple[PendingCall, ...]:
-        return self.waits.suspended_calls.pending()
+        return self.waits.sub_agent_calls.pending()
 
     @property
     def waits_below(self) -> bool:
@@ -325,7 +325,7 @@ class SessionRun:
         """Go on where another execution was suspended."""
         self.inbox.adopt(turn.messages)
         self.turn_start = turn.start
-        self.waits.suspended_calls.in_order = not self.open.facts.parallel_tools
+        self.waits.sub_agent_calls.in_order = not self.open.facts.parallel_tools
         self.waits.begin(turn)
         self.waits.expire()
 
@@ -353,7 +353,7 @@ class SessionRun:
         if result is not None and len((result.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
             result = result.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"last_result": result, "used": self.used}
-        due = self.waits.suspended_calls.due() if alone and self.is_suspended else None
+        due = self.waits.sub_agent_calls.due() if alone and self.is_suspended else None
         alone |= only_set(due=due)
         return SessionResult(
             session_id=input.session_id,

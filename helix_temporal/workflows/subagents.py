@@ -34,7 +34,7 @@ from helix_temporal.models.waiting import (
     MAX_DEPTH,
     HasStartedInput,
     ParentLink,
-    SuspendedCall,
+    SubAgentCall,
 )
 from helix_temporal.session.sub_agents import (
     END_SECONDS,
@@ -48,7 +48,7 @@ from helix_temporal.session.sub_agents import (
     interrupted_result,
     late_result,
     new_call_input,
-    plan_suspended_call,
+    plan_call,
     refusal_result,
     remaining_wait,
     resumed_call_input,
@@ -56,7 +56,7 @@ from helix_temporal.session.sub_agents import (
     task_message,
     with_call_facts,
 )
-from helix_temporal.session.waiting import ResumedCall, SuspendedCalls
+from helix_temporal.session.waiting import CallStart, SubAgentCalls
 from helix_temporal.workflows.clock import now_ms
 
 HasStarted = Callable[[HasStartedInput], Awaitable[bool]]
@@ -173,30 +173,30 @@ class SubAgents:
 
     Attributes:
         parent: Whose sub-agent the session itself is.
+        waiting: Calls whose sessions have ended, since they wait.
         has_started: Whether anybody serves a session.
         workflow_id: The workflow id of a session of the same deployment.
-        suspended: Those whose sessions have ended, since they wait.
         cut: Sessions of calls that were cut off, for the session store.
         archive: As in `SessionOptions`; theirs, too.
     """
 
     parent: ParentLink | None
+    waiting: SubAgentCalls
     has_started: HasStarted
     workflow_id: Callable[[str], str] = workflow_id
-    suspended: SuspendedCalls = field(default_factory=lambda: SuspendedCalls(now_ms))
     cut: list[str] = field(default_factory=list)
     archive: ArchiveMode | None = None
     _running: list[_Child] = field(default_factory=list)
     _interrupted: str | None = None
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
 
-    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SuspendedCall:
+    async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SubAgentCall:
         """Run one call to the sub-agent's answer; whatever becomes of it is a result for the model.
 
         One whose session has ended, since it waits for people, goes on from there once it is called again.
         A cancel is passed on to the child, which is then waited for.
         """
-        wait = plan_suspended_call(facts, request, now_ms())
+        wait = plan_call(facts, request, now_ms())
         link = self._build_parent_link(request.session_id, wait.call)
         if link.depth > MAX_DEPTH:
             return refusal_result(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
@@ -204,27 +204,27 @@ class SubAgents:
         if message is None:
             return refusal_result(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
         async with self._lock_thread(facts, wait.session_id):
-            resumed = self.suspended.resume(wait.at)
+            resumed = self.waiting.resume(wait.at)
             options = child_options(self.archive)
             if resumed is not None and resumed.call.calls:
                 start = resumed_call_input(resumed, request, message, link, options)
                 return await self._follow_child(facts, start, resumed)
-            if self.suspended.is_suspended(wait.session_id):
-                self.suspended.suspend(wait)
+            if self.waiting.is_suspended(wait.session_id):
+                self.waiting.suspend(wait)
                 return wait
             if self._is_interrupted(request, resumed):
                 return interrupted_result(wait.session_id)
             start = new_call_input(facts, request, wait, message, link, options)
-            return await self._follow_child(facts, start, ResumedCall(wait))
+            return await self._follow_child(facts, start, CallStart(wait))
 
     async def send_answers(self) -> None:
         """Send answers to those that run; one that has ended meanwhile is started again with them."""
-        for session_id, answer in self.suspended.take_unsent():
+        for session_id, answer in self.waiting.take_unsent():
             await signal_workflow(self.workflow_id(session_id), "take_answer", answer)
 
     def dismiss(self, request: OpenSessionInput) -> None:
         """Let suspended sessions end their turns, which are nobody's any more; `ended` waits for that."""
-        for wait in self.suspended.dismiss():
+        for wait in self.waiting.dismiss():
             self.cut.append(wait.session_id)
             start = ending_call_input(
                 wait, self._build_parent_link(request.session_id, wait.call), request.metadata
@@ -238,14 +238,14 @@ class SubAgents:
             task.exception()  # what became of it is nobody's any more
         self._running.remove(child)
 
-    def _is_interrupted(self, request: ToolInput, resumed: ResumedCall | None) -> bool:
+    def _is_interrupted(self, request: ToolInput, resumed: CallStart | None) -> bool:
         turn = request.run_id is not None and request.run_id == self._interrupted
         return turn or (resumed is not None and resumed.ends)
 
     async def interrupt(self, run_id: str) -> None:
         """Let each child of this turn end after its present step, and none begin."""
         self._interrupted = run_id
-        self.suspended.end_all()
+        self.waiting.end_all()
         for child in tuple(self._running):
             child.interrupted = True
             await _pass_on(child, self.workflow_id(child.session_id))
@@ -286,25 +286,25 @@ class SubAgents:
         )
 
     async def _follow_child(
-        self, facts: ToolFacts, start: SessionInput, resumed: ResumedCall
-    ) -> ToolResult | SuspendedCall:
+        self, facts: ToolFacts, start: SessionInput, resumed: CallStart
+    ) -> ToolResult | SubAgentCall:
         call, child = resumed.call, _Child(start.session_id)
         limit = seconds_left(facts, start, call, now_ms())
         task = self._begin_child(child, facts, start, limit)
         try:
             await _await_child(child, task)
-            waits = _find_suspension(task, call)
+            waits = _find_wait(task, call)
             if waits is not None:
-                self.suspended.suspend(waits)
+                self.waiting.suspend(waits)
                 return waits
         except asyncio.CancelledError:
-            waits = _find_suspension(task, call)
+            waits = _find_wait(task, call)
             if waits is None:
                 self.cut.append(child.session_id)
-                self.suspended.forget_resumed(call.at)
+                self.waiting.forget_resumed(call.at)
             else:
                 # It had ended before it could be asked to.
-                self.suspended.abandon(waits)
+                self.waiting.abandon(waits)
             raise
         finally:
             self._running.remove(child)
@@ -351,7 +351,7 @@ class SubAgents:
         return await child.handle
 
 
-def _find_suspension(task: "asyncio.Task[SessionResult]", call: SuspendedCall) -> SuspendedCall | None:
+def _find_wait(task: "asyncio.Task[SessionResult]", call: SubAgentCall) -> SubAgentCall | None:
     """What a session waits for that has ended; None if it runs, or has come to its end."""
     if not task.done() or task.cancelled() or task.exception() is not None:
         return None

@@ -119,7 +119,7 @@ class Submissions:
     async def _take_answer(self, request: SubmitInput) -> Submission:
         waits = self._run.waits
         if request.call == RESUME:
-            waits.suspended_calls.resume_all(TakenAnswer(request=request))
+            waits.sub_agent_calls.resume_all(TakenAnswer(request=request))
             return Submission(status="not_pending")
         if request.ref is not None and waits.has_below(request.call):
             # It was put aside for this session's thread, and is read by another.

@@ -39,8 +39,8 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
-from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SuspendedCall
-from helix_temporal.session.waiting import OpenCalls, PendingCalls, SuspendedCalls
+from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SubAgentCall
+from helix_temporal.session.waiting import OpenCalls, PendingCalls, SubAgentCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
 
@@ -51,7 +51,7 @@ class StepCalls(Protocol):
     """The calls of a step, as far as they have results."""
 
     @property
-    def suspended_calls(self) -> SuspendedCalls:
+    def sub_agent_calls(self) -> SubAgentCalls:
         """Sub-agents among them that wait for people."""
         ...
 
@@ -88,7 +88,7 @@ class ToolCalls:
 
     async def until_quiet(self, run_id: str, result: RunStepResult, step: StepCalls) -> None:
         """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
-        news, running = step.suspended_calls.news, dict[int, asyncio.Task[ToolResult | SuspendedCall]]()
+        news, running = step.sub_agent_calls.news, dict[int, asyncio.Task[ToolResult | SubAgentCall]]()
         try:
             while True:
                 news.clear()
@@ -105,7 +105,7 @@ class ToolCalls:
                 for at in [at for at, task in running.items() if task.done()]:
                     outcome = running.pop(at).result()
                     if isinstance(outcome, ToolResult):
-                        step.suspended_calls.finish(at)
+                        step.sub_agent_calls.finish(at)
                         step.found(at, outcome)
         finally:
             for task in running.values():
@@ -133,7 +133,7 @@ class ToolCalls:
 
     async def _run_call(
         self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult | SuspendedCall:
+    ) -> ToolResult | SubAgentCall:
         facts = self._thread.facts.tool(call.name) or await self._look_up_added_tool(result, ordinal, call)
         if facts is None:
             known = ", ".join(tool.name for tool in self._thread.facts.tools) or "none"
@@ -161,7 +161,7 @@ class ToolCalls:
 
     async def _run_tool(
         self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolResult | SuspendedCall:
+    ) -> ToolResult | SubAgentCall:
         request = self._thread.request
         try:
             outcome = await self._calls.run_tool(
@@ -190,7 +190,7 @@ class ToolCalls:
         return outcome
 
 
-def _require_result(outcome: ToolResult | SuspendedCall) -> ToolResult:
+def _require_result(outcome: ToolResult | SubAgentCall) -> ToolResult:
     assert isinstance(outcome, ToolResult), "no sub-agent is among the calls"
     return outcome
 
@@ -352,8 +352,8 @@ class Turn:
         result = self._restore_suspended(suspended)
         assert self._waits is not None
         known = self._waits.results()
-        if self._waits.suspended_calls:
-            self._waits.suspended_calls.end_all()
+        if self._waits.sub_agent_calls:
+            self._waits.sub_agent_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, self._waits)
             known = self._waits.results()
         outcomes = [known[at] for at in range(len(result.calls))]
@@ -401,7 +401,7 @@ class Turn:
             return
         assert self._waits is not None
         self._waits.end()
-        self._waits.suspended_calls.take_up(())
+        self._waits.sub_agent_calls.take_up(())
         self.steps, self._used_before = 0, Usage()
         self._check_reset(opened, waiting)
         if opened.taken_back or self._thread.head.position < self._start.position:
@@ -482,13 +482,13 @@ class Turn:
         self, waits: PendingCalls, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """As `_collect_results`: the turn is suspended once nothing is left but to wait for people."""
-        waits.suspended_calls.in_order = not self._thread.facts.parallel_tools
+        waits.sub_agent_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
             waits.begin(self._make_suspended_turn(result, dropped), found=False)
-        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.suspended_calls)
+        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.sub_agent_calls)
         await self._tools.until_quiet(self.run_id, result, step)
         if self.interrupted:
-            waits.suspended_calls.end_all()
+            waits.sub_agent_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, step)
             waits.give_up(INTERRUPTED)
         known, answers = step.results(), waits.answers()
@@ -512,7 +512,7 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
-                children=(self._waits.suspended_calls.calls() or None) if self._waits else None,
+                children=(self._waits.sub_agent_calls.calls() or None) if self._waits else None,
             ),
         )
 

@@ -51,6 +51,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.threads import EvictThreadResult, FlushThreadInput, FlushThreadResult
 from helix_temporal.models.waiting import SubmitInput, WaitingCall
+from helix_temporal.session.waiting import SubAgentCalls
 from helix_temporal.workflows import session as _session
 from helix_temporal.workflows.calls import RollOuts
 from helix_temporal.workflows.subagents import SubAgents
@@ -173,9 +174,9 @@ class Shelf:
 class ShelfCalls:
     """`TemporalCalls` over a shelf."""
 
-    def __init__(self, shelf: Shelf, parent: None) -> None:
+    def __init__(self, shelf: Shelf, parent: None, calls: SubAgentCalls) -> None:
         self._shelf, self.policy, self.roll_outs = shelf, CallPolicy(), RollOuts()
-        self.children = SubAgents(parent, MagicMock(), lambda each: each)
+        self.children = SubAgents(parent, calls, MagicMock(), lambda each: each)
 
     def new_id(self) -> str:
         return f"{next(self._shelf.numbers):032x}"
@@ -363,7 +364,7 @@ class Stage:
         logging.getLogger("tests.handlers").setLevel(logging.CRITICAL)
         with (
             patch.multiple(workflow, **temporal),
-            patch.object(_session, "TemporalCalls", lambda _, parent: ShelfCalls(self.shelf, parent)),
+            patch.object(_session, "TemporalCalls", lambda _, *others: ShelfCalls(self.shelf, *others)),
             patch.object(_session, "_FLUSH_AGAIN", 0.05),
             patch.object(_session, "ASK_SECONDS", 0.1),
         ):

@@ -17,8 +17,8 @@ from helix_temporal.models.steps import (
 from helix_temporal.models.waiting import (
     INTERRUPTED,
     PendingCall,
+    SubAgentCall,
     SubmitInput,
-    SuspendedCall,
     WaitingCall,
 )
 from helix_temporal.session.waiting import PendingCalls
@@ -96,7 +96,7 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
         steps=1,
         messages=(UserMessage(id="m", text="go"),),
         calls=(ToolCall(id="c", name="helper"),),
-        children=(SuspendedCall(session_id="s>h", call="a.0", calls=(question,)),),
+        children=(SubAgentCall(session_id="s>h", call="a.0", calls=(question,)),),
     )
     waits.begin(suspended)
     assert waits.submit(SubmitInput(call="q")).status == "submitted"
@@ -105,5 +105,5 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
     await Turn(calls, thread, number=1, max_steps=3, waits=waits).resume(suspended)
     assert "There is no tool" in calls.steps[0].inputs[0].text
     assert waits.turn is None
-    assert (waits.suspended_calls.calls(), waits.suspended_calls.pending()) == ((), ())
-    assert [each.session_id for each in waits.suspended_calls.dismiss()] == ["s>h"]
+    assert (waits.sub_agent_calls.calls(), waits.sub_agent_calls.pending()) == ((), ())
+    assert [each.session_id for each in waits.sub_agent_calls.dismiss()] == ["s>h"]

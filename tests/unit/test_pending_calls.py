@@ -14,8 +14,8 @@ from helix_temporal.models.waiting import (
     AnswerReceipt,
     CallKind,
     PendingCall,
+    SubAgentCall,
     SubmitInput,
-    SuspendedCall,
     TakenAnswer,
     WaitingCall,
     check_outcome,
@@ -153,7 +153,7 @@ def test_deadlines_of_a_worker_whose_clock_is_wrong_count_from_now(waits: Pendin
 def test_the_same_step_is_told_of_once(waits: PendingCalls) -> None:
     """Whoever asked is told again only of something else."""
     told: list[int] = []
-    waits.on_wait = lambda: told.append(waits.rounds)
+    waits.on_step_waits = lambda: told.append(waits.rounds)
     waits.begin(turn(CLIENT))
     waits.begin(turn(CLIENT))
     waits.end()
@@ -229,7 +229,7 @@ def below(waits: PendingCalls, *names: str, until: int | None = None) -> None:
     """Sub-agents wait for these."""
     for at, name in enumerate(names):
         call = PendingCall(id=name, call_id=name, name="ask_user", until=until)
-        waits.suspended_calls.suspend(SuspendedCall(at=at, session_id=f"s>{name}", call=name, calls=(call,)))
+        waits.sub_agent_calls.suspend(SubAgentCall(at=at, session_id=f"s>{name}", call=name, calls=(call,)))
 
 
 def answer_below(waits: PendingCalls, *names: str, by: str = "") -> None:
@@ -252,8 +252,8 @@ def test_a_late_answer_below_is_told_that_it_expired(waits: PendingCalls, clock:
     below(waits, "q", until=SINCE + HOUR)
     clock.now = SINCE + HOUR
     assert waits.submit(SubmitInput(call="q")).status == "expired"
-    waits.suspended_calls.resume(0)
-    waits.suspended_calls.finish(0)
+    waits.sub_agent_calls.resume(0)
+    waits.sub_agent_calls.finish(0)
     assert waits.submit(SubmitInput(call="q")).status == "expired"
 
 

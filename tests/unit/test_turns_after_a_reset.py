@@ -200,7 +200,7 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
         await here.turn(thread, waits).resume(waits.turn.model_copy(update={"known": waits.known()}))
     here.resets, runs = None, list(here.runs)
     waits, told = PendingCalls(lambda: 0), list[str]()
-    waits.on_wait = lambda: told.append("asked again")
+    waits.on_step_waits = lambda: told.append("asked again")
     result = await here.turn(after(before), waits).run([UserMessage(id="go", text="go")])
     assert (result.exit_reason, result.text, told) == (ExitReason.COMPLETED, "done", [])
     assert here.runs == [*runs, "two"]

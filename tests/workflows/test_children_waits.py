@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
-from helix_temporal.errors import SessionTerminatedError
+from helix_temporal.errors import InvalidRequestError, SessionTerminatedError
 from helix_temporal.models.sessions import AskResult, AskStatus
 from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._team import ask
@@ -68,7 +68,8 @@ async def test_the_session_store_knows_whose_a_question_is(crew: Crew, sid: str)
     assert await sessions.resolve_tool_call_owner(sid, call.id) == owner
     waiting = await sessions.load_state(middle)
     assert waiting is not None
-    assert [each.sub_session_id for each in waiting.suspended_awaiting_children] == [owner]
+    (wait,) = waiting.suspended_awaiting_children
+    assert (wait.sub_session_id, wait.tool_call_id, wait.since) == (owner, call.id, call.since)
     await crew.sessions.session(sid).submit_tool_result(call, "blue", wait=True, timeout=30)
     ended = await sessions.load_state(middle)
     assert ended is not None
@@ -81,6 +82,15 @@ async def test_an_answer_may_be_given_to_the_sub_agent_itself(crew: Crew, sid: s
     call = await asked(crew, sid)
     await crew.sessions.session(call.route[-1]).submit_tool_result(call.id, "green", timeout=30)
     assert (await once_more(crew, sid)).text == "they said green"
+
+
+async def test_a_sub_agent_that_waits_is_stopped_with_its_root(crew: Crew, sid: str) -> None:
+    """Its caller's turn is what waits; to start the sub-agent by itself would leave that waiting."""
+    call = await asked(crew, sid)
+    with pytest.raises(InvalidRequestError, match=f"stop session '{sid}'"):
+        await crew.sessions.session(call.route[-1]).stop()
+    assert await crew.sessions.session(sid).stop()
+    assert (await once_more(crew, sid)).status is AskStatus.INTERRUPTED
 
 
 async def test_a_repeated_answer_is_told_so_at_the_root(crew: Crew, sid: str) -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from helix_temporal.models.messages import ToolResult
-from helix_temporal.models.waiting import PendingCall, SubmitInput, SuspendedCall, TakenAnswer
-from helix_temporal.session.waiting import OpenCalls, SuspendedCalls
+from helix_temporal.models.waiting import PendingCall, SubAgentCall, SubmitInput, TakenAnswer
+from helix_temporal.session.waiting import OpenCalls, SubAgentCalls
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000
@@ -16,16 +16,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def calls(clock: Clock) -> SuspendedCalls:
-    return SuspendedCalls(clock)
+def calls(clock: Clock) -> SubAgentCalls:
+    return SubAgentCalls(clock)
 
 
 def question(name: str, until: int | None = None) -> PendingCall:
     return PendingCall(id=name, call_id=name, name="ask_user", until=until)
 
 
-def waiting(at: int, *questions: PendingCall, until: int | None = None, session: str = "") -> SuspendedCall:
-    return SuspendedCall(
+def waiting(at: int, *questions: PendingCall, until: int | None = None, session: str = "") -> SubAgentCall:
+    return SubAgentCall(
         at=at, session_id=session or f"child{at}", call=f"a.{at}", calls=questions, until=until
     )
 
@@ -34,24 +34,24 @@ def answer(call: str = "q") -> TakenAnswer:
     return TakenAnswer(request=SubmitInput(call=call), when=1)
 
 
-def test_a_suspended_call_has_to_wait(calls: SuspendedCalls) -> None:
+def test_a_suspended_call_has_to_wait(calls: SubAgentCalls) -> None:
     """To run it again for nothing would cost an execution each time."""
     calls.suspend(waiting(1, question("q")))
     assert [calls.holds(at) for at in (0, 1)] == [False, True]
     assert [each.route for each in calls.pending()] == [("child1",)]
 
 
-def test_an_answer_resumes_its_session_alone(calls: SuspendedCalls) -> None:
+def test_an_answer_resumes_its_session_alone(calls: SubAgentCalls) -> None:
     """Others wait on."""
     calls.take_up([waiting(0, question("q")), waiting(1, question("r"))])
     calls.add_answer(answer())
     assert [calls.holds(at) for at in (0, 1)] == [False, True]
     resumed = calls.resume(0)
     assert resumed is not None
-    assert (resumed.answers, resumed.ends, resumed.late) == ((answer(),), False, False)
+    assert (resumed.call.answers, resumed.ends, resumed.late) == ((answer(),), False, False)
 
 
-def test_a_deadline_below_resumes_it(calls: SuspendedCalls, clock: Clock) -> None:
+def test_a_deadline_below_resumes_it(calls: SubAgentCalls, clock: Clock) -> None:
     """The session itself gives the call up; its own time is not over."""
     calls.suspend(waiting(0, question("q", until=HOUR)))
     assert (calls.holds(0), calls.seconds_left()) == (True, 3600.0)
@@ -61,7 +61,7 @@ def test_a_deadline_below_resumes_it(calls: SuspendedCalls, clock: Clock) -> Non
     assert not resumed.late
 
 
-def test_the_time_of_a_call_further_below_resumes_it(calls: SuspendedCalls, clock: Clock) -> None:
+def test_the_time_of_a_call_further_below_resumes_it(calls: SubAgentCalls, clock: Clock) -> None:
     """The session itself ends that call; those above are told of the first time that passes, too."""
     calls.suspend(waiting(0, question("q", until=1), until=3 * HOUR))
     assert calls.due() == 3 * HOUR
@@ -74,14 +74,14 @@ def test_the_time_of_a_call_further_below_resumes_it(calls: SuspendedCalls, cloc
     assert calls.due() is None
 
 
-def test_the_time_of_one_behind_another_is_told_to_nobody(calls: SuspendedCalls) -> None:
+def test_the_time_of_one_behind_another_is_told_to_nobody(calls: SubAgentCalls) -> None:
     """It may not go on before the first has its result: whoever it resumed would wait again at once."""
     calls.in_order = True
     calls.take_up([waiting(0, question("q")), waiting(1, question("r"), until=HOUR)])
     assert (calls.due(), calls.seconds_left()) == (None, None)
 
 
-def test_a_call_whose_time_is_over_is_late(calls: SuspendedCalls, clock: Clock) -> None:
+def test_a_call_whose_time_is_over_is_late(calls: SubAgentCalls, clock: Clock) -> None:
     """Its turn is ended, and the model told."""
     calls.suspend(waiting(0, question("q"), until=HOUR))
     clock.now = HOUR
@@ -91,7 +91,7 @@ def test_a_call_whose_time_is_over_is_late(calls: SuspendedCalls, clock: Clock) 
     assert resumed.late
 
 
-def test_a_call_of_the_same_session_waits_behind_the_first(calls: SuspendedCalls) -> None:
+def test_a_call_of_the_same_session_waits_behind_the_first(calls: SubAgentCalls) -> None:
     """A thread that continues serves one call after the other, also over executions."""
     calls.take_up([waiting(0, question("q"), session="s"), waiting(1, session="s")])
     assert [calls.holds(at) for at in (0, 1)] == [True, True]
@@ -100,14 +100,14 @@ def test_a_call_of_the_same_session_waits_behind_the_first(calls: SuspendedCalls
     assert not calls.holds(1)
 
 
-def test_in_order_nothing_is_run_behind_a_suspended_one(calls: SuspendedCalls) -> None:
+def test_in_order_nothing_is_run_behind_a_suspended_one(calls: SubAgentCalls) -> None:
     """Each call may rely on those before it."""
     calls.in_order = True
     calls.suspend(waiting(1, question("q")))
     assert [calls.holds(at) for at in (0, 1, 2)] == [False, True, True]
 
 
-def test_the_end_of_the_turn_resumes_all(calls: SuspendedCalls) -> None:
+def test_the_end_of_the_turn_resumes_all(calls: SubAgentCalls) -> None:
     """They end their turns, and forget nobody."""
     calls.take_up([waiting(0, question("q"), session="s"), waiting(1, session="s")])
     calls.end_all()
@@ -117,7 +117,7 @@ def test_the_end_of_the_turn_resumes_all(calls: SuspendedCalls) -> None:
     assert not calls.holds(1)
 
 
-def test_who_is_dismissed_is_forgotten(calls: SuspendedCalls) -> None:
+def test_who_is_dismissed_is_forgotten(calls: SubAgentCalls) -> None:
     """What had no turn yet needs no end."""
     first = waiting(0, question("q"), session="s")
     calls.take_up([first, waiting(1, session="s")])
@@ -125,7 +125,7 @@ def test_who_is_dismissed_is_forgotten(calls: SuspendedCalls) -> None:
     assert not calls
 
 
-def test_a_call_that_has_its_result_is_not_run_again(calls: SuspendedCalls) -> None:
+def test_a_call_that_has_its_result_is_not_run_again(calls: SubAgentCalls) -> None:
     """Nor one that is suspended."""
     step = OpenCalls(3, calls)
     step.found(0, ToolResult(text="done"))
@@ -134,7 +134,7 @@ def test_a_call_that_has_its_result_is_not_run_again(calls: SuspendedCalls) -> N
     assert [each.at for each in step.known()] == [0]
 
 
-def test_the_time_of_one_behind_another_resumes_nobody(calls: SuspendedCalls, clock: Clock) -> None:
+def test_the_time_of_one_behind_another_resumes_nobody(calls: SubAgentCalls, clock: Clock) -> None:
     """A session that found nothing to do each time would look again at once, for ever."""
     calls.in_order = True
     calls.take_up(
@@ -149,7 +149,7 @@ def test_the_time_of_one_behind_another_resumes_nobody(calls: SuspendedCalls, cl
     assert calls.seconds_left() == 3600.0
 
 
-def test_what_was_answered_is_pending_no_more(calls: SuspendedCalls) -> None:
+def test_what_was_answered_is_pending_no_more(calls: SubAgentCalls) -> None:
     """Neither before its session goes on, nor while it works; what else it asked stays."""
     calls.suspend(waiting(0, question("q"), question("r")))
     calls.add_answer(answer())
@@ -160,7 +160,7 @@ def test_what_was_answered_is_pending_no_more(calls: SuspendedCalls) -> None:
     assert calls.pending() == ()
 
 
-def test_an_answer_for_a_session_that_runs_is_sent_and_kept(calls: SuspendedCalls) -> None:
+def test_an_answer_for_a_session_that_runs_is_sent_and_kept(calls: SubAgentCalls) -> None:
     """It may end before the signal comes: then it is started again with the answer."""
     calls.suspend(waiting(0, question("q"), question("r")))
     calls.add_answer(answer())
@@ -172,10 +172,10 @@ def test_an_answer_for_a_session_that_runs_is_sent_and_kept(calls: SuspendedCall
     assert not calls.holds(0)
     resumed = calls.resume(0)
     assert resumed is not None
-    assert resumed.answers == (answer("r"),)
+    assert resumed.call.answers == (answer("r"),)
 
 
-def test_an_answer_that_a_session_has_had_does_not_resume_it_again(calls: SuspendedCalls) -> None:
+def test_an_answer_that_a_session_has_had_does_not_resume_it_again(calls: SubAgentCalls) -> None:
     """It waits for something else by now."""
     calls.suspend(waiting(0, question("q"), question("r")))
     calls.add_answer(answer())
@@ -185,7 +185,7 @@ def test_an_answer_that_a_session_has_had_does_not_resume_it_again(calls: Suspen
     assert calls.holds(0)
 
 
-def test_of_what_nobody_answered_in_time_is_told(calls: SuspendedCalls, clock: Clock) -> None:
+def test_of_what_nobody_answered_in_time_is_told(calls: SubAgentCalls, clock: Clock) -> None:
     """Once its session has ended without it: whoever answers later is told that it has expired."""
     expired = list[str]()
     calls.on_expired = lambda call: expired.append(call.id)
@@ -199,10 +199,10 @@ def test_of_what_nobody_answered_in_time_is_told(calls: SuspendedCalls, clock: C
     assert expired == ["q"]
 
 
-def test_new_questions_are_told_once(calls: SuspendedCalls) -> None:
+def test_new_questions_are_told_once(calls: SubAgentCalls) -> None:
     """Whoever asked the root is told what is waited for, each time that something is added."""
     told = list[int]()
-    calls.on_wait = lambda: told.append(len(calls.pending()))
+    calls.on_child_waits = lambda: told.append(len(calls.pending()))
     calls.suspend(waiting(0, question("q")))
     calls.suspend(waiting(1, session="child0"))
     calls.add_answer(answer())
@@ -211,7 +211,7 @@ def test_new_questions_are_told_once(calls: SuspendedCalls) -> None:
     assert told == [1, 1]
 
 
-def test_who_is_to_look_is_resumed_with_nothing_answered(calls: SuspendedCalls) -> None:
+def test_who_is_to_look_is_resumed_with_nothing_answered(calls: SubAgentCalls) -> None:
     """The session store may have answers that nobody else has seen."""
     calls.take_up([waiting(0, question("q")), waiting(1, question("r"))])
     calls.resume_all(answer("resume"))
