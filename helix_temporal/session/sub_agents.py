@@ -119,7 +119,7 @@ def _all_used(result: SessionResult, told: AskResult, before: Usage | None) -> U
 
 
 def add_usage(used: Usage | None, before: Usage | None) -> Usage | None:
-    """The sum of what is known."""
+    """What both used together; None counts as nothing."""
     return before if used is None else used if before is None else used + before
 
 
@@ -179,7 +179,7 @@ def new_call_input(
     link: ParentLink,
     options: SessionOptions,
 ) -> SessionInput:
-    """For a call that is made."""
+    """How a session is started for a call that is made for the first time."""
     fields: dict[str, Any] = {}
     if facts.thread == "fork":
         # What is finished is all before the turn that asks: no call without its result is copied.

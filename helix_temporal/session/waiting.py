@@ -178,9 +178,7 @@ class SubAgentCalls:
         return CallStart(call, ends=self.ending, late=late)
 
     def finish(self, at: int) -> None:
-        """The call has its result; it has it otherwise if it is still suspended: the agent has no such tool
-        now.
-        """
+        """The call has its result.  One that still waits has it without its session: the tool is gone."""
         self.forget_resumed(at)
         call = self._waiting.pop(at, None)
         if call is not None and call.calls:
@@ -229,7 +227,7 @@ def _with_answer(call: SubAgentCall, answer: TakenAnswer) -> SubAgentCall:
 
 @dataclass(slots=True)
 class OpenCalls:
-    """Calls of a step that people answer none of, though sub-agents among them may be suspended."""
+    """Calls of a step none of which a person answers; sub-agents among them may wait."""
 
     count: int
     sub_agent_calls: SubAgentCalls
@@ -250,7 +248,7 @@ class OpenCalls:
         return dict(self._found)
 
     def known(self) -> tuple[CallOutcome, ...]:
-        """The same, in call order."""
+        """Results that are known, in call order."""
         return tuple(CallOutcome(at=at, result=self._found[at]) for at in sorted(self._found))
 
 
@@ -388,7 +386,7 @@ class PendingCalls:
         return own or call in self._memory or self.has_below(call)
 
     def has_below(self, call: str) -> bool:
-        """Whether the call is pending below."""
+        """Whether a sub-agent waits for an answer to this call."""
         return any(each.id == call for each in self.sub_agent_calls.pending())
 
     def kind_wanted(self, call: str) -> CallKind | None:

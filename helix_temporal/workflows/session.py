@@ -119,8 +119,8 @@ class Serving:
         suspended = None if run.thread is None else run.waits.wait_at(run.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        asleep = run.waits.sub_agent_calls.calls()
-        before = suspended.model_copy(update={"known": run.waits.known(), "children": asleep})
+        waiting = run.waits.sub_agent_calls.calls()
+        before = suspended.model_copy(update={"known": run.waits.known(), "children": waiting})
         run.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
@@ -135,8 +135,8 @@ class Serving:
         """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
         waits = self._run.waits
         waits.wait_at(before.head)
-        slept = {each.at for each in before.children}
-        ended = {each.at: each for each in waits.known() if each.at in slept and each.result is not None}
+        waited = {each.at for each in before.children}
+        ended = {each.at: each for each in waits.known() if each.at in waited and each.result is not None}
         children = tuple(each for each in before.children if each.at not in ended)
         waits.end()
         self._run.turn, self.waits_on = None, True
@@ -606,12 +606,12 @@ class AgentSession:
         elif run.exit is ExitReason.SUSPENDED:
             run.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
         status = "paused" if run.exit in _PAUSES else "completed"
-        known, asleep = run.waits.known(), run.waits.suspension()
+        known, suspended = run.waits.known(), run.waits.suspension()
         ending = Ending(*self._unsaved_values(), status, **self._run.waits.to_save())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
-            return run.may_end and run.waits.known() == known and run.waits.suspension() == asleep
+            return run.may_end and run.waits.known() == known and run.waits.suspension() == suspended
 
         receipts = (*run.notes, *await finaliser.run(run.open, ending))
         if run.is_suspended and run.cancelled:

@@ -15,7 +15,7 @@ from helix_temporal.workflows.session_run import SessionRun
 
 
 class Stops:
-    """Stops turns of one session, and of those below it."""
+    """The update ``stop``, and the signal by which a caller interrupts its sub-agents."""
 
     def __init__(self, input: SessionInput, run: SessionRun, calls: TemporalCalls) -> None:
         self._input, self._run, self._calls = input, run, calls
