@@ -218,7 +218,7 @@ class SubAgents:
             return await self._follow_child(facts, start, CallStart(wait))
 
     async def send_answers(self) -> None:
-        """Send answers to those that run; one that has ended meanwhile is started again with them."""
+        """Signal answers to sub-agents that run; `SubAgentCalls` keeps each until its session has ended."""
         for session_id, answer in self.waiting.take_unsent():
             await signal_workflow(self.workflow_id(session_id), "take_answer", answer)
 
