@@ -24,6 +24,7 @@ from helix_temporal.models.agents import (
 )
 from helix_temporal.models.base import JsonObject, dump_json, only_set
 from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.ids import CallKey, make_result_id
 from helix_temporal.models.messages import Message, ToolCall, are_left_out
 from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionStatus
@@ -99,24 +100,25 @@ def step_stands(
     items = [Keyed(committed, f"answer/{answer.id}/committed")]
     if answer.usage is not None:
         items.append(Keyed(streams.UsageChunk(usage=answer.usage, **about), f"answer/{answer.id}/usage"))
-    for ordinal, call in enumerate(answer.tool_calls):
+    for at, call in enumerate(answer.tool_calls):
+        name = make_result_id(answer.id, at)
         start = streams.ToolStart(
             tool_call_id=call.id,
             tool_name=call.name,
             **_field_or_size("arguments", call.arguments, {}),
             **about,
         )
-        items.append(Keyed(start, f"call/{answer.id}.{ordinal}/start"))
+        items.append(Keyed(start, f"call/{name}/start"))
         facts = _find_tool_facts(agent, call.name)
         if facts is not None and facts.kind == "agent":
-            child = child_session_id(request.session_id, facts.name, facts.thread, f"{answer.id}.{ordinal}")
+            child = child_session_id(request.session_id, facts.name, facts.thread, name)
             sub = streams.SubAgentStart(
                 sub_session_id=child,
                 sub_agent_type=facts.agent or "",
                 tool_call_id=call.id,
                 **about,
             )
-            items.append(Keyed(sub, f"call/{answer.id}.{ordinal}/child"))
+            items.append(Keyed(sub, f"call/{name}/child"))
     return items
 
 
@@ -201,9 +203,9 @@ def tools_end(
 
 def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
     """A tool has run, and what it changed of the state."""
-    answer_id, ordinal = call_of(request)
+    key = CallKey.parse(request.key)
     result = Message(
-        id=f"{answer_id}.{ordinal}",
+        id=key.result_id,
         role="tool",
         content=outcome.content,
         tool_call_id=request.call.id,
@@ -212,15 +214,9 @@ def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
     items = [_tool_end(result)]
     if outcome.state:
         patches = tuple(_build_state_patch(name, value) for name, value in outcome.state.items())
-        patch = streams.StatePatch(patches=patches, message_id=answer_id)
+        patch = streams.StatePatch(patches=patches, message_id=key.answer_id)
         items.insert(0, Keyed(patch, f"call/{result.id}/state"))
     return items
-
-
-def call_of(request: ToolInput) -> tuple[str, str]:
-    """The answer that asks for the tool, and which of its calls this is."""
-    answer_id, ordinal = request.key.rsplit("/", 2)[1:]
-    return answer_id, ordinal
 
 
 def _find_tool_facts(agent: Agent, tool: str) -> ToolFacts | None:
@@ -558,11 +554,11 @@ class ToolStream:
 
     def emit(self, event_name: str, data: Any = None, key: str | None = None) -> None:
         """Tell those who watch; from the tool's thread as well.  See `ToolContext.emit`."""
-        answer_id, ordinal = call_of(self._request)
+        call = CallKey.parse(self._request.key)
         chunk = streams.Custom(
-            event_name=event_name, data=data, message_id=answer_id, tool_call_id=self._request.call.id
+            event_name=event_name, data=data, message_id=call.answer_id, tool_call_id=self._request.call.id
         )
-        item = Keyed(chunk, None if key is None else f"call/{answer_id}.{ordinal}/event/{key}")
+        item = Keyed(chunk, None if key is None else f"call/{call.result_id}/event/{key}")
         if threading.get_ident() == self._thread:
             self._outlet.put(item)
         else:

@@ -13,6 +13,7 @@ from helix_temporal.models.base import JsonObject, canonical_json
 from helix_temporal.models.checkpoints import (
     StagedChange,
 )
+from helix_temporal.models.ids import CallKey
 from helix_temporal.models.steps import (
     ToolInput,
 )
@@ -46,8 +47,8 @@ async def stage_tool_changes(
     if request.run_id is None:
         return ""
     check_values(changes)
-    # The key's last parts name the call; its position orders the calls of a turn.
-    call = "/".join(request.key.rsplit("/", 2)[-2:])
+    # Its position orders the calls of a turn.
+    call = CallKey.parse(request.key).in_session
     name = hashlib.sha256(canonical_json([call, changes])).hexdigest()[:_NAME_LETTERS]
     change = StagedChange(
         tool_call_id=f"{call}/{name}", merge_changes=changes, timestamp=request.position, result=name

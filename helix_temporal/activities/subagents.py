@@ -24,7 +24,7 @@ from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import DEFAULT_NAME
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput
-from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.ids import make_result_id, workflow_id
 from helix_temporal.models.messages import Message, ToolCall, from_record, why_not_run
 from helix_temporal.models.records import Kind
 from helix_temporal.models.states import SessionStatus, SubSessionRef
@@ -72,7 +72,7 @@ def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCal
     """Pure: those calls of an answer that have sessions, or will have once somebody approves them."""
     found = []
     for at, call in enumerate(answer.tool_calls):
-        tool, name = agent.find_tool(call.name), f"{answer.id}.{at}"
+        tool, name = agent.find_tool(call.name), make_result_id(answer.id, at)
         facts = None if tool is None else tool.facts(agent.name)
         if facts is None or facts.kind != "agent" or why_not_run(call) is not None:
             continue

@@ -11,6 +11,7 @@ from helix_temporal.activities.record_store import update_record
 from helix_temporal.activities.standing_step import head_moved_error, went_elsewhere
 from helix_temporal.agents import Agent
 from helix_temporal.models.base import only_set, only_truthy
+from helix_temporal.models.ids import make_result_id
 from helix_temporal.models.messages import (
     Message,
     ToolResult,
@@ -201,7 +202,7 @@ async def read_results_behind(
         if not page.records:
             break
         records += page.records
-    if [record.id for record in records] != [f"{step.last_id}.{at}" for at in range(count)]:
+    if [record.id for record in records] != [make_result_id(step.last_id, at) for at in range(count)]:
         return ()
     names = {call.at: call.id for call in waiting}
     answered = {each.id: each for each in parse_record(header.slice).answered}

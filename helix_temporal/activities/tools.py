@@ -41,6 +41,7 @@ from helix_temporal.models.agents import (
     UserMessageDecision,
 )
 from helix_temporal.models.base import JsonObject, canonical_json
+from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import are_left_out, from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -195,13 +196,13 @@ class ToolRunner:
                 whole=False,
             )
         )
-        answer_id, ordinal = request.key.rsplit("/", 2)[1:]
+        key = CallKey.parse(request.key)
         # A late attempt may find another answer there: its arguments are none of this call's.
-        if not page.records or page.records[0].id != answer_id:
+        if not page.records or page.records[0].id != key.answer_id:
             raise ThreadNotFoundError(
                 f"thread {request.thread_id!r}: the answer that asks for the tool is gone"
             )
-        return dict(from_record(page.records[0]).tool_calls[int(ordinal)].arguments)
+        return dict(from_record(page.records[0]).tool_calls[key.at].arguments)
 
     async def _build_result(self, request: ToolInput, outcome: ToolOutcome, staged: str) -> ToolResult:
         fields: dict[str, Any] = {}

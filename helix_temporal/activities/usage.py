@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 from temporalio import activity
 
 from helix_temporal.activities._runtime import raise_application_errors
-from helix_temporal.activities.live import call_of
 from helix_temporal.activities.standing_step import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
 from helix_temporal.models.handles import ModelCalls
+from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, from_record
 from helix_temporal.models.records import Kind
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
@@ -128,7 +128,7 @@ class Metrics:
     def entries(self, request: ToolInput) -> list[UsageEntry]:
         """An entry for each; the same names for every attempt, so that one counts."""
         about = _common_fields(request, request.agent, request.step, "tool", request.tool)
-        result_id = ".".join(call_of(request))
+        result_id = CallKey.parse(request.key).result_id
         found: list[UsageEntry] = []
         for number, (name, value, unit) in enumerate(self._counted):
             entry_id, counted = (
@@ -266,7 +266,7 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
 def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float) -> list[UsageEntry]:
     """A tool that has run, and what it used of models."""
     about = _common_fields(request, request.agent, request.step, "tool", request.tool)
-    result_id, took = ".".join(call_of(request)), round(seconds * 1000)
+    result_id, took = CallKey.parse(request.key).result_id, round(seconds * 1000)
     ran = _build_tool_entry(result_id, request.call.id, about, success=not outcome.is_error, duration_ms=took)
     if outcome.usage is None:
         return ran

@@ -39,6 +39,7 @@ from helix_temporal.models.facade import (
     ToolResultEvent,
     ToolUseEvent,
 )
+from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Message, Usage, from_record
 from helix_temporal.models.records import Head
 from helix_temporal.models.rows import records_of
@@ -89,8 +90,7 @@ class StateChanges:
         """The state with the changes of calls that these answers ask for, in their order."""
         merged = dict(state)
         for (_, key), changes in sorted(self._changes.items(), key=lambda each: each[0][0]):
-            # The key's last parts name the answer and the call.
-            if key.rsplit("/", 2)[1] in answers:
+            if CallKey.parse(key).answer_id in answers:
                 merged |= changes
         check_values(merged)
         return merged

@@ -8,6 +8,7 @@ hex digits of the id's SHA-256 — stores keep the original beside it and compar
 
 import hashlib
 import re
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -112,3 +113,42 @@ def short_workflow_prefix(kind: str, name: str, deployment: str = DEFAULT_NAME) 
 
 Id = Annotated[str, BeforeValidator(validate_id)]
 """A validated id in a pydantic model."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """Names one call of a tool: the same for every attempt, replay and reset.
+
+    Attributes:
+        session_id: Whose turn asks for it.
+        answer_id: The message that asks.
+        at: The call's number among those of the message.
+    """
+
+    session_id: str
+    answer_id: str
+    at: int
+
+    @classmethod
+    def parse(cls, text: str) -> "CallKey":
+        """Inverse of ``str``.  A session's id may hold the character that parts a key; the others don't."""
+        session_id, answer_id, at = text.rsplit("/", 2)
+        return cls(session_id, answer_id, int(at))
+
+    def __str__(self) -> str:
+        return f"{self.session_id}/{self.answer_id}/{self.at}"
+
+    @property
+    def in_session(self) -> str:
+        """Names the call within its session."""
+        return f"{self.answer_id}/{self.at}"
+
+    @property
+    def result_id(self) -> str:
+        """The id of the message that is the call's result."""
+        return make_result_id(self.answer_id, self.at)
+
+
+def make_result_id(answer_id: str, at: int) -> str:
+    """The id of the result of a call: the id of the message that asks, and the call's number in it."""
+    return f"{answer_id}.{at}"

@@ -388,11 +388,6 @@ def tool_of(parent: str, child: str) -> str:
     return child.removeprefix(f"{parent}>").split(">", 1)[0] if child.startswith(f"{parent}>") else ""
 
 
-def call_of(key: str) -> str:
-    """The part of a tool call's key that names it within its session, as the id of its result does."""
-    return ".".join(key.rsplit("/", 2)[-2:])
-
-
 def task_of(arguments: Mapping[str, object], argument: str | None) -> str | None:
     """A sub-agent's message, from the arguments of the call; None if there is none in them."""
     if argument is None:

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set, only_truthy
+from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import (
     Finish,
     Message,
@@ -33,7 +34,6 @@ from helix_temporal.models.waiting import (
     SubAgentCall,
     Suspension,
     Wake,
-    call_of,
     child_session_id,
     pending_below,
     pending_call,
@@ -158,12 +158,12 @@ END_SECONDS: Final = 300.0
 def task_message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage | None:
     """The task as the child's first message; large arguments stay in the parent's thread."""
     if are_left_out(request.call.arguments):
-        answer, ordinal = request.key.rsplit("/", 2)[1:]
+        key = CallKey.parse(request.key)
         ref = MessageRef(
             thread_id=request.thread_id,
             position=request.position - 1,
-            id=answer,
-            call=int(ordinal),
+            id=key.answer_id,
+            call=key.at,
             argument=facts.argument,
         )
         return UserMessage(id=call, ref=ref.named())
@@ -248,14 +248,14 @@ def seconds_left(facts: ToolFacts, start: SessionInput, wait: SubAgentCall, now:
 
 def plan_call(facts: ToolFacts, request: ToolInput, now: int) -> SubAgentCall:
     """The call, should it have to wait."""
-    call, limit = call_of(request.key), facts.schedule_to_close
+    key, limit = CallKey.parse(request.key), facts.schedule_to_close
     fields: dict[str, Any] = {} if limit is None else {"until": now + int(limit * 1000)}
     if facts.task_queue is not None:
         fields["task_queue"] = facts.task_queue
     return SubAgentCall(
-        at=int(request.key.rsplit("/", 1)[1]),
-        session_id=child_session_id(request.session_id, facts.name, facts.thread, call),
-        call=call,
+        at=key.at,
+        session_id=child_session_id(request.session_id, facts.name, facts.thread, key.result_id),
+        call=key.result_id,
         agent=facts.agent or "",
         since=now,
         **fields,

@@ -18,6 +18,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set
+from helix_temporal.models.ids import CallKey, make_result_id
 from helix_temporal.models.messages import Finish, ToolCall, Usage, why_not_run
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -172,7 +173,7 @@ class ToolCalls:
                     agent=request.agent,
                     tool=call.name,
                     call=call,
-                    key=f"{request.session_id}/{result.head.last_id}/{ordinal}",
+                    key=str(CallKey(request.session_id, result.head.last_id, ordinal)),
                     turn=self._number,
                     position=result.head.position,
                     run_id=run_id,
@@ -206,8 +207,8 @@ def tool_inputs(
 ) -> tuple[StepInput, ...]:
     """The inputs of the next step: one result a call, in call order."""
     return tuple(
-        _tool_input(f"{result.head.last_id}.{ordinal}", call, outcome, answers.get(ordinal))
-        for ordinal, (call, outcome) in enumerate(zip(result.calls, outcomes, strict=True))
+        _tool_input(make_result_id(result.head.last_id, at), call, outcome, answers.get(at))
+        for at, (call, outcome) in enumerate(zip(result.calls, outcomes, strict=True))
     )
 
 

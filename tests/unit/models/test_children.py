@@ -4,11 +4,10 @@ import pytest
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.agents import ChildThread
-from helix_temporal.models.ids import validate_id
+from helix_temporal.models.ids import CallKey, validate_id
 from helix_temporal.models.waiting import (
     MessageRef,
     PayloadRef,
-    call_of,
     check_own_id,
     child_session_id,
     is_child_id,
@@ -71,7 +70,8 @@ def test_a_name_tells_its_tool() -> None:
 
 def test_a_calls_name_is_that_of_its_result() -> None:
     """Session ids may hold the character that parts a key."""
-    assert call_of("a/b/c/answer/3") == "answer.3"
+    key = CallKey.parse("a/b/c/answer/3")
+    assert (key.session_id, key.result_id, str(key)) == ("a/b/c", "answer.3", "a/b/c/answer/3")
 
 
 def test_references_come_back_as_they_were() -> None:
