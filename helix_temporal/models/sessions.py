@@ -22,6 +22,7 @@ from helix_temporal.models.waiting import (
     ParentLink,
     PendingCall,
     SubAgentCall,
+    TakenAnswer,
     WaitingCall,
     Wake,
 )
@@ -393,6 +394,7 @@ class Carried(WireModel):
         unsettled: What the thread is to be opened at first: an open ended without a verdict.
         stopping: How the suspended turn is to end, as somebody was told.
         unsaved_answers: Of the answered calls, those of sub-agents that no step has saved yet.
+        early_answers: To questions that the turn has not come to once more.
         expires_at: When the session expires.
         lag: How far the archive is behind.
         lost: Receipts of lost messages that no `AskResult` has told yet.
@@ -420,6 +422,7 @@ class Carried(WireModel):
     unsettled: ReopenHeads | None = None
     stopping: StopMode | None = None
     unsaved_answers: tuple[str, ...] = ()
+    early_answers: tuple[TakenAnswer, ...] = ()
     expires_at: Millis | None = None
     lag: ArchiveLag | None = None
     lost: tuple[Receipt, ...] = ()

@@ -439,10 +439,22 @@ class PendingCalls:
         """
         if answer.request.call == RESUME:
             self.sub_agent_calls.resume_all(answer)
-        elif self.submit(answer.request, answer.when).status == "not_pending":
+            return
+        self._undo_expiry(answer)
+        if self.submit(answer.request, answer.when).status == "not_pending":
             self._early[answer.request.call] = answer
             while len(self._early) > REMEMBERED_CALLS:
                 self._early.popitem(last=False)
+
+    def _undo_expiry(self, answer: TakenAnswer) -> None:
+        """A call that was given up here, although the root had taken its answer in time."""
+        call = next((each for each in self._waiting_calls() if each.id == answer.request.call), None)
+        if call is None or is_past(call.until, answer.when):
+            return
+        before = self.answers().get(call.at)
+        if before is not None and before.outcome == "expired":
+            del self._known[call.at]
+            self._memory.pop(call.id, None)
 
     def expire(self) -> None:
         """Give up calls whose deadline has passed."""
@@ -504,7 +516,12 @@ class PendingCalls:
         """What the next run needs."""
         turn = self.turn and self._with_known_calls(self.turn)
         known, unsaved = tuple(self._memory.values()), tuple(self._unsaved)
-        return only_set(suspended=turn, answered_calls=known or None, unsaved_answers=unsaved or None)
+        return only_set(
+            suspended=turn,
+            answered_calls=known or None,
+            unsaved_answers=unsaved or None,
+            early_answers=tuple(self._early.values()) or None,
+        )
 
     def suspension(self) -> Suspension | None:
         """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""

@@ -433,6 +433,8 @@ class AgentSession:
             if carried.suspended is not None:
                 self._run.take_up(carried.suspended)
             return
+        if self._input.woken is not None:
+            self._submissions.take_early(self._input.woken)
         properties, seed = only_truthy(properties=self._input.properties), workflow.random_seed()
         try:
             # A later open must not set them again.

@@ -118,6 +118,8 @@ class SessionRun:
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
         known, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
         waits = PendingCalls(now_ms, known, unsaved)
+        for each in carried.early_answers if carried else ():
+            waits.take_answer(each)
         run = SessionRun(inbox, now, waits, input.options)
         if carried is not None:
             run.close, inbox.last_result, run.used = (

@@ -53,12 +53,19 @@ class Submissions:
         workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check_submit)
         workflow.set_signal_handler("take_answer", self._on_take_answer)
 
+    def take_early(self, wake: Wake) -> None:
+        """Take the answers that the session was started again with: before it looks which have expired."""
+        for each in wake.answers:
+            if each.request.call != RESUME:
+                self._run.waits.take_answer(each)
+
     def take_up(self, wake: Wake) -> None:
-        """Take what the session was started again with, once it is open."""
+        """Do what else the session was started again for, once it is open."""
         if (wake.ends or self._run.interrupted) and self._run.is_suspended:
             self._run.stopping = "interrupt"
         for each in wake.answers:
-            self._run.waits.take_answer(each)
+            if each.request.call == RESUME:
+                self._run.waits.take_answer(each)
 
     async def _on_take_answer(self, answer: TakenAnswer) -> None:
         self._run.waits.take_answer(answer)

@@ -275,6 +275,24 @@ def test_an_answer_that_comes_before_its_question_waits_for_it(waits: PendingCal
     assert not waits.has_below("q")
 
 
+def test_an_answer_that_was_taken_in_time_is_not_given_up(waits: PendingCalls, clock: Clock) -> None:
+    """Its session was started late, or had given the call up before the answer came."""
+    clock.now = SINCE + 2 * HOUR
+    in_time = TakenAnswer(request=SubmitInput(call="h", text="in time"), when=SINCE + 1)
+    waits.take_answer(in_time)
+    waits.begin(turn(HURRY))
+    waits.expire()
+    assert waits.results()[2].text == "in time"
+    again = PendingCalls(clock)
+    again.begin(turn(HURRY))
+    again.expire()
+    assert again.results()[2].text == NO_ANSWER
+    again.take_answer(in_time.model_copy(update={"when": SINCE + HOUR}))
+    assert again.results()[2].text == NO_ANSWER
+    again.take_answer(in_time)
+    assert again.results()[2].text == "in time"
+
+
 def test_the_record_has_an_answer_below_by_one_step(waits: PendingCalls) -> None:
     """Each step would carry all of them otherwise; until then the next run takes them along."""
     waits.remember([AnswerReceipt(id="before")])

@@ -110,7 +110,7 @@ async def test_a_session_that_answers_no_query_either_is_told_where_nothing_else
     async def why(*_: object) -> str:
         return known
 
-    monkeypatch.setattr(_diagnosis.Diagnosis, "why", why)
+    monkeypatch.setattr(_diagnosis.Diagnosis, "explain_wait", why)
     nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
     with pytest.raises(TimeoutError) as caught:
         await nobody.ask(sid, "hi", agent="main", timeout=1)

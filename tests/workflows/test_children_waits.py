@@ -2,13 +2,19 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
+from helix_temporal.activities import sessions as activities
+from helix_temporal.activities.subagents import recover_sub_agent_calls
+from helix_temporal.agents import Agent
 from helix_temporal.errors import InvalidRequestError, SessionTerminatedError
 from helix_temporal.models.sessions import AskResult, AskStatus
+from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.waiting import PendingCall, ToolApproval
+from helix_temporal.stores.protocols.threads import ThreadStore
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
@@ -273,6 +279,31 @@ async def test_an_answer_reaches_a_sub_agent_that_works_on_another(crew: Crew, s
         crew.team.gates[each].opened.set()
     assert (await once_more(crew, sid)).text == "hold first, hold second"
     await check_sound(crew, sid, call.route[-1])
+
+
+@pytest.mark.parametrize("suspend", ["wait", "exit"])
+async def test_an_answer_in_time_counts_although_the_sub_agent_is_started_late(
+    crew: Crew, sid: str, suspend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person was told "submitted": what passes on the way down is not the person's fault."""
+
+    async def slow(threads: ThreadStore, agent: Agent, request: OpenSessionInput, *rest: Any) -> Any:
+        if request.parent is not None and request.mode == "continue":
+            await asyncio.sleep(1.5)
+        return await recover_sub_agent_calls(threads, agent, request, *rest)
+
+    monkeypatch.setattr(activities, "recover_sub_agent_calls", slow)
+    client = crew.client(suspend=suspend)
+    result = await client.ask(sid, "colour?", agent="asks-hurried", message_id="m", timeout=30)
+    (call,) = result.pending
+    reply = await client.session(sid).submit_tool_result(call, "blue", timeout=30)
+    assert reply.submission is not None
+    assert reply.submission.status == "submitted"
+    while (
+        result := await client.ask(sid, "again", message_id="m", timeout=30)
+    ).status is AskStatus.SUSPENDED:
+        continue
+    assert result.text == "they said blue"
 
 
 async def test_a_time_out_while_a_person_thinks_is_an_error_for_the_model(crew: Crew, sid: str) -> None:

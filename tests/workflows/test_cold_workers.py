@@ -143,7 +143,7 @@ async def test_the_status_of_a_session_that_was_terminated_with_an_event_that_no
 ) -> None:
     """No worker can answer: each query brings it, and there will be no task.  It was "no worker"."""
     async with terminated(settings, name, Desk(), "main") as later:
-        with pytest.raises(SessionTerminatedError, match="ask starts it again"):
+        with pytest.raises(SessionTerminatedError, match="start it again with ask"):
             await later.sessions.session(name).get_status()
         asked = await later.sessions.ask(name, "more", agent="main", timeout=30)
         assert asked.status is AskStatus.ANSWERED
