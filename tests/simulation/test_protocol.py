@@ -106,7 +106,7 @@ class TestEighthPart(Promises):
 @pytest.fixture(scope="module")
 def figures() -> Figures:
     """Of a few seeds."""
-    return run_chunk(0, 150)
+    return run_chunk(300, 150)
 
 
 def test_every_fault_happens(figures: Figures) -> None:
