@@ -1,34 +1,21 @@
 """Which checkpoints of a session's state its thread still reaches, and going back to one."""
 
-from helix_temporal.errors import (
-    CheckpointNotFoundError,
-)
-from helix_temporal.models.checkpoints import (
-    CheckpointMeta,
-)
+from helix_temporal.errors import CheckpointNotFoundError
+from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import ForkFrom
-from helix_temporal.models.states import (
-    SessionState,
-)
-from helix_temporal.models.steps import (
-    OpenSessionInput,
-)
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import MAX_LIMIT
-from helix_temporal.session.projection import (
-    BEFORE_FIRST_TURN,
-)
-from helix_temporal.session.record import (
-    SessionRecord,
-    find_request_behind,
-)
+from helix_temporal.session.projection import BEFORE_FIRST_TURN
+from helix_temporal.session.record import SessionRecord, find_request_behind
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.threads.hot_only import made_as
 
 
-async def restore_checkpoint_asked_for(
+async def restore_requested_checkpoint(
     store: SessionStore, request: OpenSessionInput, header: HotHeader, kept: SessionRecord
 ) -> bool:
     """Go back to the checkpoint that was asked for, by this open or by one that cut the thread and died.

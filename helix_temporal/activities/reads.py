@@ -6,11 +6,7 @@ from helix_temporal.activities._runtime import heartbeat_with_progress, limited_
 from helix_temporal.activities.rewinds import list_turns, turn_of
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.activities.usage import ThreadUsage, paid_calls, thread_usage
-from helix_temporal.errors import (
-    InvalidRequestError,
-    SessionNotFoundError,
-    ThreadNotFoundError,
-)
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, ThreadNotFoundError
 from helix_temporal.models.handles import (
     FindTurnInput,
     FindTurnResult,

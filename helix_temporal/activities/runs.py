@@ -6,29 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from helix_temporal.activities.state_changes import TRIES, recreate_state
-from helix_temporal.errors import (
-    InvalidRequestError,
-    SessionNotFoundError,
-)
-from helix_temporal.models.checkpoints import (
-    NewRun,
-    RunChange,
-    RunRecorded,
-    RunStatus,
-)
-from helix_temporal.models.states import (
-    SessionStatus,
-)
-from helix_temporal.models.steps import (
-    RunStepInput,
-)
-from helix_temporal.session.record import (
-    SessionRecord,
-)
+from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunRecorded, RunStatus
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.steps import RunStepInput
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 ANY_STATUS: Final = frozenset(SessionStatus)
-"""A run may begin whatever the session\'s status."""
+"""A run may begin whatever the session's status."""
 
 
 Place = Callable[[], Awaitable[int]]

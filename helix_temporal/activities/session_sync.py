@@ -15,8 +15,8 @@ from helix_temporal.activities.checkpoints import (
     forked_state,
     has_head,
     latest_reachable_checkpoint,
-    restore_checkpoint_asked_for,
     restore_checkpoint_once,
+    restore_requested_checkpoint,
     state_at,
 )
 from helix_temporal.activities.runs import (
@@ -44,10 +44,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.base import JsonObject
-from helix_temporal.models.checkpoints import (
-    RunStatus,
-    StopKind,
-)
+from helix_temporal.models.checkpoints import RunStatus, StopKind
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import (
@@ -74,11 +71,7 @@ from helix_temporal.session.projection import (
     project_end,
     values_if_small,
 )
-from helix_temporal.session.record import (
-    SessionRecord,
-    find_request_behind,
-    parse_record,
-)
+from helix_temporal.session.record import SessionRecord, find_request_behind, parse_record
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -231,7 +224,7 @@ class SessionSync:
             state = await self._create_state(request, header, kept, source)
             notes = () if source is not None else lost_staging_note(kept, session_id)
         else:
-            if await restore_checkpoint_asked_for(self._store, request, header, kept):
+            if await restore_requested_checkpoint(self._store, request, header, kept):
                 state = await self._load_state(session_id)
             if request.reopen is not None:
                 state, notes = await self._follow_cut(request, state, header)

@@ -42,11 +42,7 @@ from helix_temporal.activities.suspended_turns import (
     usage_before_turn,
 )
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
-from helix_temporal.errors import (
-    InvalidRequestError,
-    ThreadExistsError,
-    ThreadNotFoundError,
-)
+from helix_temporal.errors import InvalidRequestError, ThreadExistsError, ThreadNotFoundError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import canonical_json, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name

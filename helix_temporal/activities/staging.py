@@ -5,30 +5,18 @@ from typing import Final
 
 from helix_temporal.activities.checkpoints import find_committed_head
 from helix_temporal.activities.state_changes import recreate_state
-from helix_temporal.errors import (
-    SessionNotFoundError,
-    TooLargeError,
-)
+from helix_temporal.errors import SessionNotFoundError, TooLargeError
 from helix_temporal.models.base import JsonObject, canonical_json
-from helix_temporal.models.checkpoints import (
-    StagedChange,
-)
+from helix_temporal.models.checkpoints import StagedChange
 from helix_temporal.models.ids import CallKey
-from helix_temporal.models.steps import (
-    ToolInput,
-)
-from helix_temporal.session.projection import (
-    TurnToCommit,
-)
-from helix_temporal.session.record import (
-    check_values,
-    parse_record,
-)
+from helix_temporal.models.steps import ToolInput
+from helix_temporal.session.projection import TurnToCommit
+from helix_temporal.session.record import check_values, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 
 _NAME_LETTERS: Final = 8
-"""Of the hash that names changes: what it is told from are other attempts of calls of the same turn."""
+"""Of the hash that names a change: it has to differ from those of other attempts in the same turn alone."""
 
 
 async def stage_tool_changes(

@@ -13,10 +13,7 @@ from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, Stor
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.sessions import AnswerRef
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
-from helix_temporal.session.record import (
-    SessionRecord,
-    parse_record,
-)
+from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
 

@@ -3,22 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from helix_temporal.errors import (
-    StaleStateError,
-    StoreUnavailableError,
-)
+from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models.records import Head
-from helix_temporal.models.states import (
-    CreateSession,
-    SessionState,
-)
-from helix_temporal.session.record import (
-    SessionRecord,
-)
+from helix_temporal.models.states import CreateSession, SessionState
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 TRIES: Final = 5
-"""So often a change is tried again, where somebody else was faster each time."""
+"""How often a change is tried while somebody else changes the state."""
 
 
 async def save_change(

@@ -13,21 +13,11 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
-from helix_temporal.models.checkpoints import (
-    RunChange,
-    StepCommit,
-)
+from helix_temporal.models.checkpoints import RunChange, StepCommit
 from helix_temporal.models.records import Kind
 from helix_temporal.models.sessions import Receipt
-from helix_temporal.session.projection import (
-    MissingTurns,
-    TurnToCommit,
-    count_unknown_turns,
-)
-from helix_temporal.session.record import (
-    SessionRecord,
-    list_missing_changes,
-)
+from helix_temporal.session.projection import MissingTurns, TurnToCommit, count_unknown_turns
+from helix_temporal.session.record import SessionRecord, list_missing_changes
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore

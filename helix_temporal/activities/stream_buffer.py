@@ -6,13 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from helix_temporal.errors import (
-    FencedError,
-    HelixError,
-    InvalidIdError,
-    InvalidMessageError,
-    TooLargeError,
-)
+from helix_temporal.errors import FencedError, HelixError, InvalidIdError, InvalidMessageError, TooLargeError
 from helix_temporal.models.streams import ChunkBase
 from helix_temporal.stores.protocols.streams import StreamWriter
 

@@ -8,22 +8,11 @@ from typing import Any, Final
 from helix_temporal.activities.state_changes import save_change
 from helix_temporal.activities.subagents import agent_calls
 from helix_temporal.agents import Agent
-from helix_temporal.errors import (
-    SessionNotFoundError,
-)
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.messages import Message
-from helix_temporal.models.states import (
-    SessionState,
-    SessionStatus,
-    SubSessionRef,
-)
-from helix_temporal.models.steps import (
-    EndTurnInput,
-    RunStepInput,
-)
-from helix_temporal.models.waiting import (
-    is_child_id,
-)
+from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
+from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.models.waiting import is_child_id
 from helix_temporal.session.projection import (
     GIVEN_UP,
     is_at_work,

@@ -7,13 +7,7 @@ from typing import Any, Final, Literal
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import CallKey
-from helix_temporal.models.messages import (
-    Finish,
-    Message,
-    Usage,
-    are_left_out,
-    shorten_arguments,
-)
+from helix_temporal.models.messages import Finish, Message, Usage, are_left_out, shorten_arguments
 from helix_temporal.models.sessions import (
     ArchiveMode,
     AskResult,
@@ -203,7 +197,7 @@ def resumed_call_input(
     link: ParentLink,
     options: SessionOptions,
 ) -> SessionInput:
-    """For a call that has waited.
+    """How a session is started once more for a call that has waited.
 
     The message is the same: where the turn has ended meanwhile its answer is found, where it is lost it is
     run again.
@@ -225,7 +219,7 @@ def resumed_call_input(
 
 
 def ending_call_input(wait: SubAgentCall, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
-    """For a call that is nobody's any more: its turn ends, and what waits below it."""
+    """How a session is started to end its turn, since nobody wants the call's result any more."""
     return SessionInput(
         session_id=wait.session_id,
         agent=wait.agent,
@@ -247,7 +241,7 @@ def seconds_left(facts: ToolFacts, start: SessionInput, wait: SubAgentCall, now:
 
 
 def plan_call(facts: ToolFacts, request: ToolInput, now: int) -> SubAgentCall:
-    """The call, should it have to wait."""
+    """What is known of a call before its session is started."""
     key, limit = CallKey.parse(request.key), facts.schedule_to_close
     fields: dict[str, Any] = {} if limit is None else {"until": now + int(limit * 1000)}
     if facts.task_queue is not None:
@@ -263,7 +257,7 @@ def plan_call(facts: ToolFacts, request: ToolInput, now: int) -> SubAgentCall:
 
 
 def facts_of(wait: SubAgentCall) -> ToolFacts:
-    """Of the tool that was called, as far as it takes to end the call."""
+    """The tool that was called: what is needed of it to end the call."""
     elsewhere = only_set(task_queue=wait.task_queue)
     return ToolFacts(name=wait.agent, activity="", kind="agent", agent=wait.agent, **elsewhere)
 
@@ -322,7 +316,9 @@ def list_pending_calls(
 def make_waiting_call(
     call: str, at: int, session_id: str, facts: ToolFacts, pending: Sequence[PendingCall]
 ) -> SubAgentCall:
-    """Its time counts from the first question: when it was called, its caller alone knew."""
+    """The call of a session that was found waiting.  Only its caller knew when it was made, so that its time
+    counts from the first question.
+    """
     since = min(each.since for each in pending)
     given: dict[str, Any] = {
         "until": None if facts.schedule_to_close is None else since + int(facts.schedule_to_close * 1000),

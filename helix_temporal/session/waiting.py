@@ -80,7 +80,7 @@ class SubAgentCalls:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    # -- suspended
+    # -- waiting
 
     def suspend(self, call: SubAgentCall) -> None:
         """This call's session has ended, and waits."""
@@ -104,11 +104,11 @@ class SubAgentCalls:
         return tuple(self._waiting[at] for at in sorted(self._waiting))
 
     def has(self, at: int) -> bool:
-        """Whether this call is suspended, or is about to be resumed."""
+        """Whether this call waits, or is about to be resumed."""
         return at in self._waiting
 
     def holds(self, at: int) -> bool:
-        """Whether the call has to wait: suspended, or behind one that is."""
+        """Whether the call may not run now: it waits, or is behind one that does."""
         if self.ending:
             return False
         call = self._waiting.get(at)
@@ -119,7 +119,7 @@ class SubAgentCalls:
         return any(each.calls and each.session_id == session_id for each in self._waiting.values())
 
     def pending(self) -> tuple[PendingCall, ...]:
-        """All that they wait for, with the way to each; of one that was resumed until it ends again."""
+        """What they still wait for, with the way to each; also those that run again."""
         return pending_below((*self.calls(), *self._running.values()))
 
     def seconds_left(self) -> float | None:
@@ -208,7 +208,7 @@ class SubAgentCalls:
                 self.on_expired(each)
 
     def _resumed_by_time(self) -> list[SubAgentCall]:
-        """Those whose time resumes them: not that of one that waits for another to go on first."""
+        """Calls that a deadline may resume; one behind another has to let that go on first."""
         return [each for each in self._waiting.values() if each.calls and not self._is_behind(each.at)]
 
     def _is_behind(self, at: int) -> bool:
@@ -406,13 +406,17 @@ class PendingCalls:
         call = next((each for each in self._waiting_calls() if each.id == request.call), None)
         below = next((each for each in self.sub_agent_calls.pending() if each.id == request.call), None)
         pending = call or below
-        # What waits again was answered in a part of the thread that is lost.
-        before = self._memory.get(request.call) if pending is None else None
-        before = self.answers().get(call.at) if call is not None else before
-        first = None if before is None else FirstAnswer(before.outcome, before.when, before.by)
-        deadline = None if pending is None else pending.until
+        if call is not None:
+            before = self.answers().get(call.at)
+        else:
+            # What waits again below was answered in a part of the thread that is lost.
+            before = None if below is not None else self._memory.get(request.call)
         refusal = refuse_answer(
-            first, is_known=pending is not None, deadline=deadline, now=now, by=request.by
+            None if before is None else FirstAnswer(before.outcome, before.when, before.by),
+            is_known=pending is not None,
+            deadline=None if pending is None else pending.until,
+            now=now,
+            by=request.by,
         )
         if refusal is not None:
             if before is None and call is not None:

@@ -5,16 +5,9 @@ from typing import Final
 
 from temporalio import workflow
 
-from helix_temporal.errors import (
-    AgentMismatchError,
-    HelixError,
-    InvalidRequestError,
-    ThreadNotFoundError,
-)
+from helix_temporal.errors import AgentMismatchError, HelixError, InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.base import check_text, only_set
-from helix_temporal.models.handles import (
-    TakeBackRequest,
-)
+from helix_temporal.models.handles import TakeBackRequest
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AnswerRef,
@@ -27,13 +20,8 @@ from helix_temporal.models.sessions import (
     SetPropertiesInput,
     UserMessage,
 )
-from helix_temporal.models.states import (
-    SessionProperties,
-    check_thread,
-)
-from helix_temporal.models.waiting import (
-    is_message_ref,
-)
+from helix_temporal.models.states import SessionProperties, check_thread
+from helix_temporal.models.waiting import is_message_ref
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.session_run import SessionRun, update_refusal
 

@@ -10,14 +10,7 @@ from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import only_set
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import (
-    ArchiveLag,
-    Carried,
-    OpenHandle,
-    Receipt,
-    ReopenHeads,
-    ResetPoint,
-)
+from helix_temporal.models.sessions import ArchiveLag, Carried, OpenHandle, Receipt, ReopenHeads, ResetPoint
 from helix_temporal.models.states import TracingContext
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.models.threads import FlushThreadResult

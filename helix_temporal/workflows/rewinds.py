@@ -6,10 +6,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from helix_temporal.errors import (
-    HeadMovedError,
-    HelixError,
-)
+from helix_temporal.errors import HeadMovedError, HelixError
 from helix_temporal.models.handles import (
     PlanTakeBackInput,
     PlanTakeBackResult,
@@ -17,11 +14,7 @@ from helix_temporal.models.handles import (
     TakeBackResult,
 )
 from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import (
-    ReopenHeads,
-    RewindResult,
-    UserMessage,
-)
+from helix_temporal.models.sessions import ReopenHeads, RewindResult, UserMessage
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.session.inbox import Inbox
 from helix_temporal.workflows.calls import TemporalCalls

@@ -9,10 +9,7 @@ from typing import Any, Final, Literal
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.errors import (
-    HelixError,
-    split_text,
-)
+from helix_temporal.errors import HelixError, split_text
 from helix_temporal.models.base import only_set
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import EMPTY, Head
@@ -28,20 +25,12 @@ from helix_temporal.models.sessions import (
     Status,
     SuspendedTurn,
 )
-from helix_temporal.models.states import (
-    is_past,
-    session_expired_error,
-)
-from helix_temporal.models.waiting import (
-    MAX_INLINE_TEXT,
-    PendingCall,
-)
+from helix_temporal.models.states import is_past, session_expired_error
+from helix_temporal.models.waiting import MAX_INLINE_TEXT, PendingCall
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.opening import (
-    CurrentThread,
-)
+from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.rewinds import Rewinds
 from helix_temporal.workflows.turn import Turn, TurnResult
 

@@ -4,11 +4,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from helix_temporal.models.sessions import (
-    SessionInput,
-    StopRequest,
-    StopResult,
-)
+from helix_temporal.models.sessions import SessionInput, StopRequest, StopResult
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.handlers import accept_update
 from helix_temporal.workflows.session_run import SessionRun

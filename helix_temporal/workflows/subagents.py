@@ -24,18 +24,9 @@ from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.sessions import (
-    ArchiveMode,
-    SessionInput,
-    SessionResult,
-)
+from helix_temporal.models.sessions import ArchiveMode, SessionInput, SessionResult
 from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
-from helix_temporal.models.waiting import (
-    MAX_DEPTH,
-    HasStartedInput,
-    ParentLink,
-    SubAgentCall,
-)
+from helix_temporal.models.waiting import MAX_DEPTH, HasStartedInput, ParentLink, SubAgentCall
 from helix_temporal.session.sub_agents import (
     END_SECONDS,
     add_usage,
@@ -90,13 +81,10 @@ async def check_begun(
     )
 
 
-async def signal_workflow(to: str, name: str, *arguments: object) -> bool:
-    """Signal a workflow; false if it has ended."""
-    try:
+async def signal_workflow(to: str, name: str, *arguments: object) -> None:
+    """Signal a workflow; nothing if it has ended."""
+    with contextlib.suppress(FailureError):
         await workflow.get_external_workflow_handle(to).signal(name, args=arguments)
-    except FailureError:
-        return False
-    return True
 
 
 def failure_result(

@@ -5,21 +5,11 @@ from typing import Final
 
 from temporalio import workflow
 
-from helix_temporal.errors import (
-    InvalidRequestError,
-)
+from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.base import canonical_json, check_json, check_text
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.sessions import (
-    AskResult,
-    AskStatus,
-    SessionInput,
-    SubmitReply,
-)
-from helix_temporal.models.states import (
-    MAX_ERROR_TEXT,
-    Submission,
-)
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SubmitReply
+from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
 from helix_temporal.models.waiting import (
     RESUME,
     PayloadRef,

@@ -3,12 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helix_temporal.errors import (
-    HeadMovedError,
-    InvalidRequestError,
-    ThreadExistsError,
-    ThreadNotFoundError,
-)
+from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.stores.protocols.threads import Create, ForkThread, OpenThread, Reopen
 
