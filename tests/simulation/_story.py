@@ -276,13 +276,19 @@ class Story:
         return True
 
     def _told_apart(self, session: Session, message_id: str, answer: AnswerRef | None) -> None:
-        """Its users have their answer, though another execution may come to the end of this turn."""
-        if answer is None or session.is_undone:
+        """Its users know how it ended, though another execution may come to the end of this turn."""
+        if session.is_undone or message_id not in session.told:
             return
         self._over.add(message_id)
-        told = session.told[: answer.position + 1]
+        end = self._end_of_turn(session.told, message_id) if answer is None else answer.position + 1
+        told = session.told[:end]
         if told[: len(self._acked)] == self._acked:
             self._acked = told
+
+    def _end_of_turn(self, ids: list[str], message_id: str) -> int:
+        """Where the turn of a user's message ends: before the next user's message that comes after others."""
+        begins = [at for at in range(1, len(ids)) if self._is_user(ids[at]) and not self._is_user(ids[at - 1])]
+        return next((at for at in begins if at > ids.index(message_id)), len(ids))
 
     async def _answered(self, session: Session) -> Session:
         """A turn to its end; its answer is given to the users."""

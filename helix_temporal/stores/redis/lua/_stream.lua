@@ -19,6 +19,7 @@ local function lower(fence, than)
 end
 
 local row = redis.call('HMGET', head, unpack(NAMES))
+local stored = {unpack(row, 1, #NAMES)}
 
 local function sum()
   return redis.sha1hex(table.concat(row, '\0', ID, KEPT)):sub(1, 8)
@@ -27,7 +28,9 @@ end
 local function save()
   local set = {}
   row[SUM] = sum()
-  for i = ID, SUM do set[2 * i - 1], set[2 * i] = NAMES[i], row[i] end
+  for i = ID, SUM do
+    if row[i] ~= stored[i] then set[#set + 1], set[#set + 2] = NAMES[i], row[i] end
+  end
   redis.call('HSET', head, unpack(set))
 end
 
