@@ -11,7 +11,8 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
-from helix_temporal.errors import HelixError, StoreCorruptError, StoreUnavailableError
+from helix_temporal.errors import HelixError, InvalidIdError, StoreCorruptError, StoreUnavailableError
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
 from helix_temporal.stores.checksums import damaged_error, verify_checksum, with_checksum
@@ -365,6 +366,19 @@ def id_of(place: bytes) -> bytes:
     return place[8:]
 
 
+def read_id(stored: bytes) -> str:
+    """An id as text; one that was damaged, and is no UTF-8 any more, is that of no session."""
+    return stored.decode("utf-8", "replace")
+
+
+def is_readable(stored: bytes) -> bool:
+    """Whether bytes of an entry are still an id."""
+    try:
+        return validate_id(read_id(stored)).encode() == stored
+    except InvalidIdError:
+        return False
+
+
 def time_at(place: bytes) -> int:
     """The time at a place, ms since 1970."""
     return int.from_bytes(place[:8], "big")
@@ -434,19 +448,20 @@ class SessionLists:
             after = time_bytes(time) + session_id.encode()
         skip = query.offset if after is None else 0
         plan = QueryPlan.of(query)
-        total, places = await (self._list_directly if plan.direct else self._list_by_sifting)(
+        total, found = await (self._list_directly if plan.direct else self._list_by_sifting)(
             plan, after, skip
         )
+        places = [each for each in found if is_readable(id_of(each))]
         rows = await self.read_rows([id_of(each) for each in places[: query.limit]])
-        more = len(places) > query.limit
-        last = places[query.limit - 1] if more else b""
+        more = len(found) > query.limit
+        last = places[: query.limit][-1] if more and places else b""
         return SessionPage(
             sessions=tuple(row.summary for row in rows),
             total=total,
             offset=query.offset,
             limit=query.limit,
-            has_more=more,
-            next_cursor=encode_cursor(scope, time_at(last), id_of(last).decode()) if more else None,
+            has_more=bool(last),
+            next_cursor=encode_cursor(scope, time_at(last), read_id(id_of(last))) if last else None,
         )
 
     async def read_rows(self, ids: Sequence[bytes]) -> list[IndexRow]:
@@ -470,7 +485,7 @@ class SessionLists:
         try:
             return read_row(held, where)
         except StoreCorruptError as error:
-            logger.warning("session %r: its row is made anew (%s)", session_id.decode(), error)
+            logger.warning("session %r: its row is made anew (%s)", read_id(session_id), error)
         try:
             await self._remake(session_id, held)
             again = await self._connection.send_command("HGET", self._rows, session_id)
@@ -478,7 +493,7 @@ class SessionLists:
         except StoreUnavailableError:
             raise
         except HelixError as error:
-            logger.warning("session %r is left out of a list: %s", session_id.decode(), error)
+            logger.warning("session %r is left out of a list: %s", read_id(session_id), error)
             return None
 
     async def _list_directly(
@@ -634,7 +649,7 @@ class SessionIndex:
                 await self._connection.run_script(_SETTLE, [self._rows, self._entries], entry[start:], entry)
 
     async def _remake_row(self, name: bytes, row: bytes) -> None:
-        known = await self._ask(name.decode())
+        known = await self._ask(read_id(name))
         await self._connection.run_script(
             _REMAKE, [self._rows, self._entries], name, row, *_update_args(known)
         )
@@ -695,8 +710,8 @@ class SessionIndex:
             )
             marks, ended = found[: int(number)], found[int(number) :]
             outcomes = await asyncio.gather(
-                *(self._mend_session(each[1:].rpartition(b"\0")[0].decode(), each) for each in marks),
-                *(self._mend_session(each.decode(), b"") for each in ended),
+                *(self._mend_session(read_id(each[1:].rpartition(b"\0")[0]), each) for each in marks),
+                *(self._mend_session(read_id(each), b"") for each in ended),
                 return_exceptions=True,
             )
             for outcome in outcomes:
@@ -734,10 +749,20 @@ class SessionIndex:
         return tuple((int.from_bytes(entry[1:9], "big"), entry[9:].decode()) for entry in found)
 
     async def _entries_in(self, lowest: bytes, highest: bytes, limit: int) -> list[bytes]:
-        found: list[bytes] = await self._connection.send_command(
-            "ZRANGEBYLEX", self._entries, lowest, highest, "LIMIT", 0, limit
-        )
-        return found
+        """Entries of a range; damaged ones, whose id is none any more, are taken out."""
+        while True:
+            found: list[bytes] = await self._connection.send_command(
+                "ZRANGEBYLEX", self._entries, lowest, highest, "LIMIT", 0, limit
+            )
+            damaged = [each for each in found if not is_readable(each[_ID_AT[each[:1]] :])]
+            if not damaged:
+                return found
+            logger.error(
+                "%s: %d damaged entries are taken out of the index of sessions; make it anew: rebuild_index",
+                self._connection.place_of(self._entries),
+                len(damaged),
+            )
+            await self._connection.send_command("ZREM", self._entries, *damaged)
 
     async def _run_script(self, script: Script, keys: Sequence[str], *args: Value) -> list[bytes]:
         answer: Answer = await self._connection.run_script(script, keys, *args)

@@ -8,7 +8,7 @@ import pytest
 
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.records import Head, Kind, Record
-from helix_temporal.models.store_calls import SessionQuery
+from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.session_records import (
     KeyedRecord,
@@ -239,3 +239,30 @@ async def test_a_session_that_is_damaged_itself_is_left_out_of_lists_and_named(
     assert [each.session_id for each in expired] == ["broken", "other"]
     with pytest.raises(StoreCorruptError):
         await sessions.view("broken")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_damaged_entry_of_the_index_is_no_error_of_pythons(
+    backend: RedisBackend, damage: str
+) -> None:
+    """An id that is no text any more had ended every list, and the clean-up of all sessions."""
+    sessions = backend.sessions
+    await sessions.commit(change("other", expires_at=7, user_id="u"))
+    await sessions.commit(only_records("other", 1, KeyedRecord(RecordKind.OPERATION, "o", b"{}", order=1)))
+    index, command = sessions._index, sessions._connection.send_command
+    await sessions.rebuild_index()
+    sound = await sessions.list_sessions(SessionQuery())
+    for entry in await command("ZRANGE", index._entries, 0, -1):
+        await command("ZREM", index._entries, entry)
+        await command("ZADD", index._entries, 0, DAMAGES[damage](entry))
+        await command("ZADD", index.marks, 0, DAMAGES[damage](b"other\0mark"))
+        for backwards in ("asc", "desc"):
+            order = OrderBy(direction=backwards)
+            await sessions.list_sessions(SessionQuery(order_by=order, limit=1))
+            await sessions.list_sessions(SessionQuery(order_by=order, user_id="u", agent_type="main"))
+        await sessions.list_expired(9, limit=9)
+        await sessions.list_due(9, limit=9)
+        await sessions.list_cleanup_pending(limit=9)
+        await sessions.purge_operations(0, limit=9)
+        await sessions.rebuild_index()
+        assert await sessions.list_sessions(SessionQuery()) == sound
