@@ -441,8 +441,8 @@ GUARDS = {
         Guard(settled_open, 5000, _REOPENING, known=654),
         Guard(trim_of_archived, 200, _UNARCHIVED, known=7),
         Guard(own_epoch, 5000, _WAITING, known=42),
-        Guard(reset_cuts_nothing, 5000, _WAITING, known=434),
-        Guard(catches_up, 5000, _WAITING, known=434),
+        Guard(reset_cuts_nothing, 5000, _WAITING, known=483),
+        Guard(catches_up, 5000, _WAITING, known=483),
     )
 }
 
