@@ -1,9 +1,5 @@
 """Turns of a thread, and plans to take them back.  Nothing here changes a store."""
 
-import hashlib
-import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from temporalio import activity
@@ -11,7 +7,6 @@ from temporalio import activity
 from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
 from helix_temporal.activities.checkpoints import has_head
 from helix_temporal.activities.payloads import FAR, Payloads
-from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import CheckpointNotFoundError, HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import (
     FindTurnResult,
@@ -19,62 +14,27 @@ from helix_temporal.models.handles import (
     PlanTakeBackInput,
     PlanTakeBackResult,
     TakeBackRequest,
-    TurnInfo,
 )
 from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind, Record
-from helix_temporal.models.rows import answer_in, starts_in, user_in
-from helix_temporal.models.sessions import TakenBack, UserMessage
+from helix_temporal.models.rows import starts_in, user_in
+from helix_temporal.models.sessions import UserMessage
 from helix_temporal.session.record import REMEMBERED_CUT_MESSAGES, parse_record
+from helix_temporal.session.rewinds import (
+    FoundTurn,
+    check_nothing_lost,
+    check_one_place,
+    derive_message_id,
+    find_carried_out,
+    record_rewind,
+    split_after_first,
+    split_turns,
+)
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadStore
 
-SHOWN_CHARACTERS: Final = 200
-"""So much of a message is shown in a list of turns."""
 _PAGE: Final = 500
 _PAGE_BYTES: Final = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class FoundTurn:
-    """A turn with its messages."""
-
-    start: Head
-    records: tuple[Record, ...]
-
-    @property
-    def users(self) -> tuple[Message, ...]:
-        """The users' messages in it, also those that came while tools of version 1 ran."""
-        return tuple(said for record in self.records if (said := user_in(record)) is not None)
-
-    @property
-    def end(self) -> Head:
-        """Where the thread stands after it."""
-        return Head(position=self.start.position + len(self.records), last_id=self.records[-1].id)
-
-    def told(self, number: int) -> TurnInfo:
-        """What a list says of it."""
-        users, answer = self.users, answer_in(self.records[-1])
-        return TurnInfo(
-            number=number,
-            start=self.start,
-            end=self.end,
-            message_ids=tuple(each.id for each in users),
-            text=_shorten_text(users[0]) if users else "",
-            answer=None if answer is None else _shorten_text(answer),
-        )
-
-
-def _shorten_text(message: Message) -> str:
-    return message.text[:SHOWN_CHARACTERS]
-
-
-def split_turns(start: Head, records: Sequence[Record]) -> list[FoundTurn]:
-    """The turns that these messages, which begin with a turn, are: each begins where users speak again."""
-    turns: list[FoundTurn] = []
-    for begin, end in itertools.pairwise([0, *starts_in(records), len(records)]):
-        turns.append(FoundTurn(turns[-1].end if turns else start, tuple(records[begin:end])))
-    return turns
 
 
 async def first_turns(
@@ -139,7 +99,7 @@ async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list
             break
     if not records:
         return []
-    turns = split_turns(EMPTY, records) if stop is None else _after_first(page.first, records)
+    turns = split_turns(EMPTY, records) if stop is None else split_after_first(page.first, records)
     return turns[-count:]
 
 
@@ -153,14 +113,6 @@ async def newest_users(threads: ThreadStore, thread_id: str, start: int, count: 
         stop = page.before
         if stop is None or stop <= start or len(found) >= count:
             return found[-count:]
-
-
-def _after_first(first: int, records: Sequence[Record]) -> list[FoundTurn]:
-    starts = starts_in(records)
-    if not starts:
-        return []
-    begin = starts[0]
-    return split_turns(Head(position=first + begin, last_id=records[begin - 1].id), records[begin:])
 
 
 async def turn_of(threads: ThreadStore, thread_id: str, message_id: str) -> FindTurnResult:
@@ -231,22 +183,15 @@ class TakeBacks:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
         facts = await self._threads.facts(request.thread_id)
-        known = parse_record(facts.slice).taken_back
-        done = [each for each in known if each.id == wanted.id]
-        if done:
-            return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
-        if request.known is not None and facts.head.position < request.known.position:
-            raise HeadMovedError(
-                f"thread {request.thread_id!r}: the session stood at {request.known.position}, the thread"
-                f" is at {facts.head.position}: turns behind that were lost; see what stands, and ask again"
-            )
+        earlier = find_carried_out(parse_record(facts.slice), wanted.id)
+        if earlier is not None:
+            return PlanTakeBackResult(to=facts.head, done=True, record=earlier)
+        check_nothing_lost(request.thread_id, request.known, facts.head)
         async with heartbeat_with_progress(self._beat_every):
             return await self._plan_cut(request, wanted)
 
     async def _plan_cut(self, request: PlanTakeBackInput, wanted: TakeBackRequest) -> PlanTakeBackResult:
-        given = [each for each in (wanted.to, wanted.turns, wanted.checkpoint) if each is not None]
-        if len(given) != 1:
-            raise InvalidRequestError(f"one of to, turns and checkpoint expected, {len(given)} given")
+        check_one_place(wanted)
         if wanted.checkpoint is not None:
             to = await self._checkpoint_head(request, wanted.checkpoint)
         elif wanted.to is not None:
@@ -254,21 +199,25 @@ class TakeBacks:
         elif wanted.turns is not None and wanted.turns >= 0:
             to = await head_after(self._threads, request.thread_id, wanted.turns)
         else:
-            count = -(wanted.turns or 0)
-            turns = await newest_turns(self._threads, request.thread_id, count)
-            if len(turns) < count:
-                raise InvalidRequestError(
-                    f"thread {request.thread_id!r}: {len(turns)} finished turns, {count} cannot go"
-                )
-            to = turns[0].start
+            turn = await self._last_turn_to_go(request.thread_id, -(wanted.turns or 0))
+            to = turn.start
             if wanted.again:
-                messages = await self._copy_user_messages(request.thread_id, wanted.id, turns[0])
-                cut = tuple(short_id(each.id) for each in turns[0].users)
-                record = TakenBack(id=wanted.id, to=to, messages=messages, cut=cut)
+                messages = await self._copy_user_messages(request.thread_id, wanted.id, turn)
+                record = record_rewind(wanted.id, to, [each.id for each in turn.users], messages)
                 return PlanTakeBackResult(to=to, record=record)
         users = await newest_users(self._threads, request.thread_id, to.position, REMEMBERED_CUT_MESSAGES)
-        cut = tuple(short_id(each) for each in users)
-        return PlanTakeBackResult(to=to, record=TakenBack(id=wanted.id, to=to, cut=cut))
+        return PlanTakeBackResult(to=to, record=record_rewind(wanted.id, to, users))
+
+    async def _last_turn_to_go(self, thread_id: str, count: int) -> FoundTurn:
+        """The oldest of the newest ``count`` turns.
+
+        Raises:
+            InvalidRequestError: There are fewer.
+        """
+        turns = await newest_turns(self._threads, thread_id, count)
+        if len(turns) < count:
+            raise InvalidRequestError(f"thread {thread_id!r}: {len(turns)} finished turns, {count} cannot go")
+        return turns[0]
 
     async def _checkpoint_head(self, request: PlanTakeBackInput, checkpoint_id: str) -> Head:
         session_id = request.session_id
@@ -297,7 +246,7 @@ class TakeBacks:
             )
         return tuple(
             [
-                await self._copy_under_id(thread_id, _derive_message_id(request_id, each.id), each)
+                await self._copy_under_id(thread_id, derive_message_id(request_id, each.id), each)
                 for each in turn.users
             ]
         )
@@ -312,8 +261,3 @@ class TakeBacks:
             return UserMessage(text=content, **fields)
         ref = await self._payloads.put(thread_id, FAR, f"again/{message_id}", content)
         return UserMessage(ref=ref, **fields)
-
-
-def _derive_message_id(request_id: str, message_id: str) -> str:
-    """Of both: a request's name may be in use again, in a fork, and what has its id would count as asked."""
-    return hashlib.sha256(f"{request_id}\0{message_id}".encode()).hexdigest()[:32]

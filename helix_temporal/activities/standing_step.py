@@ -1,6 +1,5 @@
 """What a step that stands looks like, the state that goes with a step, and what is said of its archive."""
 
-import hashlib
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -45,11 +44,6 @@ def went_elsewhere(thread_id: str, opened: Head, found: Head) -> StoreUnavailabl
         f"thread {thread_id!r}: opened at {opened.position}, it now ends at {found.position};"
         " it is opened again"
     )
-
-
-def short_id(message_id: str) -> str:
-    """A few letters that stand for a message's id where many are remembered."""
-    return hashlib.sha256(message_id.encode()).hexdigest()[:12]
 
 
 def new_id() -> str:

@@ -25,7 +25,6 @@ from helix_temporal.activities.standing_step import (
     head_moved_error,
     is_archived,
     new_id,
-    short_id,
     standing_step,
     state_of,
     step_number,
@@ -49,6 +48,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject
+from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.messages import (
     Finish,
     Message,
@@ -410,7 +410,7 @@ class Stepper:
         dropped = tuple(
             each.id
             for each in request.inputs
-            if each.call is None and (each.id in known or (gone and short_id(each.id) in gone))
+            if each.call is None and (each.id in known or (gone and shorten_id(each.id) in gone))
         )
         inputs = tuple(each for each in request.inputs if each.id not in dropped)
         stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None

@@ -152,3 +152,8 @@ class CallKey:
 def make_result_id(answer_id: str, at: int) -> str:
     """The id of the result of a call: the id of the message that asks, and the call's number in it."""
     return f"{answer_id}.{at}"
+
+
+def shorten_id(message_id: str) -> str:
+    """A few letters that stand for a message's id where many are remembered."""
+    return hashlib.sha256(message_id.encode()).hexdigest()[:12]

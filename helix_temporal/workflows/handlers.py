@@ -190,9 +190,10 @@ class Handlers:
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
         if not self._run.closing:
-            result = await self._run.rewinds.wait_for(request)
-            if result.done or self._run.unopened is None:
-                return result
+            rewind = self._run.rewinds.add(request)
+            await workflow.wait_condition(lambda: rewind.result is not None)
+            if rewind.result is not None and (rewind.result.done or self._run.unopened is None):
+                return rewind.result
         why = only_set(error=self._run.unopened)
         return RewindResult(done=False, **why)
 

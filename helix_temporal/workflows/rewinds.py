@@ -1,22 +1,15 @@
-"""Requests to take turns back: they wait for the end of the turn, and are carried out one by one."""
+"""Carries out a request to take turns back: plans it, cuts the thread, and lets what is asked anew wait."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from helix_temporal.errors import HeadMovedError, HelixError
-from helix_temporal.models.handles import (
-    PlanTakeBackInput,
-    PlanTakeBackResult,
-    TakeBackRequest,
-    TakeBackResult,
-)
-from helix_temporal.models.records import Head
-from helix_temporal.models.sessions import ReopenHeads, RewindResult, UserMessage
+from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest, TakeBackResult
+from helix_temporal.models.sessions import ReopenHeads, RewindResult
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.session.inbox import Inbox
+from helix_temporal.session.rewinds import PendingRewind, RewindPlan, requeue_messages
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.ending import describe_failure
 from helix_temporal.workflows.opening import (
@@ -25,64 +18,6 @@ from helix_temporal.workflows.opening import (
     remembered_if_unclear,
     reopen_thread,
 )
-
-
-@dataclass(slots=True)
-class PendingRewind:
-    """A rewind that waits for the end of the turn.
-
-    Attributes:
-        before: Messages that waited when it came: their turn is first.
-    """
-
-    request: TakeBackRequest
-    before: frozenset[str] = frozenset()
-    result: RewindResult | None = None
-
-
-class Rewinds:
-    """Requests to take turns back that have no result yet."""
-
-    def __init__(self, inbox: Inbox) -> None:
-        self._inbox = inbox
-        self._pending: list[PendingRewind] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._pending)
-
-    async def wait_for(self, request: TakeBackRequest) -> RewindResult:
-        """The result of this request; sent again under its id it is the same request."""
-        rewind = next((each for each in self._pending if each.request.id == request.id), None)
-        if rewind is None:
-            rewind = PendingRewind(request, frozenset(self._inbox.waiting))
-            self._pending.append(rewind)
-        await workflow.wait_condition(lambda: rewind.result is not None)
-        assert rewind.result is not None
-        return rewind.result
-
-    @property
-    def due(self) -> bool:
-        """The oldest may be carried out: no message that came before it waits."""
-        return bool(self._pending) and self.next.before.isdisjoint(self._inbox.waiting)
-
-    @property
-    def before(self) -> frozenset[str] | None:
-        """Messages whose turn is before the oldest one; None if there is none."""
-        return self.next.before if self._pending else None
-
-    @property
-    def next(self) -> PendingRewind:
-        """The oldest; it stays here until it has its result: whoever ends the run meanwhile refuses it."""
-        return self._pending[0]
-
-    def done(self, rewind: PendingRewind) -> None:
-        """It has its result."""
-        self._pending.remove(rewind)
-
-    def refuse(self) -> None:
-        """The run ends: ask again elsewhere."""
-        for rewind in self._pending:
-            rewind.result = RewindResult(done=False)
 
 
 async def carry_out(
@@ -110,7 +45,7 @@ async def carry_out(
     except (HelixError, ActivityError) as error:
         rewind.result = RewindResult(done=False, head=thread.head, error=describe_failure(error))
         return reopened
-    messages = _requeue_messages(inbox, plan, cut=None if opened is None else opened.handle.head)
+    messages = requeue_messages(inbox, plan, cut=None if opened is None else opened.handle.head)
     if opened is not None:
         inbox.put_first(opened.under_way)
     told: dict[str, Any] = {"messages": messages} if messages else {}
@@ -122,34 +57,20 @@ def _as_it_stands(thread: CurrentThread) -> ReopenHeads:
     return ReopenHeads(known=thread.head, turn_start=thread.head)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    found: PlanTakeBackResult
-    tried: bool
-
-    @property
-    def cuts(self) -> bool:
-        """Also where the open that did it failed: the epoch that it took is not known."""
-        return self.tried or not self.found.done
-
-    @property
-    def head(self) -> Head:
-        """What was answered, or would have been, when it was carried out; else where it is cut."""
-        return self.found.record.to if self.found.done else self.found.to
-
-
-async def _plan_take_back(calls: TemporalCalls, thread: CurrentThread, request: TakeBackRequest) -> _Plan:
+async def _plan_take_back(
+    calls: TemporalCalls, thread: CurrentThread, request: TakeBackRequest
+) -> RewindPlan:
     wanted = PlanTakeBackInput(
         session_id=thread.request.session_id,
         thread_id=thread.request.thread_id,
         request=request,
         known=thread.head,
     )
-    return _Plan(await calls.plan_take_back(wanted), request.id in thread.tried)
+    return RewindPlan(await calls.plan_take_back(wanted), request.id in thread.tried)
 
 
 async def _cut_thread(
-    calls: TemporalCalls, thread: CurrentThread, request: TakeBackRequest, plan: _Plan
+    calls: TemporalCalls, thread: CurrentThread, request: TakeBackRequest, plan: RewindPlan
 ) -> OpenSessionResult:
     changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.found.to, "fork_from": None}
     changes |= {"take_back": plan.found.record, "known_epoch": thread.handle.epoch}
@@ -170,12 +91,3 @@ async def _cut_thread(
     if opened.reset:
         thread.went_on(plan.found.to.position, epoch)
     return opened
-
-
-def _requeue_messages(inbox: Inbox, plan: _Plan, *, cut: Head | None) -> tuple[UserMessage, ...]:
-    """Together they become one turn; who asks for one of them gets that turn's answer."""
-    if cut is not None:
-        inbox.forget_after(cut.position)
-    messages = plan.found.record.messages
-    inbox.put_first([each for each in messages if inbox.answered(each.id) is None])
-    return messages

@@ -28,10 +28,10 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.states import is_past, session_expired_error
 from helix_temporal.models.waiting import MAX_INLINE_TEXT, PendingCall
 from helix_temporal.session.inbox import Entry, Inbox
+from helix_temporal.session.rewinds import Rewinds
 from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.opening import CurrentThread
-from helix_temporal.workflows.rewinds import Rewinds
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 LOST: Final = "helix_messages_lost"

@@ -15,14 +15,13 @@ from helix_temporal.activities.rewinds import (
     first_turns,
     head_after,
     newest_turns,
-    split_turns,
     turn_of,
 )
-from helix_temporal.activities.standing_step import short_id
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import messages as parts
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
+from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.messages import Message, Role, to_record
 from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.models.sessions import TakenBack, UserMessage
@@ -34,6 +33,7 @@ from helix_temporal.session.record import (
     Summary,
     apply_open,
 )
+from helix_temporal.session.rewinds import split_turns
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
@@ -140,7 +140,7 @@ async def test_what_is_cut_is_remembered_however_long_its_turns_were() -> None:
     turn = "u" + "ctttttttttt" * 2 + "a"
     reads, _ = reads_of(await thread_of(turn * 140))
     cut = (await plan(reads, turns=100)).record.cut
-    assert cut == tuple(short_id(f"m{at * len(turn)}") for at in range(100, 140))
+    assert cut == tuple(shorten_id(f"m{at * len(turn)}") for at in range(100, 140))
     assert len((await plan(reads, turns=0)).record.cut) == REMEMBERED_CUT_MESSAGES
     assert (await plan(reads, turns=0)).record.cut[-40:] == cut
 

@@ -31,6 +31,7 @@ from helix_temporal.models.steps import (
     StepInput,
 )
 from helix_temporal.session.inbox import Inbox
+from helix_temporal.session.rewinds import PendingRewind
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.payloads import MemoryPayloads
@@ -38,7 +39,7 @@ from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.sessions.store import RecordSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread
-from helix_temporal.workflows.rewinds import PendingRewind, carry_out
+from helix_temporal.workflows.rewinds import carry_out
 
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
