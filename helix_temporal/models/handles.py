@@ -8,7 +8,7 @@ from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.models.records import EMPTY, Epoch, Head, Position
+from helix_temporal.models.records import EMPTY, Head, Position
 from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
 from helix_temporal.models.states import Millis, RemoteRef, SessionState, SessionStatus
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Limit, Page
@@ -211,15 +211,12 @@ class PlanTakeBackInput(WireModel):
 
     Attributes:
         known: Where the session's workflow knows the thread to stand.
-        epoch, tried: Of earlier versions, no longer looked at.
     """
 
     session_id: Id
     thread_id: Id
     request: TakeBackRequest
     known: Head | None = None
-    epoch: Epoch | None = None
-    tried: bool = False
 
 
 class PlanTakeBackResult(WireModel):

@@ -390,7 +390,7 @@ class Carried(WireModel):
     Attributes:
         last_result: What became of the newest message, for the result of a session that ends by itself.
         used: What the execution used so far.
-        tried: As in `OpenSessionInput`.
+        tried: Requests to take turns back whose open failed, and may all the same have cut the thread.
         unsettled: What the thread is to be opened at first: an open ended without a verdict.
         stopping: How the suspended turn is to end, as somebody was told.
         unsaved_answers: Of the answered calls, those of sub-agents that no step has saved yet.

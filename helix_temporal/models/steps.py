@@ -44,7 +44,6 @@ class OpenSessionInput(WireModel):
         take_back: With ``rewind_to``: what the thread is to remember of the request.
         checkpoint: With ``rewind_to``: the state goes back to this checkpoint.
         known_epoch: Under which the workflow has it open; what a higher one did it does not know, by a reset.
-        tried: Of earlier versions, no longer looked at.
         options: Those that were named; they are remembered.
         properties: Of the session, to be set; naming ``expires_at`` renews one that has expired.
         again: The workflow was reset to before it opened the thread, and knows nothing of what it did.
@@ -66,7 +65,6 @@ class OpenSessionInput(WireModel):
     take_back: TakenBack | None = None
     checkpoint: str | None = None
     known_epoch: Epoch | None = None
-    tried: tuple[str, ...] = ()
     options: SessionOptions | None = None
     properties: SessionProperties | None = None
     again: bool = False
@@ -83,7 +81,6 @@ class OpenSessionResult(WireModel):
         values: The custom state, from the session store or the slice.
         stale_values: The slice has others: they go with the next step.
         notes: What had to be put right in the session store.
-        taken_back: As ``reset``, in results of earlier versions.
         suspended: The turn under way, which waits for answers to its calls.
         answered: Calls that were answered, the newest.
         options: How the session behaves; None where that is what was asked for.
@@ -108,7 +105,6 @@ class OpenSessionResult(WireModel):
     values: CheckedObject | None = None
     stale_values: bool = False
     notes: tuple[Receipt, ...] = ()
-    taken_back: bool = False
     suspended: SuspendedTurn | None = None
     answered: tuple[AnswerReceipt, ...] = ()
     options: SessionOptions | None = None

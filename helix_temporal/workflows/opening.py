@@ -134,7 +134,7 @@ class CurrentThread:
         """It is open again; turns that had ended and are gone, unless they were taken back, are lost."""
         self.opened(opened.handle, seed)
         first, end = opened.handle.head.position, heads.turn_start.position
-        if first < end and not (opened.taken_back or opened.reset):
+        if first < end and not opened.reset:
             self.losses = (*self.losses, Loss(first, end))
 
     def flushed(self, result: FlushThreadResult) -> None:
@@ -253,7 +253,6 @@ def opens_again(
             "rewind_to": None,
             "abandoned": abandoned,
             "known_epoch": thread.handle.epoch,
-            **({"tried": thread.tried} if thread.tried else {}),
         }
     )
 

@@ -76,8 +76,6 @@ async def _cut_thread(
     changes |= {"take_back": plan.found.record, "known_epoch": thread.handle.epoch}
     if request.checkpoint is not None:
         changes["checkpoint"] = request.checkpoint
-    if thread.tried:
-        changes["tried"] = thread.tried
     # Whether or not it took effect: where the thread stands then, it is opened again.
     heads, epoch, seed = _as_it_stands(thread), thread.handle.epoch, thread.seed()
     try:

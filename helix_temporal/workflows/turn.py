@@ -405,7 +405,7 @@ class Turn:
         self._waits.sub_agent_calls.take_up(())
         self.steps, self._used_before = 0, Usage()
         self._check_reset(opened, waiting)
-        if opened.taken_back or self._thread.head.position < self._start.position:
+        if self._thread.head.position < self._start.position:
             self._start = self._thread.head
         self._thread.at(self._start)
         raise _LookAgain if opened.goes_on else _RestartTurn
@@ -636,7 +636,7 @@ class Turn:
                 ids = tuple(each.id for each in inputs)
                 opened = await self._reopen_thread(head, ids, answered=answered, cuts=cuts)
                 self._check_reset(opened, head, moved)
-                if opened.taken_back or self._thread.head.position < self._start.position:
+                if self._thread.head.position < self._start.position:
                     # What the stores have lost stays gone: the turn begins where the thread is.
                     self._start = self._thread.head
                     raise _RestartTurn from moved
