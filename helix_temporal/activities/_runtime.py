@@ -322,6 +322,26 @@ def _shorten_error_text(error: BaseException) -> str:
     return storable_text(text).strip()[:MAX_TEXT]
 
 
+async def repeat_while_away(call: Callable[[], Awaitable[R]], pauses: Sequence[float]) -> R:
+    """What a store answers to a call that may be repeated: it is, while the store is away.
+
+    For what follows work that another attempt would do again: a tool's effect, a model's answer.
+
+    Args:
+        call: Each time the same, and harmless to repeat.
+        pauses: Seconds before each repetition.
+
+    Raises:
+        StoreUnavailableError: It was still away after the last pause.
+    """
+    for pause in pauses:
+        try:
+            return await call()
+        except StoreUnavailableError:
+            await asyncio.sleep(pause)
+    return await call()
+
+
 @contextmanager
 def application_code(what: str) -> Iterator[None]:
     """Around a call of an application's own code in an activity; elsewhere its exceptions pass as they are.

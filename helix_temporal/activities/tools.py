@@ -1,6 +1,5 @@
 """Activities of tools and hooks: each tool and each hook of an agent is its own activity type."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -18,6 +17,7 @@ from helix_temporal.activities._runtime import (
     is_bug,
     is_cancellation,
     raise_application_errors,
+    repeat_while_away,
     with_text,
 )
 from helix_temporal.activities.live import Streaming, ToolStream
@@ -46,8 +46,8 @@ from helix_temporal.models.messages import are_left_out, from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
-_STAGE_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
-"""Seconds between attempts to stage what a tool changes: two minutes, as far as the tool's time allows."""
+_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
+"""Seconds between attempts to keep what a tool has done: two minutes, as far as the tool's time allows."""
 
 _EVENTS: dict[str, type[HookEvent]] = {
     "session_started": SessionStarted,
@@ -165,10 +165,24 @@ class ToolRunner:
                 non_retryable=is_bug(error) and number >= ATTEMPTS,
             ) from None
         async with self._used.tool(request, outcome, time.monotonic() - began, metrics):
-            staged = await self._stage_changes(tool, request, outcome.state) if outcome.state else ""
-            result = await self._build_result(request, outcome, staged)
+            result = await self._keep_result(tool, request, outcome)
             await live.ends(outcome)
         return result
+
+    async def _keep_result(self, tool: Tool, request: ToolInput, outcome: ToolOutcome) -> ToolResult:
+        """What the workflow gets; the tool has done its work, and a further attempt would do it again.
+
+        Raises:
+            StoreUnavailableError: A store was away for too long.  The model is told no more of it.
+        """
+        try:
+            staged = await self._stage_changes(tool, request, outcome.state) if outcome.state else ""
+            return await self._build_result(request, outcome, staged)
+        except StoreUnavailableError as error:
+            activity.logger.warning("tool %s has run, and its result is not kept", tool.name, exc_info=error)
+            raise StoreUnavailableError(
+                f"tool {tool.name!r} has run, but its result could not be kept: a store did not answer"
+            ) from None
 
     async def _stage_changes(self, tool: Tool, request: ToolInput, changes: JsonObject) -> str:
         if self._states is None:
@@ -176,13 +190,8 @@ class ToolRunner:
                 f"tool {tool.name!r} changes the session's state, but there is no session store; "
                 "set one (docs/settings.md) or return no state"
             )
-        # The tool has done its work, and a further attempt would do it again: wait for a store that is away.
-        for pause in _STAGE_PAUSES:
-            try:
-                return await self._states.stage(request, changes)
-            except StoreUnavailableError:
-                await asyncio.sleep(pause)
-        return await self._states.stage(request, changes)
+        states = self._states
+        return await repeat_while_away(lambda: states.stage(request, changes), _PAUSES)
 
     async def _read_arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""
@@ -209,8 +218,8 @@ class ToolRunner:
         content = outcome.content
         size = len(content.encode()) if isinstance(content, str) else len(canonical_json(content))
         if size > self._inline_result:
-            fields["ref"] = await self._payloads.put(
-                request.thread_id, request.position, request.key, content
+            fields["ref"] = await repeat_while_away(
+                lambda: self._payloads.put(request.thread_id, request.position, request.key, content), _PAUSES
             )
         else:
             fields["text" if isinstance(content, str) else "parts"] = content

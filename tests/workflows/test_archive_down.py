@@ -9,12 +9,13 @@ import pytest
 import pytest_asyncio
 from temporalio.client import WorkflowFailureError
 
+from helix_temporal.agents import ToolContext
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.sessions import AskStatus, SessionInfo, SessionOptions
 from helix_temporal.settings import Limits
 from helix_temporal.testing.proxy import FaultProxy
 from helix_temporal.testing.serving import session_worker
-from tests.workflows._desk import Desk
+from tests.workflows._desk import Desk, first_tools_then
 from tests.workflows.conftest import Stand, make_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -84,6 +85,21 @@ async def test_the_archive_catches_up_by_itself_when_it_is_back(shore: Shore, si
     shore.proxy.refuse(False)
     await until_archived(shore, sid)
     assert (await sessions.session(sid).describe_thread()).archived == 4
+
+
+async def test_a_tool_that_has_run_is_not_run_again_for_a_store_that_is_away(shore: Shore, sid: str) -> None:
+    """One refused PUT of a large result had counted as a failure of the tool: it paid again."""
+    desk = shore.stand.desk
+
+    def act(what: str, context: ToolContext) -> str:
+        shore.proxy.refuse()
+        asyncio.get_running_loop().call_later(1.5, shore.proxy.refuse, False)
+        return what * 3000
+
+    desk.acts[sid], desk.scripts[sid] = act, first_tools_then("done", "x")
+    assert (await shore.stand.sessions.ask(sid, "one", agent="main", timeout=30)).text == "done"
+    assert [each.attempt for each in desk.contexts[sid]] == [1]
+    assert desk.requests[sid][-1].messages[-1].text == "x" * 3000
 
 
 async def test_a_session_that_ends_without_the_archive_says_so_and_keeps_what_is_hot(
