@@ -27,7 +27,7 @@ from helix_temporal.models.rows import answer_in, starts_in, user_in
 from helix_temporal.models.sessions import TakenBack, UserMessage
 from helix_temporal.session.record import REMEMBERED_CUT_MESSAGES, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 
 SHOWN_CHARACTERS: Final = 200
 """So much of a message is shown in a list of turns."""
@@ -195,7 +195,7 @@ async def list_turns(
 
 async def _read_page(
     threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
-) -> MessagePage:
+) -> ThreadPage:
     return await threads.read(
         ReadPage(thread_id, start, stop, limit=_PAGE, max_bytes=_PAGE_BYTES, backward=backward, whole=False)
     )

@@ -38,9 +38,9 @@ from helix_temporal.models.handles import (
     DeleteResult,
     FindTurnInput,
     FindTurnResult,
-    HistoryPage,
     ListChildrenInput,
     ListTurnsInput,
+    MessagePage,
     SessionUsage,
     ShowSessionInput,
     TakeBackRequest,
@@ -555,7 +555,7 @@ class SessionHandle:
         backward: bool = False,
         max_bytes: int = 200 * 1024,
         cursor: str | None = None,
-    ) -> HistoryPage:
+    ) -> MessagePage:
         """One page of a thread's finished turns, oldest first, wherever they are; wakes no session.
 
         Args:
@@ -579,7 +579,7 @@ class SessionHandle:
             self.session_id, start=start, stop=stop, limit=limit, backward=backward, max_bytes=max_bytes
         )
         next_at = read.before if backward else read.after
-        return HistoryPage(
+        return MessagePage(
             items=read.messages,
             next_cursor=None if next_at is None else str(next_at),
             has_more=next_at is not None,

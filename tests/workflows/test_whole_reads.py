@@ -11,7 +11,7 @@ from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.messages import Message, ToolCall, to_record
-from helix_temporal.stores.protocols.threads import MessagePage, OpenThread, ReadPage
+from helix_temporal.stores.protocols.threads import OpenThread, ReadPage, ThreadPage
 from tests.workflows._shore import Shore, shore
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -32,8 +32,8 @@ def pages(monkeypatch: pytest.MonkeyPatch, sea: Shore) -> list[int]:
     threads = sea.served.plugin.backends.threads
     read = threads.read
 
-    async def counted(request: ReadPage) -> MessagePage:
-        page: MessagePage = await read(request)
+    async def counted(request: ReadPage) -> ThreadPage:
+        page: ThreadPage = await read(request)
         sizes.append(len(page.records))
         return page
 
