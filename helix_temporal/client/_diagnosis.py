@@ -31,7 +31,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.sessions import FailingCall
 
 T = TypeVar("T")
@@ -78,11 +78,11 @@ class Diagnosis:
 
     async def find_failing_calls(self, workflow_id: str) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
-        return await _look_up_or(workflow_id, self._find_failing_calls(workflow_id), ())
+        return await look_up_or(workflow_id, self._find_failing_calls(workflow_id), ())
 
     async def explain_wait(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
-        return "; ".join(await _look_up_or(workflow_id, self._find_reasons(workflow_id), []))
+        return "; ".join(await look_up_or(workflow_id, self._find_reasons(workflow_id), []))
 
     async def describe_missing_worker(self, workflow_id: str, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
@@ -91,12 +91,17 @@ class Diagnosis:
             workflow_id: Whose.
             waited: For so many seconds it was asked something that a worker would have taken.
         """
-        return await _look_up_or(workflow_id, self._describe_unpolled_execution(workflow_id, waited), "")
+        return await look_up_or(workflow_id, self._describe_unpolled_execution(workflow_id, waited), "")
 
     @contextlib.asynccontextmanager
-    async def log_while_waiting(self, workflow_id: str) -> AsyncIterator[None]:
-        """While the block waits for an execution, warn in the log of what holds it up."""
-        watch = asyncio.create_task(self._watch_execution(workflow_id))
+    async def log_while_waiting(self, workflow_id: str, subject: str) -> AsyncIterator[None]:
+        """While the block waits for an execution, warn in the log of what holds it up.
+
+        Args:
+            workflow_id: The execution.
+            subject: What its caller knows it as.
+        """
+        watch = asyncio.create_task(self._watch_execution(workflow_id, subject))
         try:
             yield
         finally:
@@ -118,7 +123,7 @@ class Diagnosis:
             if since is not None and time.monotonic() - since >= _UNSERVED:
                 return reason
 
-    async def _watch_execution(self, workflow_id: str) -> None:
+    async def _watch_execution(self, workflow_id: str, subject: str) -> None:
         reported: list[Any] = []
         pause = _FIRST_LOOK
         while True:
@@ -133,7 +138,7 @@ class Diagnosis:
             attempts = [(each.activity, each.attempt) for each in failing]
             seen = [missing.partition(" for ")[0], *attempts]
             if reason and seen != reported:
-                _log.warning("waiting for %s: %s", workflow_id, reason)
+                _log.warning("waiting for %s: %s", subject, reason)
             reported = seen
 
     async def _find_reasons(self, workflow_id: str) -> list[str]:
@@ -284,7 +289,7 @@ class Diagnosis:
         async def untaken() -> str:
             return await self._describe_unpolled_calls(await self._describe_execution(workflow_id))
 
-        return await _look_up_or(workflow_id, untaken(), "")
+        return await look_up_or(workflow_id, untaken(), "")
 
     async def _describe_unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
         """That no worker takes a call that waits for one.
@@ -376,12 +381,12 @@ class Diagnosis:
         return list(described.pollers)
 
 
-async def _look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
+async def look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
     """What a look gives; ``otherwise`` where it comes to nothing in time."""
     try:
         async with asyncio.timeout(_BUDGET):
             return await look
-    except (RPCError, TimeoutError):
+    except (RPCError, TimeoutError, HelixError):
         return otherwise
     except Exception as error:  # noqa: BLE001 (an interceptor or a converter of the user's may raise anything)
         _log.warning("%s: cannot look up why it does not answer: %s", workflow_id, type(error).__name__)

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, TypedDict, Unpack
@@ -180,7 +179,7 @@ class SessionHandle:
                 fork_from=fork_from,
                 properties=properties,
             )
-            return await ask_message(connection, session_id, message, start, timeout)
+            return await ask_message(connection, session_id, message, start)
 
     @typed_arguments
     async def send(
@@ -199,14 +198,14 @@ class SessionHandle:
         `SessionExpiredError`.  Otherwise raises as `ask`.
         """
         connection, session_id, agent = self._connection, self.session_id, self.agent
-        async with self._updates.with_deadline(session_id, "send_message", timeout):
+        async with self._updates.with_deadline(session_id, "send", timeout):
             if agent is not None:
                 await check_session_id(connection, session_id)
             message = await create_message(
                 connection, session_id, text, message_id=message_id, agent=agent, properties=properties
             )
             start = create_start(connection, session_id, agent, metadata=metadata, properties=properties)
-            await self._updates.run_update(session_id, "send_message", message, SendResult, start, timeout)
+            await self._updates.run_update(session_id, "send_message", message, SendResult, start)
             return message.id
 
     @typed_call
@@ -290,10 +289,11 @@ class SessionHandle:
         """
         fields = only_set(run_id=run_id)
         request = StopRequest(mode="abort" if abort else "interrupt", **fields)
-        found = await self._updates.update_if_running(self.session_id, "stop", request, StopResult)
-        if found is None:
-            answers = CallAnswers(self._connection, self.session_id, self.agent)
-            found = await answers.stop_suspended(request)
+        async with self._updates.with_deadline(self.session_id, "stop"):
+            found = await self._updates.update_if_running(self.session_id, "stop", request, StopResult)
+            if found is None:
+                answers = CallAnswers(self._connection, self.session_id, self.agent)
+                found = await answers.stop_suspended(request)
         return found is not None and found.stopping
 
     @typed_arguments
@@ -304,7 +304,8 @@ class SessionHandle:
             TimeoutError: No worker took it up within a minute; it is in the session's history all the
                 same, and takes effect once one does.
         """
-        await self._updates.update_if_running(self.session_id, "close", None, None)
+        async with self._updates.with_deadline(self.session_id, "close"):
+            await self._updates.update_if_running(self.session_id, "close", None, None)
 
     @typed_arguments
     async def result(self) -> SessionResult:
@@ -337,7 +338,8 @@ class SessionHandle:
         request = SetPropertiesInput(session_id=self.session_id, properties=properties)
         # The store first: an execution that begins meanwhile finds them there, one that runs is told.
         await self._reader.ask_thread(ThreadRequest(do="set_properties", properties=request))
-        await self._updates.update_if_running(self.session_id, "set_properties", properties, bool)
+        async with self._updates.with_deadline(self.session_id, "set_properties"):
+            await self._updates.update_if_running(self.session_id, "set_properties", properties, bool)
 
     # -- answer calls
 
@@ -400,7 +402,7 @@ class SessionHandle:
                 fields = await answers.part_fields(list(parts), by)
             elif result is not None:
                 fields = await answers.result_fields(result, by)
-            return await answers.submit_answer({"by": by, **fields, **_call_fields(call, wait=wait)}, timeout)
+            return await answers.submit_answer({"by": by, **fields, **_call_fields(call, wait=wait)})
 
     @typed_arguments
     async def submit_approval(
@@ -422,9 +424,9 @@ class SessionHandle:
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
         fields |= _call_fields(approval.approval_id, wait=wait)
-        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "submit_approval", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            return await answers.submit_answer(fields, timeout)
+            return await answers.submit_answer(fields)
 
     @typed_arguments
     async def resume(self, *, timeout: float = 60.0) -> None:
@@ -436,9 +438,9 @@ class SessionHandle:
             TimeoutError: No worker took it up in time, or its execution did not end.
             SessionNotFoundError: The session never ran.
         """
-        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "resume", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            await answers.submit_answer({"call": RESUME}, timeout)
+            await answers.submit_answer({"call": RESUME})
 
     # -- look
 
@@ -471,7 +473,7 @@ class SessionHandle:
             timeout: Seconds.
 
         Raises:
-            TimeoutError: Nothing happened; also where it never ran, or no worker answers.
+            TimeoutError: Nothing happened; where it never ran, or no worker answers, the text says so.
             InvalidRequestError: ``version`` is that of a stored state, which counts something else.
         """
         if 0 < version < _LEAST_VERSION:
@@ -479,20 +481,19 @@ class SessionHandle:
                 f"version {version} is that of a stored state; give the version of a SessionInfo, as "
                 "get_status has it"
             )
-        deadline, pause = time.monotonic() + timeout, _PAUSE
-        while (left := deadline - time.monotonic()) > 0:
-            info = await self._wait_for_status(left)
-            if info is not None and info.version > version:
-                return info
-            await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
-        raise TimeoutError(
-            f"session {self.session_id!r}: no change within {timeout:g} s; call again to wait longer"
-        )
+        pause = _PAUSE
+        async with self._updates.with_deadline(self.session_id, "wait_for_change", timeout):
+            while True:
+                info = await self._find_status()
+                if info is not None and info.version > version:
+                    return info
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
 
-    async def _wait_for_status(self, left: float) -> SessionInfo | None:
+    async def _find_status(self) -> SessionInfo | None:
+        """What the session tells, None where it does not."""
         try:
-            return await self._updates.query_status(self.session_id, left)
+            return await self._updates.query_status(self.session_id)
         except (NoWorkerError, SessionTerminatedError):
             return None
         except RPCError as error:
@@ -728,7 +729,8 @@ class SessionHandle:
             TimeoutError: No answer within ``timeout`` seconds; repeat it with the same ``operation_id``.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, to=to)
-        return (await self._take_back(request, timeout)).head
+        async with self._updates.with_deadline(self.session_id, "rewind", timeout):
+            return (await self._take_back(request)).head
 
     @typed_arguments
     async def rewind_to_turn(
@@ -743,7 +745,8 @@ class SessionHandle:
             HeadMovedError, SessionNotFoundError, TimeoutError: As `rewind`.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=turns)
-        return (await self._take_back(request, timeout)).head
+        async with self._updates.with_deadline(self.session_id, "rewind_to_turn", timeout):
+            return (await self._take_back(request)).head
 
     @typed_arguments
     async def restore_checkpoint(
@@ -760,7 +763,8 @@ class SessionHandle:
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, checkpoint=checkpoint_id)
-        return (await self._take_back(request, timeout)).head
+        async with self._updates.with_deadline(self.session_id, "restore_checkpoint", timeout):
+            return (await self._take_back(request)).head
 
     @typed_arguments
     async def regenerate(self, *, timeout: float = 600.0, operation_id: str | None = None) -> AskResult:
@@ -773,7 +777,7 @@ class SessionHandle:
         """
         async with self._updates.with_deadline(self.session_id, "regenerate", timeout):
             request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
-            taken = await self._take_back(request, timeout)
+            taken = await self._take_back(request)
             if not taken.messages:
                 raise InvalidRequestError(
                     f"session {self.session_id!r}: regeneration {request.id!r} was carried out before, and "
@@ -783,12 +787,12 @@ class SessionHandle:
             message = taken.messages[-1]
             if self.agent is not None:
                 message = message.model_copy(update={"agent": self.agent})
-            return await ask_message(self._connection, self.session_id, message, start, timeout)
+            return await ask_message(self._connection, self.session_id, message, start)
 
-    async def _take_back(self, request: TakeBackRequest, timeout: float) -> TakeBackResult:
+    async def _take_back(self, request: TakeBackRequest) -> TakeBackResult:
         start = create_start(self._connection, self.session_id, self.agent, mode="continue")
         result: TakeBackResult = await self._updates.run_update(
-            self.session_id, "take_back", request, TakeBackResult, start, timeout
+            self.session_id, "take_back", request, TakeBackResult, start
         )
         if result.error is not None:
             raise error_of_text(result.error)
@@ -812,7 +816,7 @@ class SessionHandle:
             InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
         connection = self._connection
-        async with self._updates.with_deadline(new_session_id, "ask", timeout):
+        async with self._updates.with_deadline(new_session_id, "edit", timeout):
             turn = await self.find_turn(message_id)
             edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
             there = await self._reader.has_thread(new_session_id)
@@ -825,7 +829,7 @@ class SessionHandle:
             origin = {} if there else {"mode": "fork", "fork_from": fork_from}
             start = create_start(connection, new_session_id, self.agent, **origin)
             message = UserMessage(id=edited, **await create_text(connection, new_session_id, text, edited))
-            return await ask_message(connection, new_session_id, message, start, timeout)
+            return await ask_message(connection, new_session_id, message, start)
 
     async def _is_edit(self, new_session_id: str, turn: FindTurnResult, edited: str) -> bool:
         """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""

@@ -220,7 +220,9 @@ class SessionReader:
         direct = None if self._direct is None else await self._direct.ask_thread(request)
         if direct is not None:
             return direct
-        reply: ThreadReply = await self._run_short(ThreadWorkflow.run, request, "thread")
+        reply: ThreadReply = await self._run_short(
+            ThreadWorkflow.run, request, "thread", f"session {request.about!r}"
+        )
         return reply
 
     async def look_up(self, request: LookRequest) -> LookReply:
@@ -228,7 +230,9 @@ class SessionReader:
         direct = None if self._direct is None else await self._direct.look_up(request)
         if direct is not None:
             return direct
-        reply: LookReply = await self._run_short(LookWorkflow.run, request, "look")
+        lists = request.sessions is not None or request.entries is not None
+        subject = "all sessions" if lists else f"session {request.about!r}"
+        reply: LookReply = await self._run_short(LookWorkflow.run, request, "look", subject)
         return reply
 
     async def describe_thread(self, thread_id: str) -> DescribeThreadResult:
@@ -348,7 +352,7 @@ class SessionReader:
             messages[large.position - page.first] = from_record(Record("", large.id, body))
         return page.model_copy(update={"messages": tuple(messages), "large": ()})
 
-    async def _run_short(self, run: Any, request: Any, name: str) -> Any:
+    async def _run_short(self, run: Any, request: Any, name: str, subject: str) -> Any:
         prefix = short_workflow_prefix(name, request.about, self._deployment.name)
         workflow_id = f"{prefix}{uuid.uuid4().hex}"
         try:
@@ -359,9 +363,11 @@ class SessionReader:
                 task_queue=self._task_queue,
                 memo=memo_of(self._deployment),
             )
-            async with self._diagnosis.log_while_waiting(workflow_id):
+            async with self._diagnosis.log_while_waiting(workflow_id, subject):
                 return await (
-                    _await_or_terminate(started) if has_deadline() else self._await_with_diagnosis(started)
+                    _await_or_terminate(started)
+                    if has_deadline()
+                    else self._await_with_diagnosis(started, subject)
                 )
         except RPCError as error:
             refuse_unknown_namespace(self._client, error)
@@ -369,7 +375,7 @@ class SessionReader:
         except Exception as error:
             raise root_error(error) from error
 
-    async def _await_with_diagnosis(self, started: WorkflowHandle[Any, Any]) -> Any:
+    async def _await_with_diagnosis(self, started: WorkflowHandle[Any, Any], subject: str) -> Any:
         """The result of a short workflow, while there are workers for it.
 
         Raises:
@@ -382,7 +388,7 @@ class SessionReader:
             if result.done():
                 return await result
             await started.terminate("no worker polls its task queue")
-            raise NoWorkerError(f"{started.id}: {await unserved}")
+            raise NoWorkerError(f"{subject}: {await unserved}")
         finally:
             result.cancel()
             unserved.cancel()

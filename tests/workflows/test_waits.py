@@ -357,5 +357,7 @@ async def test_a_message_behind_an_open_call_is_told_what_it_waits_for(
     (call,) = (await suspended(stand, sid)).pending
     with pytest.raises(TimeoutError) as caught:
         await stand.sessions.ask(sid, "and then?", timeout=1)
-    assert f"it waits for answers to locate (client, id {call.id!r})" in str(caught.value)
+    assert f"its turn is suspended: it waits for answers to locate (client, id {call.id!r})" in str(
+        caught.value
+    )
     assert "secret" not in str(caught.value)
