@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -24,6 +24,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     GetWorkflowExecutionHistoryReverseRequest,
     ListNamespacesRequest,
+    ListWorkflowExecutionsRequest,
 )
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.converter import ActivitySerializationContext, WorkflowSerializationContext
@@ -32,6 +33,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
 from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.models.ids import session_workflow_prefix
 from helix_temporal.models.sessions import FailingCall
 
 T = TypeVar("T")
@@ -51,6 +53,9 @@ _UNSERVED, _UNSERVED_LOOK = 15.0, 2.5
 """Seconds without any worker after which a read, which has no time-out, is given up."""
 _DEPTH: Final = 3
 _NAMESPACES: Final = 20
+_SYSTEM: Final = "temporal-system"
+_NEWEST: Final = 20
+"""Executions of sessions whose task queues are looked at."""
 _POLL_SECONDS: Final = 75.0
 """A worker asks for work at least once a minute; the server remembers it for five."""
 _TAKEN_SECONDS: Final = 5.0
@@ -71,10 +76,16 @@ class Diagnosis:
 
     Args:
         task_queue: Where the client starts sessions.
+        other_queues: Where workers may be instead, as far as settings say.
+        deployment: The name of the sessions' deployment.
     """
 
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(
+        self, client: Client, task_queue: str, other_queues: Collection[str], deployment: str
+    ) -> None:
         self._client, self._task_queue = client, task_queue
+        self._known_queues = frozenset({task_queue, *other_queues})
+        self._deployment = deployment
 
     async def find_failing_calls(self, workflow_id: str) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
@@ -342,25 +353,40 @@ class Diagnosis:
 
     async def _find_other_workers(self, queue: str) -> list[str]:
         """Where there are workers that could be meant: another queue, or another namespace."""
-        others = sorted({self._task_queue, "helix"} - {queue})
+        namespace = self._client.namespace
+        queues = sorted((self._known_queues | await self._list_session_queues()) - {queue})
+        here = await asyncio.gather(*(self._list_pollers(each, namespace) for each in queues))
         said = [
             f"workers poll task queue {each!r} there"
-            for each in others
-            if await self._list_pollers(each, self._client.namespace)
+            for each, pollers in zip(queues, here, strict=True)
+            if pollers
         ]
         try:
             request = ListNamespacesRequest(page_size=_NAMESPACES)
             found = await self._client.workflow_service.list_namespaces(request, timeout=_RPC)
         except RPCError:
             return said  # not everybody may list them
-        names = {each.namespace_info.name for each in found.namespaces}
-        others = sorted(names - {self._client.namespace, "temporal-system"})
+        others = sorted({each.namespace_info.name for each in found.namespaces} - {namespace, _SYSTEM})
+        there = await asyncio.gather(*(self._list_pollers(queue, each) for each in others))
         served = [
             f"workers poll it in namespace {each!r}"
-            for each in others
-            if await self._list_pollers(queue, each)
+            for each, pollers in zip(others, there, strict=True)
+            if pollers
         ]
         return [*said, *served]
+
+    async def _list_session_queues(self) -> frozenset[str]:
+        """Task queues of the deployment's newest sessions."""
+        request = ListWorkflowExecutionsRequest(
+            namespace=self._client.namespace,
+            page_size=_NEWEST,
+            query=f"WorkflowId STARTS_WITH '{session_workflow_prefix(self._deployment)}'",
+        )
+        try:
+            found = await self._client.workflow_service.list_workflow_executions(request, timeout=_RPC)
+        except RPCError:
+            return frozenset()  # not every server can, and not everybody may, list them
+        return frozenset(each.task_queue for each in found.executions)
 
     async def _list_pollers(
         self,
