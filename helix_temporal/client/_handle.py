@@ -19,7 +19,7 @@ from helix_temporal.client._messages import (
 )
 from helix_temporal.client._reads import cursor_position, required_part
 from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamFollower, StreamUntil
-from helix_temporal.client._updates import PASSING, no_run_error
+from helix_temporal.client._updates import PASSING
 from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
 from helix_temporal.client.deletion import SessionDeletion
 from helix_temporal.errors import (
@@ -314,15 +314,12 @@ class SessionHandle:
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
             ForeignDeploymentError: It was started by another deployment.
-            temporalio.client.WorkflowFailureError: It was terminated.
+            SessionFailedError: It failed, for example by a bug in a model: the message has the failure's type
+                and text, ``facts`` its ``type``, and ``__cause__`` is the SDK's error.
+            SessionTerminatedError: It was terminated, or timed out.
+            SessionInterruptedError: It was cancelled.
         """
-        try:
-            await self._updates.describe_execution(self.session_id)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise no_run_error(self.session_id) from error
-            raise
-        return await self._updates.get_workflow_handle(self.session_id).result()
+        return await self._updates.get_result(self.session_id)
 
     @typed_arguments
     async def set_properties(self, properties: SessionProperties) -> None:

@@ -20,6 +20,7 @@ from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
     WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
@@ -33,7 +34,12 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 from temporalio.converter import WorkflowSerializationContext
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import (
+    ApplicationError,
+    CancelledError,
+    TerminatedError,
+)
+from temporalio.exceptions import TimeoutError as RunTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
@@ -46,7 +52,7 @@ from helix_temporal.client._diagnosis import (
     refuse_unknown_namespace,
     says_no_worker,
 )
-from helix_temporal.errors import InvalidRequestError, NoWorkerError, SessionTerminatedError
+from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import child_workflow_prefix, workflow_id
 from helix_temporal.models.sessions import (
@@ -63,6 +69,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.waiting import RESUME, PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
+from helix_temporal.workflows.ending import describe_failure
 from helix_temporal.workflows.runners import TASK_NOT_DONE, TaskNotDoneError
 
 MAX_IN_FLIGHT: Final = 8
@@ -157,6 +164,28 @@ class Updates:
         found = await self.get_workflow_handle(session_id).describe()
         await refuse_execution(found, self._deployment, self._also_known_as)
         return found
+
+    async def get_result(self, session_id: str) -> SessionResult:
+        """How the session's present run ends.
+
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+            ForeignDeploymentError: It is another deployment's.
+            SessionFailedError: It failed.
+            SessionTerminatedError: It was terminated, or timed out.
+            SessionInterruptedError: It was cancelled.
+        """
+        try:
+            await self.describe_execution(session_id)
+        except RPCError as error:
+            refuse_unknown_namespace(self._client, error)
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise no_run_error(session_id) from error
+            raise
+        try:
+            return await self.get_workflow_handle(session_id).result()
+        except WorkflowFailureError as error:
+            raise _error_of_run(session_id, error.cause) from error
 
     async def get_status(self, session_id: str) -> SessionInfo:
         """What a session tells of itself; a query that is lost where a run ends is made again.
@@ -618,6 +647,21 @@ def _error_of_failure(error: WorkflowUpdateFailedError) -> Exception:
     if isinstance(error.cause, ApplicationError) and error.cause.type:
         return errors.for_caller(error.cause.type, error.cause.message)
     return error
+
+
+def _error_of_run(session_id: str, cause: BaseException) -> HelixError:
+    """What a caller is told of a run that came to no result of its own."""
+    run = f"session {session_id!r}: its run"
+    again = "ask again to start the next one; finished turns are kept"
+    if isinstance(cause, TerminatedError | RunTimeoutError):
+        ended = "timed out" if isinstance(cause, RunTimeoutError) else "was terminated"
+        return SessionTerminatedError(f"{run} {ended}; {again}")
+    if isinstance(cause, CancelledError):
+        return errors.SessionInterruptedError(f"{run} was cancelled; {again}")
+    kind, text = errors.split_text(describe_failure(cause))
+    # A session workflow's own failure has its type in its text, too.
+    what = text if text.startswith(f"{kind}: ") else f"{kind}: {text}"
+    return errors.SessionFailedError(f"{run} failed: {what}; mend that, and {again}", type=kind)
 
 
 def _is_task_not_done(said: ApplicationError) -> bool:

@@ -9,6 +9,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.agents import ModelRequest, ModelResponse
+from helix_temporal.errors import SessionFailedError, SessionInterruptedError, SessionTerminatedError
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.workflows import SessionWorkflow
@@ -39,12 +40,46 @@ async def test_a_permanent_failure_fails_the_session_with_its_own_type(
     """Monitoring looks at types of errors."""
     desk.scripts[sid] = permanent
     await stand.sessions.ask(sid, "hello", agent="main", timeout=20)
-    with pytest.raises(WorkflowFailureError) as caught:
+    with pytest.raises(SessionFailedError) as caught:
         await stand.sessions.session(sid).result()
-    assert isinstance(caught.value.cause, ApplicationError)
-    assert caught.value.cause.type == "AuthenticationError"
+    assert str(caught.value).startswith(
+        f"session {sid!r}: its run failed: AuthenticationError: the key is wrong; mend that, and ask again"
+    )
+    assert caught.value.facts == {"type": "AuthenticationError"}
+    assert isinstance(caught.value.__cause__, WorkflowFailureError)
     status = await stand.sessions.session(sid).get_status()
     assert (status.status, status.exit_reason) == ("failed", "failed")
+
+
+async def test_a_bug_in_a_model_is_what_the_session_failed_by(stand: Stand, desk: Desk, sid: str) -> None:
+    """`result` raised the SDK's own error, whose text is that a workflow failed."""
+
+    def script(_: ModelRequest) -> str:
+        raise KeyError("choices")
+
+    desk.scripts[sid] = script
+    asked = await stand.sessions.ask(sid, "hello", agent="main", timeout=30)
+    with pytest.raises(SessionFailedError, match=r"its run failed: .*KeyError: 'choices'") as caught:
+        await stand.sessions.session(sid).result()
+    assert asked.error is not None
+    assert asked.error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "said"),
+    [
+        ("cancel", SessionInterruptedError, "was cancelled"),
+        ("terminate", SessionTerminatedError, "was terminated"),
+    ],
+)
+async def test_a_run_that_somebody_ended_has_no_result(
+    stand: Stand, sid: str, end: str, error: type[Exception], said: str
+) -> None:
+    """By an error of the pack's, as everywhere."""
+    await stand.sessions.ask(sid, "hello", agent="main", timeout=30)
+    await getattr(stand.handle(sid), end)()
+    with pytest.raises(error, match=f"^session {sid!r}: its run {said}; ask again to start the next one"):
+        await stand.sessions.session(sid).result()
 
 
 async def test_a_failed_session_has_archived_its_finished_turns_and_starts_again(
@@ -54,7 +89,7 @@ async def test_a_failed_session_has_archived_its_finished_turns_and_starts_again
     await stand.sessions.ask(sid, "one", agent="main")
     desk.scripts[sid] = permanent
     await stand.sessions.ask(sid, "two", timeout=20)
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionFailedError):
         await stand.sessions.session(sid).result()
     assert not (await stand.sessions.session(sid).describe_thread()).hot
     desk.scripts.pop(sid)
@@ -134,7 +169,7 @@ async def test_a_session_whose_thread_another_took_over_is_fenced(stand: Stand, 
     assert result.status is AskStatus.FAILED
     assert result.error is not None
     assert result.error.startswith("FencedError")
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionFailedError):
         await stand.sessions.session(sid).result()
     facts = await threads.facts(sid)
     assert (facts.epoch, facts.owner, facts.head.position, facts.closed) == (epoch, "somebody-else", 2, False)
