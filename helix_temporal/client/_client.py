@@ -80,18 +80,21 @@ class SessionClient:
         """
         return SessionHandle(self._connection, session_id, agent)
 
+    @typed_arguments
     async def ask(
         self, session_id: str, text: str, *, agent: str | None = None, **options: Unpack[AskOptions]
     ) -> AskResult:
         """As `SessionHandle.ask`."""
         return await self.session(session_id, agent=agent).ask(text, **options)
 
+    @typed_arguments
     async def send(
         self, session_id: str, text: str, *, agent: str | None = None, **options: Unpack[SendOptions]
     ) -> str:
         """As `SessionHandle.send`."""
         return await self.session(session_id, agent=agent).send(text, **options)
 
+    @typed_call
     def stream(self, session_id: str, **options: Unpack[StreamOptions]) -> AsyncGenerator[StoredChunk]:
         """As `SessionHandle.stream`."""
         return self.session(session_id).stream(**options)
