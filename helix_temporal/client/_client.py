@@ -72,7 +72,7 @@ class SessionClient:
 
     @typed_call
     def session(self, session_id: str, *, agent: str | None = None) -> SessionHandle:
-        """A handle on one session, there or not.
+        """A handle on one session; whether it is there shows when it is used, see `SessionHandle`.
 
         Args:
             session_id: Which.
@@ -117,8 +117,9 @@ class SessionClient:
             filters: Instead, or over it: fields of a `SessionQuery` (``user_id``, ``tags``, ``status``, …).
 
         Raises:
-            InvalidCursorError: See there.
-            InvalidRequestError: The workers have no session store.
+            InvalidCursorError: The cursor is none that a list with these filters gave.
+            InvalidRequestError: The workers have no session store; or a filter is none that there is.
+            NoWorkerError: No worker answers.
         """
         wanted = (query or SessionQuery()).model_copy(update=SessionQuery(**filters).named())
         reply = await self._connection.reader.look_up(LookRequest(sessions=wanted))
@@ -133,7 +134,9 @@ class SessionClient:
             filters: Instead, or over it: fields of a `UsageQuery` (``kinds``, ``session_id``, ``since``, …).
 
         Raises:
-            InvalidCursorError: See there.
+            InvalidCursorError: The cursor is none that `query_usage` gave.
+            InvalidRequestError: A filter is none that there is.
+            NoWorkerError: No worker answers.
         """
         named = UsageQuery(**filters)
         update = {name: getattr(named, name) for name in named.model_fields_set}

@@ -19,13 +19,14 @@ from helix_temporal.client._messages import (
 )
 from helix_temporal.client._reads import cursor_position, required_part
 from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamFollower, StreamUntil
-from helix_temporal.client._updates import PASSING
+from helix_temporal.client._updates import PASSING, missing_session_error
 from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
 from helix_temporal.client.deletion import SessionDeletion
 from helix_temporal.errors import (
     CheckpointNotFoundError,
     InvalidRequestError,
     NoWorkerError,
+    SessionNotFoundError,
     SessionTerminatedError,
     ThreadExistsError,
     error_of_text,
@@ -105,6 +106,24 @@ class StreamOptions(TypedDict, total=False):
 
 class SessionHandle:
     """One session: a `SessionClient` makes it, `SessionClient.session`; it is nothing that has to be closed.
+
+    A session is there from its first ask, or from the fork that makes it, until it is deleted.  Of one that
+    is not there:
+
+    * What reads it, answers its calls, sets its properties or takes its turns back raises
+      `SessionNotFoundError`.  Of a session that is there, a list may be empty, and a run that `get_run` does
+      not find is None.
+    * `ask`, `stream_ask` and `send` start it, with an agent; `stream` and `wait_for_change` wait for it.
+    * `stop` is false, and `close` and `delete` do nothing.
+
+    `get_status`, `get_pending_calls` and `result` ask the session's newest execution, which Temporal keeps
+    for the time of the namespace's retention; the other reads are of its stores.
+
+    Every method may raise, besides what it names itself: `InvalidIdError` and `InvalidRequestError` for
+    arguments that do not fit, `ForeignDeploymentError` for a session of another deployment,
+    `InvalidConfigError` for a namespace that the server does not have, and
+    ``temporalio.service.RPCError`` where the server does not answer.  Where no worker answers, methods that
+    wait, and so have a time, raise ``TimeoutError``, reads `NoWorkerError`; both say what is known of it.
 
     Attributes:
         session_id: Whose.
@@ -219,6 +238,8 @@ class SessionHandle:
     ) -> AsyncGenerator[StoredChunk]:
         """What the session's stream shows: what is kept, then what comes; over lost connections.
 
+        Errors are raised while it is iterated over.
+
         A session that nobody has talked to yet is waited for, with a warning in the log after ten seconds.
         Read on with ``after``, the sequence of the last chunk that was seen.  A stream shows; what counts is
         in the thread: an answer that was seen in part only is read with `list_messages`.
@@ -230,7 +251,7 @@ class SessionHandle:
             until: ``"turn"`` ends with the turn (of those that are not chosen by name: the first that ends);
                 ``"closed"`` with the stream, which no turn ends.
 
-        Raises (while iterating):
+        Raises:
             StreamTruncatedError: What comes next is not kept any more, or the stream was lost and has begun
                 anew; ``facts`` has ``first_available``.
             StreamAbandonedError: A turn is under way, and nothing was heard of it for too long.
@@ -252,7 +273,10 @@ class SessionHandle:
         return follow.follow_chunks()
 
     async def _find_start(self, run_id: str) -> int:
-        run = await self.get_run(run_id)
+        try:
+            run = await self.get_run(run_id)
+        except SessionNotFoundError:
+            return 0
         return 0 if run is None else run.start_sequence
 
     @typed_call
@@ -313,7 +337,6 @@ class SessionHandle:
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
-            ForeignDeploymentError: It was started by another deployment.
             SessionFailedError: It failed, for example by a bug in a model: the message has the failure's type
                 and text, ``facts`` its ``type``, and ``__cause__`` is the SDK's error.
             SessionTerminatedError: It was terminated, or timed out.
@@ -328,8 +351,9 @@ class SessionHandle:
         Naming ``expires_at`` renews a session that has expired; its turn that waits may be answered again.
 
         Raises:
-            SessionNotFoundError: There is no such session.
+            SessionNotFoundError: The session is not there.
             InvalidRequestError: The workers have no session store.
+            NoWorkerError: Nothing is stored, as no worker answers.
             TimeoutError: They are stored, and the session, which runs, did not take them within a minute.
         """
         request = SetPropertiesInput(session_id=self.session_id, properties=properties)
@@ -346,6 +370,7 @@ class SessionHandle:
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
+            NoWorkerError, SessionTerminatedError, TimeoutError: As `get_status`.
         """
         info = await self._updates.get_status(self.session_id)
         threads = [each.route[-1] if each.route else info.thread_id for each in info.pending]
@@ -381,10 +406,13 @@ class SessionHandle:
             ``expired``; or ``not_pending``.  A session remembers its newest 32 answered calls.
 
         Raises:
-            InvalidRequestError: The call waits for an approval: `submit_approval` gives it.
+            InvalidRequestError: The call waits for an approval: `submit_approval` gives it; or more than one
+                of ``result``, ``error`` and ``parts`` is given.
+            InvalidMessageError: The result, or its parts, are nothing that JSON can hold.
             TimeoutError: Not taken, or with ``wait`` no end of the turn, within ``timeout`` seconds.
             TooLargeError: The result, or its parts, exceed 1 MiB as JSON, or the error 8 KiB.
-            SessionNotFoundError: The session never ran.
+            SessionNotFoundError: The session is not there.
+            SessionExpiredError: The session is past its ``expires_at``.
             SessionTerminatedError: Its run was terminated meanwhile.
         """
         if sum(each is not None for each in (result, error, parts)) > 1:
@@ -416,6 +444,8 @@ class SessionHandle:
 
         Raises:
             InvalidRequestError: The call waits for a result: `submit_tool_result` gives it.
+            TimeoutError, SessionNotFoundError, SessionExpiredError, SessionTerminatedError: As
+                `submit_tool_result`.
         """
         fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex, "outcome": "approved"}
         if not approval.approved:
@@ -433,7 +463,7 @@ class SessionHandle:
 
         Raises:
             TimeoutError: No worker took it up in time, or its execution did not end.
-            SessionNotFoundError: The session never ran.
+            SessionNotFoundError: The session is not there.
         """
         async with self._updates.with_deadline(self.session_id, "resume", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
@@ -447,9 +477,10 @@ class SessionHandle:
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
-            NoWorkerError: No worker answers; the message says of which task queue and namespace.
+            NoWorkerError: No worker polls the session's task queue, or those that do fail each query; the
+                message says which.
             SessionTerminatedError: It was terminated with events that no worker has run.
-            TimeoutError: The server lost each query, or can't be reached.
+            TimeoutError: The server answered no query: it lost them, or cannot be reached.
         """
         info = await self._updates.get_status(self.session_id)
         if info.exit_reason is not None:
@@ -499,28 +530,38 @@ class SessionHandle:
             raise
 
     @typed_arguments
-    async def get_state(self) -> SessionState | None:
-        """The session's state, None if there is no such session.
+    async def get_state(self) -> SessionState:
+        """The session's state.
 
         Without a session store it is what the thread's slice says: the application's values, the agent,
         how many steps; its ``version`` is then that of the slice.
 
         Raises:
+            SessionNotFoundError: It is not there.
             TooLargeError: It exceeds what may pass through a workflow; stores that are given have no limit.
         """
-        return await self._reader.load_state(self.session_id)
+        state = await self._reader.load_state(self.session_id)
+        if state is None:
+            raise missing_session_error(self.session_id)
+        return state
 
     @typed_arguments
     async def get_run(self, run_id: str) -> Run | None:
         """One turn's run, as the session store has it: how far it is, and where its stream begins.
 
-        None where there is no such run, or no session store.
+        None where the session has no such run, or its workers no session store.
 
         Args:
             run_id: As in `SessionInfo`, and in each chunk of the stream.
+
+        Raises:
+            SessionNotFoundError: The session is not there.
         """
         wanted = ShowSessionInput(session_id=self.session_id, run_id=run_id)
-        return required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
+        run = required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
+        if run is None:
+            await self._reader.check_session_exists(self.session_id)
+        return run
 
     @typed_arguments
     async def get_usage(self) -> SessionUsage:
@@ -529,7 +570,7 @@ class SessionHandle:
         It reads every message of the thread, so it takes about as long as a whole read.
 
         Raises:
-            SessionNotFoundError: It has neither a thread nor usage.
+            SessionNotFoundError: The session is not there: it has neither a thread nor usage.
         """
         wanted = ShowSessionInput(session_id=self.session_id)
         return required_part((await self._reader.look_up(LookRequest(usage=wanted))).usage)
@@ -539,7 +580,7 @@ class SessionHandle:
         """Where the thread stands.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
         """
         return await self._reader.describe_thread(self.session_id)
 
@@ -565,7 +606,7 @@ class SessionHandle:
             cursor: ``next_cursor`` of the page before, asked for with the same ``backward``.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
             InvalidRequestError: The range or limit is out of bounds.
             InvalidCursorError: The cursor is none that `list_messages` gave.
         """
@@ -591,7 +632,7 @@ class SessionHandle:
         """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
         """
         return await self._reader.read_messages(self.session_id)
 
@@ -613,7 +654,7 @@ class SessionHandle:
             cursor: ``next_cursor`` of the page before; numbers go on.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
             InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
             InvalidCursorError: The cursor is none that `list_turns` gave.
         """
@@ -644,7 +685,8 @@ class SessionHandle:
         """The finished turn that a user's message is in.
 
         Raises:
-            InvalidRequestError: There is none.
+            SessionNotFoundError: The session is not there.
+            InvalidRequestError: No finished turn has the message.
         """
         wanted = FindTurnInput(thread_id=self.session_id, message_id=message_id)
         return required_part((await self._reader.look_up(LookRequest(find_turn=wanted))).find_turn)
@@ -653,17 +695,27 @@ class SessionHandle:
     async def list_checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
         """Checkpoints of the session, newest first; workers without a session store know of none.
 
+        Args:
+            limit: At most so many of one page, 1 to 200.
+            cursor: ``next_cursor`` of the page before.
+
         Raises:
-            InvalidCursorError: See there.
+            SessionNotFoundError: The session is not there.
+            InvalidCursorError: The cursor is none that `list_checkpoints` gave.
+            InvalidRequestError: ``limit`` is not 1 to 200.
         """
         wanted = ListCheckpointsInput(session_id=self.session_id, limit=limit, cursor=cursor)
-        return required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
+        page = required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
+        if not page.items and cursor is None:
+            await self._reader.check_session_exists(self.session_id)
+        return page
 
     @typed_arguments
     async def get_checkpoint(self, checkpoint_id: str) -> CheckpointMeta:
         """One checkpoint of the session.
 
         Raises:
+            SessionNotFoundError: The session is not there.
             CheckpointNotFoundError: It has none of that id.
         """
         cursor: str | None = None
@@ -695,8 +747,8 @@ class SessionHandle:
             cursor: ``next_cursor`` of the page before.
 
         Raises:
-            SessionNotFoundError: It has neither a state nor a thread.
-            InvalidCursorError: See there.
+            SessionNotFoundError: The session is not there.
+            InvalidCursorError: The cursor is none that `list_children` gave.
             InvalidRequestError: ``limit`` is not 1 to 200; or the calls are looked for in the thread, and the
                 workers do not serve its agent.
         """
@@ -722,7 +774,8 @@ class SessionHandle:
             InvalidRequestError: ``to`` is not the end of a finished turn.
             HeadMovedError: The thread does not hold ``to``; or turns of it were lost, as is found only now:
                 see what stands, and ask again.
-            SessionNotFoundError: The session does not run, and no agent is named to start it with.
+            SessionNotFoundError: The session is not there; or it does not run, and no agent is named to start
+                it with.
             TimeoutError: No answer within ``timeout`` seconds; repeat it with the same ``operation_id``.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, to=to)
@@ -808,7 +861,8 @@ class SessionHandle:
 
         Raises:
             InvalidRequestError: No finished turn has such a message of the user's.
-            SessionNotFoundError: No agent is named to start the new session with.
+            SessionNotFoundError: The session is not there, or no agent is named to start the new one with.
+            TimeoutError: No answer within ``timeout`` seconds; the same edit gets it later.
             ThreadExistsError: ``new_session_id`` is there, and is not what this edit makes.
             InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
@@ -855,7 +909,9 @@ class SessionHandle:
             transform: What is done to the messages, by the name under which the workers know it.
 
         Raises:
+            SessionNotFoundError: The session is not there.
             ThreadExistsError: The target is there.
+            NotServedError: No worker has the transform.
             InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
             CheckpointNotFoundError: The session has none of that id.
             InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.

@@ -315,6 +315,7 @@ class Updates:
 
         Raises:
             TimeoutError: Time is up; told with what holds the session up.
+            SessionNotFoundError: It has no thread.
         """
         seconds = CONTROL_SECONDS if timeout is None else timeout
         limit, outside = asyncio.timeout(seconds), _METHOD.set(method)
@@ -327,6 +328,8 @@ class Updates:
                 raise
             said = f"session {session_id!r}: no result of {method!r} within {seconds:g} s"
             raise TimeoutError("; ".join([said, *await causes])) from None
+        except errors.ThreadNotFoundError as error:
+            raise missing_session_error(session_id) from error
         finally:
             causes.cancel()
             _METHOD.reset(outside)
@@ -587,6 +590,14 @@ def no_run_error(session_id: str) -> errors.SessionNotFoundError:
         f"session {session_id!r} has no run: it never ran, or its history was deleted; check its id, "
         "or start "
         "it with ask"
+    )
+
+
+def missing_session_error(session_id: str) -> errors.SessionNotFoundError:
+    """The error for a session of which nothing is stored."""
+    return errors.SessionNotFoundError(
+        f"session {session_id!r} is not there: nobody has asked it yet, or it was deleted; check its id and "
+        "the deployment's name, or start it with ask"
     )
 
 

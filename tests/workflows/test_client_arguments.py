@@ -15,7 +15,6 @@ from helix_temporal.errors import (
     InvalidIdError,
     InvalidRequestError,
     SessionNotFoundError,
-    ThreadNotFoundError,
 )
 from helix_temporal.plugin import HelixPlugin
 from tests.workflows.conftest import Stand
@@ -211,10 +210,10 @@ async def test_a_timeout_may_be_without_end(stand: Stand, sid: str, timeout: flo
 
 
 async def test_an_error_names_its_type_once(stand: Stand, sid: str) -> None:
-    """What a session could not be opened by was told as ``ThreadNotFoundError: ThreadNotFoundError: …``."""
-    with pytest.raises(ThreadNotFoundError) as caught:
+    """What a session could not be opened by was told with its type, twice."""
+    with pytest.raises(SessionNotFoundError) as caught:
         await stand.sessions.session(sid, agent="main").rewind_to_turn(1, timeout=20)
-    assert str(caught.value).startswith(f"thread {sid!r}")
+    assert str(caught.value).startswith(f"session {sid!r} is not there: ")
 
 
 @pytest.mark.parametrize("session_id", [None, 5, b"s", {"id": "s"}])

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.messages import Message, ToolCall, to_record
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage, ThreadPage
 from tests.workflows._shore import Shore, shore
@@ -110,7 +110,7 @@ async def test_a_short_thread_and_one_that_is_not_there(sea: Shore, client: Sess
     """One message is a page; none is an error of its own."""
     messages = a_chat(2)
     assert await client.session(await stored(sea, messages, hot=True)).get_messages() == messages
-    with pytest.raises(ThreadNotFoundError):
+    with pytest.raises(SessionNotFoundError):
         await client.session("was-never-there").get_messages()
 
 

@@ -187,7 +187,7 @@ class Run:
             oracle.check_sends(findings, session, thread)
             oracle.check_calls_and_results(findings, session.id, thread)
             oracle.check_same(findings, session.id, thread, after[session.id])
-            oracle.check_state(findings, session.id, thread, state and state.custom_state.get("note"))
+            oracle.check_state(findings, session.id, thread, state.custom_state.get("note"))
             oracle.check_usage(findings, session.id, thread, usages[session.id], ledger)
         oracle.check_effects(findings, sessions, ledger, faults.unarchived_losses())
         oracle.check_payments(findings, people.asks, ledger, faults.frozen, faults.lost_hot)
