@@ -122,8 +122,9 @@ class SessionHandle:
     Every method may raise, besides what it names itself: `InvalidIdError` and `InvalidRequestError` for
     arguments that do not fit, `ForeignDeploymentError` for a session of another deployment,
     `InvalidConfigError` for a namespace that the server does not have, and
-    ``temporalio.service.RPCError`` where the server does not answer.  Where no worker answers, methods that
-    wait, and so have a time, raise ``TimeoutError``, reads `NoWorkerError`; both say what is known of it.
+    ``temporalio.service.RPCError`` where the server does not answer.  Where no worker answers, methods with
+    a ``timeout``, `stop` and `close` raise ``TimeoutError``, all others `NoWorkerError`; both say what is
+    known of it.
 
     Attributes:
         session_id: Whose.
@@ -957,18 +958,12 @@ class SessionHandle:
             What was removed, and what is left and why: the deletion is ``complete`` where nothing is.
 
         Raises:
-            TimeoutError: It did not come to its end; repeat it.
+            TimeoutError: It did not come to its end within ``timeout`` seconds; repeat it.
         """
         validate_id(self.session_id, "session_id")
         deletion = SessionDeletion(self._connection, self.session_id, keep_usage=keep_usage)
-        try:
-            async with asyncio.timeout(timeout):
-                return await deletion.delete_session(grace, settle)
-        except TimeoutError:
-            raise TimeoutError(
-                f"session {self.session_id!r}: not deleted within {timeout:g} s; check that a worker runs, "
-                "and delete again"
-            ) from None
+        async with self._updates.with_deadline(self.session_id, "delete", timeout):
+            return await deletion.delete_session(grace, settle)
 
 
 def _call_fields(call: str | PendingCall, *, wait: bool) -> dict[str, Any]:

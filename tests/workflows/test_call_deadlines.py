@@ -54,6 +54,7 @@ CALLS: dict[str, tuple[str, Call]] = {
         "restore_checkpoint",
         lambda s, i: s.session(i, agent="main").restore_checkpoint("c", timeout=2),
     ),
+    "delete": ("delete", lambda s, i: s.session(i).delete(timeout=2)),
     "wait_for_change": ("wait_for_change", lambda s, i: s.session(i).wait_for_change(timeout=2)),
 }
 
