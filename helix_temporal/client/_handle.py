@@ -913,6 +913,7 @@ class SessionHandle:
             SessionNotFoundError: The session is not there.
             ThreadExistsError: The target is there.
             NotServedError: No worker has the transform.
+            ApplicationCodeError: It failed.
             InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
             CheckpointNotFoundError: The session has none of that id.
             InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 
-from temporalio.client import Client, WorkflowHandle
-from temporalio.exceptions import ApplicationError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
 
 from helix_temporal.activities import ThreadActivities
@@ -21,9 +21,12 @@ from helix_temporal.activities.usage import UsageActivities
 from helix_temporal.client._diagnosis import Diagnosis, refuse_unknown_namespace
 from helix_temporal.client._updates import has_deadline, missing_session_error, root_error
 from helix_temporal.errors import (
+    ApplicationCodeError,
+    HelixError,
     InvalidCursorError,
     NoWorkerError,
     SessionNotFoundError,
+    StoreUnavailableError,
     ThreadNotFoundError,
     TooLargeError,
 )
@@ -63,6 +66,7 @@ from helix_temporal.workflows import (
     ThreadRequest,
     ThreadWorkflow,
 )
+from helix_temporal.workflows.ending import describe_failure
 
 R = TypeVar("R")
 
@@ -393,8 +397,8 @@ class SessionReader:
         except RPCError as error:
             refuse_unknown_namespace(self._client, error)
             raise
-        except Exception as error:
-            raise root_error(error) from error
+        except WorkflowFailureError as error:
+            raise _error_of_short(subject, error) from error
 
     async def _await_with_diagnosis(self, started: WorkflowHandle[Any, Any], subject: str) -> Any:
         """The result of a short workflow, while there are workers for it.
@@ -422,6 +426,17 @@ def _missing_as_session(session_id: str) -> Iterator[None]:
         yield
     except ThreadNotFoundError as error:
         raise missing_session_error(session_id) from error
+
+
+def _error_of_short(subject: str, error: WorkflowFailureError) -> Exception:
+    """What a caller is told of a short workflow that failed."""
+    found = root_error(error)
+    if isinstance(found, HelixError):
+        return found
+    what = f"{subject}: no result: {describe_failure(error.cause)}"
+    if isinstance(error.cause, ActivityError) and isinstance(error.cause.cause, ApplicationError):
+        return ApplicationCodeError(what)  # the rest raises errors of the pack
+    return StoreUnavailableError(f"{what}; repeat it")
 
 
 async def _await_or_terminate(started: WorkflowHandle[Any, Any]) -> Any:

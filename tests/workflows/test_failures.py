@@ -3,15 +3,23 @@
 import asyncio
 import uuid
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.agents import ModelRequest, ModelResponse
-from helix_temporal.errors import SessionFailedError, SessionInterruptedError, SessionTerminatedError
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel
+from helix_temporal.errors import (
+    ApplicationCodeError,
+    SessionFailedError,
+    SessionInterruptedError,
+    SessionTerminatedError,
+)
 from helix_temporal.models.sessions import AskStatus
+from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.testing.serving import session_worker
 from helix_temporal.workflows import SessionWorkflow
 from tests.workflows._desk import Desk, Gate, calls
 from tests.workflows.conftest import Stand
@@ -210,3 +218,27 @@ async def test_our_errors_fail_workflows_rather_than_their_tasks() -> None:
     config = dict(HelixPlugin().configure_replayer({"workflows": []}))
     assert config["workflow_failure_exception_types"] == [HelixError]
     assert SessionWorkflow in HelixPlugin().workflows  # type: ignore[operator]
+
+
+def broken(_: Any) -> Any:
+    raise KeyError("nmae")
+
+
+def refuses(_: Any) -> Any:
+    raise ApplicationError("not these", type="Refused", non_retryable=True)
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"), [("broken", "KeyError: 'nmae'"), ("refuses", "Refused: not these")]
+)
+async def test_a_fork_whose_transform_fails_says_what_it_failed_by(
+    temporal_address: str, unique: str, transform: str, said: str
+) -> None:
+    """An error that the transform chose itself was the SDK's bare one."""
+    settings = Settings(temporal_address=temporal_address, name=unique)
+    agent = Agent(name="main", model=ScriptedModel(["hello"]))
+    plugin = {"transforms": {"broken": broken, "refuses": refuses}}
+    async with session_worker(settings, [agent], plugin=plugin, drain=1.0) as served:
+        await served.sessions.ask("s", "hi", agent="main", timeout=30)
+        with pytest.raises(ApplicationCodeError, match=said):
+            await served.sessions.session("s").fork("copy", transform=transform)
