@@ -4,12 +4,24 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from helix_temporal.errors import InvalidIdError, InvalidRequestError
+from helix_temporal.models.base import describe_unknown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,13 +78,39 @@ def _check_of(method: Callable[..., Any]) -> Callable[[tuple[Any, ...], Mapping[
         one_each = (each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD)
         return {each.name: found[each.name] for each in one_each if each.name in found}
 
+    @functools.cache
+    def keywords() -> list[str] | None:
+        return _list_keywords(method, signature)
+
     def check(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        given = signature.bind(*args, **kwargs).arguments
+        known = keywords()
+        unknown = () if known is None else [name for name in kwargs if name not in known]
+        if known and unknown:
+            raise InvalidRequestError(describe_unknown(unknown, known, f"argument of {method.__name__}"))
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            # Without the name, which Python's own error has.
+            raise TypeError(f"{method.__name__}(): {error}") from None
         for name, hint in hints().items():
             if name in given:
                 _check_argument(name, given[name], hint)
 
     return check
+
+
+def _list_keywords(method: Callable[..., Any], signature: inspect.Signature) -> list[str] | None:
+    """Names of the arguments that a method takes by name; None if it takes any."""
+    found: list[str] = []
+    for each in signature.parameters.values():
+        if each.kind is not each.VAR_KEYWORD:
+            found.append(each.name)
+            continue
+        options = get_type_hints(method)[each.name]
+        if get_origin(options) is not Unpack:
+            return None
+        found += get_type_hints(get_args(options)[0])
+    return [name for name in found if name != "self"]
 
 
 def _check_argument(name: str, value: object, hint: Any) -> None:

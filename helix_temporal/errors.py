@@ -15,7 +15,7 @@
     │   ├── ThreadExistsError · ColdTierBehindError · ThreadBehindStateError · StateBehindThreadError
     │   ├── AgentMismatchError · SessionExistsError · StepClosedError · PatchConflictError · StreamClosedError
     │   └── LockHeldError                                                  (retryable)
-    ├── SessionTerminatedError · SessionInterruptedError · SessionExpiredError
+    ├── SessionFailedError · SessionTerminatedError · SessionInterruptedError · SessionExpiredError
     ├── ArchiveError
     │   ├── ArchiveCorruptError · ColdRegressedError · LegacyWriterActiveError
     │   └── UnsupportedFormatError · ArchiveAccessError
@@ -183,12 +183,16 @@ class PatchConflictError(ConflictError):
     """A staged patch cannot be applied to the state; nothing was changed."""
 
 
+class SessionFailedError(HelixError):
+    """The session's run ended by a failure.  ``facts`` has ``type``, that of the failure."""
+
+
 class SessionTerminatedError(HelixError):
     """The session's workflow was terminated or timed out while the caller waited, or tells nothing since."""
 
 
 class SessionInterruptedError(HelixError):
-    """The turn was interrupted before it gave an answer."""
+    """The turn, or the session's run, was stopped or cancelled before it gave an answer, or a result."""
 
 
 class SessionExpiredError(HelixError):

@@ -15,7 +15,7 @@ from helix_temporal.models.records import pack_records, unpack_records
 from helix_temporal.models.threads import ReadMessagesResult
 from helix_temporal.models.waiting import MessageRef, is_message_ref, message_ref, payload_ref, task_of
 from helix_temporal.stores.protocols.hot import PayloadStore
-from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 
 TTL_SECONDS: Final = 7 * 24 * 3600.0
 """How long a store that expires payloads keeps them: longer than any step may be retried."""
@@ -137,7 +137,7 @@ def _extract_task(wanted: MessageRef, found: Message | None) -> str:
 _PART, _WHOLE = 9, 10
 
 
-def pack_page(page: MessagePage, limit: int) -> ReadMessagesResult | None:
+def pack_page(page: ThreadPage, limit: int) -> ReadMessagesResult | None:
     """As much of a page as fits into one result; None if not even its first message does."""
     count = len(page.records)
     while count:

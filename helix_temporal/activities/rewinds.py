@@ -31,7 +31,7 @@ from helix_temporal.session.rewinds import (
     split_turns,
 )
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 
 _PAGE: Final = 500
 _PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -147,7 +147,7 @@ async def list_turns(
 
 async def _read_page(
     threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
-) -> MessagePage:
+) -> ThreadPage:
     return await threads.read(
         ReadPage(thread_id, start, stop, limit=_PAGE, max_bytes=_PAGE_BYTES, backward=backward, whole=False)
     )

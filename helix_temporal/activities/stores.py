@@ -38,10 +38,10 @@ from helix_temporal.models.store_calls import (
     ListStagedResult,
     LoadSessionResult,
     MergeCustomStateInput,
-    MessagePage,
     Page,
     PageInput,
     PageMessagesInput,
+    PageMessagesResult,
     PromoteStagingInput,
     PruneCheckpointsInput,
     RefreshLockInput,
@@ -202,7 +202,7 @@ class SessionStoreActivities:
 
     @activity.defn(name="helix.sessions.get_messages")
     @raise_application_errors
-    async def get_messages(self, request: PageMessagesInput) -> MessagePage:
+    async def get_messages(self, request: PageMessagesInput) -> PageMessagesResult:
         """As `SessionStore.get_messages`."""
         page = await self._store.get_messages(
             request.session_id, offset=request.offset, limit=request.limit, order=request.order

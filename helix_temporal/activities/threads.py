@@ -54,11 +54,11 @@ from helix_temporal.stores.protocols.threads import (
     FlushThread,
     ForkedThread,
     ForkThread,
-    MessagePage,
     OpenedThread,
     OpenThread,
     ReadPage,
     ThreadFacts,
+    ThreadPage,
     ThreadStore,
     Transform,
 )
@@ -331,7 +331,7 @@ class ThreadActivities:
         return Done()
 
 
-def too_large(page: MessagePage, limit: int) -> tuple[LargeMessage, ...]:
+def too_large(page: ThreadPage, limit: int) -> tuple[LargeMessage, ...]:
     """Which messages of a page must stay behind so that the others fit; the largest ones.
 
     Raises:

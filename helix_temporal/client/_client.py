@@ -72,7 +72,7 @@ class SessionClient:
 
     @typed_call
     def session(self, session_id: str, *, agent: str | None = None) -> SessionHandle:
-        """A handle on one session, there or not.
+        """A handle on one session; whether it is there shows when it is used, see `SessionHandle`.
 
         Args:
             session_id: Which.
@@ -80,18 +80,21 @@ class SessionClient:
         """
         return SessionHandle(self._connection, session_id, agent)
 
+    @typed_arguments
     async def ask(
         self, session_id: str, text: str, *, agent: str | None = None, **options: Unpack[AskOptions]
     ) -> AskResult:
         """As `SessionHandle.ask`."""
         return await self.session(session_id, agent=agent).ask(text, **options)
 
+    @typed_arguments
     async def send(
         self, session_id: str, text: str, *, agent: str | None = None, **options: Unpack[SendOptions]
     ) -> str:
         """As `SessionHandle.send`."""
         return await self.session(session_id, agent=agent).send(text, **options)
 
+    @typed_call
     def stream(self, session_id: str, **options: Unpack[StreamOptions]) -> AsyncGenerator[StoredChunk]:
         """As `SessionHandle.stream`."""
         return self.session(session_id).stream(**options)
@@ -114,8 +117,9 @@ class SessionClient:
             filters: Instead, or over it: fields of a `SessionQuery` (``user_id``, ``tags``, ``status``, …).
 
         Raises:
-            InvalidCursorError: See there.
-            InvalidRequestError: The workers have no session store.
+            InvalidCursorError: The cursor is none that a list with these filters gave.
+            InvalidRequestError: The workers have no session store; or a filter is none that there is.
+            NoWorkerError: No worker answers.
         """
         wanted = (query or SessionQuery()).model_copy(update=SessionQuery(**filters).named())
         reply = await self._connection.reader.look_up(LookRequest(sessions=wanted))
@@ -130,7 +134,9 @@ class SessionClient:
             filters: Instead, or over it: fields of a `UsageQuery` (``kinds``, ``session_id``, ``since``, …).
 
         Raises:
-            InvalidCursorError: See there.
+            InvalidCursorError: The cursor is none that `query_usage` gave.
+            InvalidRequestError: A filter is none that there is.
+            NoWorkerError: No worker answers.
         """
         named = UsageQuery(**filters)
         update = {name: getattr(named, name) for name in named.model_fields_set}

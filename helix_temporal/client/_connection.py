@@ -49,7 +49,9 @@ class SessionConnection:
         self.options: Final = options or SessionOptions()
         self._streams = streams
         place = (self.client, self.task_queue)
-        self.diagnosis: Final = Diagnosis(*place)
+        # Workers without a queue of their own settings poll the default one.
+        queues = {settings.task_queue, Settings().task_queue}
+        self.diagnosis: Final = Diagnosis(*place, queues, self.deployment.name)
         self.updates: Final = Updates(
             *place, search_attributes or {}, self.deployment, self.also_known_as, self.diagnosis
         )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -24,6 +24,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     GetWorkflowExecutionHistoryReverseRequest,
     ListNamespacesRequest,
+    ListWorkflowExecutionsRequest,
 )
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.converter import ActivitySerializationContext, WorkflowSerializationContext
@@ -31,7 +32,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.models.ids import session_workflow_prefix
 from helix_temporal.models.sessions import FailingCall
 
 T = TypeVar("T")
@@ -51,6 +53,9 @@ _UNSERVED, _UNSERVED_LOOK = 15.0, 2.5
 """Seconds without any worker after which a read, which has no time-out, is given up."""
 _DEPTH: Final = 3
 _NAMESPACES: Final = 20
+_SYSTEM: Final = "temporal-system"
+_NEWEST: Final = 20
+"""Executions of sessions whose task queues are looked at."""
 _POLL_SECONDS: Final = 75.0
 """A worker asks for work at least once a minute; the server remembers it for five."""
 _TAKEN_SECONDS: Final = 5.0
@@ -71,18 +76,24 @@ class Diagnosis:
 
     Args:
         task_queue: Where the client starts sessions.
+        other_queues: Where workers may be instead, as far as settings say.
+        deployment: The name of the sessions' deployment.
     """
 
-    def __init__(self, client: Client, task_queue: str) -> None:
+    def __init__(
+        self, client: Client, task_queue: str, other_queues: Collection[str], deployment: str
+    ) -> None:
         self._client, self._task_queue = client, task_queue
+        self._known_queues = frozenset({task_queue, *other_queues})
+        self._deployment = deployment
 
     async def find_failing_calls(self, workflow_id: str) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
-        return await _look_up_or(workflow_id, self._find_failing_calls(workflow_id), ())
+        return await look_up_or(workflow_id, self._find_failing_calls(workflow_id), ())
 
     async def explain_wait(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
-        return "; ".join(await _look_up_or(workflow_id, self._find_reasons(workflow_id), []))
+        return "; ".join(await look_up_or(workflow_id, self._find_reasons(workflow_id), []))
 
     async def describe_missing_worker(self, workflow_id: str, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
@@ -91,12 +102,17 @@ class Diagnosis:
             workflow_id: Whose.
             waited: For so many seconds it was asked something that a worker would have taken.
         """
-        return await _look_up_or(workflow_id, self._describe_unpolled_execution(workflow_id, waited), "")
+        return await look_up_or(workflow_id, self._describe_unpolled_execution(workflow_id, waited), "")
 
     @contextlib.asynccontextmanager
-    async def log_while_waiting(self, workflow_id: str) -> AsyncIterator[None]:
-        """While the block waits for an execution, warn in the log of what holds it up."""
-        watch = asyncio.create_task(self._watch_execution(workflow_id))
+    async def log_while_waiting(self, workflow_id: str, subject: str) -> AsyncIterator[None]:
+        """While the block waits for an execution, warn in the log of what holds it up.
+
+        Args:
+            workflow_id: The execution.
+            subject: What its caller knows it as.
+        """
+        watch = asyncio.create_task(self._watch_execution(workflow_id, subject))
         try:
             yield
         finally:
@@ -118,7 +134,7 @@ class Diagnosis:
             if since is not None and time.monotonic() - since >= _UNSERVED:
                 return reason
 
-    async def _watch_execution(self, workflow_id: str) -> None:
+    async def _watch_execution(self, workflow_id: str, subject: str) -> None:
         reported: list[Any] = []
         pause = _FIRST_LOOK
         while True:
@@ -133,7 +149,7 @@ class Diagnosis:
             attempts = [(each.activity, each.attempt) for each in failing]
             seen = [missing.partition(" for ")[0], *attempts]
             if reason and seen != reported:
-                _log.warning("waiting for %s: %s", workflow_id, reason)
+                _log.warning("waiting for %s: %s", subject, reason)
             reported = seen
 
     async def _find_reasons(self, workflow_id: str) -> list[str]:
@@ -284,7 +300,7 @@ class Diagnosis:
         async def untaken() -> str:
             return await self._describe_unpolled_calls(await self._describe_execution(workflow_id))
 
-        return await _look_up_or(workflow_id, untaken(), "")
+        return await look_up_or(workflow_id, untaken(), "")
 
     async def _describe_unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
         """That no worker takes a call that waits for one.
@@ -337,25 +353,40 @@ class Diagnosis:
 
     async def _find_other_workers(self, queue: str) -> list[str]:
         """Where there are workers that could be meant: another queue, or another namespace."""
-        others = sorted({self._task_queue, "helix"} - {queue})
+        namespace = self._client.namespace
+        queues = sorted((self._known_queues | await self._list_session_queues()) - {queue})
+        here = await asyncio.gather(*(self._list_pollers(each, namespace) for each in queues))
         said = [
             f"workers poll task queue {each!r} there"
-            for each in others
-            if await self._list_pollers(each, self._client.namespace)
+            for each, pollers in zip(queues, here, strict=True)
+            if pollers
         ]
         try:
             request = ListNamespacesRequest(page_size=_NAMESPACES)
             found = await self._client.workflow_service.list_namespaces(request, timeout=_RPC)
         except RPCError:
             return said  # not everybody may list them
-        names = {each.namespace_info.name for each in found.namespaces}
-        others = sorted(names - {self._client.namespace, "temporal-system"})
+        others = sorted({each.namespace_info.name for each in found.namespaces} - {namespace, _SYSTEM})
+        there = await asyncio.gather(*(self._list_pollers(queue, each) for each in others))
         served = [
             f"workers poll it in namespace {each!r}"
-            for each in others
-            if await self._list_pollers(queue, each)
+            for each, pollers in zip(others, there, strict=True)
+            if pollers
         ]
         return [*said, *served]
+
+    async def _list_session_queues(self) -> frozenset[str]:
+        """Task queues of the deployment's newest sessions."""
+        request = ListWorkflowExecutionsRequest(
+            namespace=self._client.namespace,
+            page_size=_NEWEST,
+            query=f"WorkflowId STARTS_WITH '{session_workflow_prefix(self._deployment)}'",
+        )
+        try:
+            found = await self._client.workflow_service.list_workflow_executions(request, timeout=_RPC)
+        except RPCError:
+            return frozenset()  # not every server can, and not everybody may, list them
+        return frozenset(each.task_queue for each in found.executions)
 
     async def _list_pollers(
         self,
@@ -376,12 +407,12 @@ class Diagnosis:
         return list(described.pollers)
 
 
-async def _look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
+async def look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
     """What a look gives; ``otherwise`` where it comes to nothing in time."""
     try:
         async with asyncio.timeout(_BUDGET):
             return await look
-    except (RPCError, TimeoutError):
+    except (RPCError, TimeoutError, HelixError):
         return otherwise
     except Exception as error:  # noqa: BLE001 (an interceptor or a converter of the user's may raise anything)
         _log.warning("%s: cannot look up why it does not answer: %s", workflow_id, type(error).__name__)

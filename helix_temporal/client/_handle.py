@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, TypedDict, Unpack
@@ -20,13 +19,14 @@ from helix_temporal.client._messages import (
 )
 from helix_temporal.client._reads import cursor_position, required_part
 from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamFollower, StreamUntil
-from helix_temporal.client._updates import PASSING, no_run_error
+from helix_temporal.client._updates import PASSING, missing_session_error
 from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
 from helix_temporal.client.deletion import SessionDeletion
 from helix_temporal.errors import (
     CheckpointNotFoundError,
     InvalidRequestError,
     NoWorkerError,
+    SessionNotFoundError,
     SessionTerminatedError,
     ThreadExistsError,
     error_of_text,
@@ -38,9 +38,9 @@ from helix_temporal.models.handles import (
     DeleteResult,
     FindTurnInput,
     FindTurnResult,
-    HistoryPage,
     ListChildrenInput,
     ListTurnsInput,
+    MessagePage,
     SessionUsage,
     ShowSessionInput,
     TakeBackRequest,
@@ -106,6 +106,25 @@ class StreamOptions(TypedDict, total=False):
 
 class SessionHandle:
     """One session: a `SessionClient` makes it, `SessionClient.session`; it is nothing that has to be closed.
+
+    A session is there from its first ask, or from the fork that makes it, until it is deleted.  Of one that
+    is not there:
+
+    * What reads it, answers its calls, sets its properties or takes its turns back raises
+      `SessionNotFoundError`.  Of a session that is there, a list may be empty, and a run that `get_run` does
+      not find is None.
+    * `ask`, `stream_ask` and `send` start it, with an agent; `stream` and `wait_for_change` wait for it.
+    * `stop` is false, and `close` and `delete` do nothing.
+
+    `get_status`, `get_pending_calls` and `result` ask the session's newest execution, which Temporal keeps
+    for the time of the namespace's retention; the other reads are of its stores.
+
+    Every method may raise, besides what it names itself: `InvalidIdError` and `InvalidRequestError` for
+    arguments that do not fit, `ForeignDeploymentError` for a session of another deployment,
+    `InvalidConfigError` for a namespace that the server does not have, and
+    ``temporalio.service.RPCError`` where the server does not answer.  Where no worker answers, methods with
+    a ``timeout``, `stop` and `close` raise ``TimeoutError``, all others `NoWorkerError`; both say what is
+    known of it.
 
     Attributes:
         session_id: Whose.
@@ -180,7 +199,7 @@ class SessionHandle:
                 fork_from=fork_from,
                 properties=properties,
             )
-            return await ask_message(connection, session_id, message, start, timeout)
+            return await ask_message(connection, session_id, message, start)
 
     @typed_arguments
     async def send(
@@ -199,14 +218,14 @@ class SessionHandle:
         `SessionExpiredError`.  Otherwise raises as `ask`.
         """
         connection, session_id, agent = self._connection, self.session_id, self.agent
-        async with self._updates.with_deadline(session_id, "send_message", timeout):
+        async with self._updates.with_deadline(session_id, "send", timeout):
             if agent is not None:
                 await check_session_id(connection, session_id)
             message = await create_message(
                 connection, session_id, text, message_id=message_id, agent=agent, properties=properties
             )
             start = create_start(connection, session_id, agent, metadata=metadata, properties=properties)
-            await self._updates.run_update(session_id, "send_message", message, SendResult, start, timeout)
+            await self._updates.run_update(session_id, "send_message", message, SendResult, start)
             return message.id
 
     @typed_call
@@ -220,6 +239,8 @@ class SessionHandle:
     ) -> AsyncGenerator[StoredChunk]:
         """What the session's stream shows: what is kept, then what comes; over lost connections.
 
+        Errors are raised while it is iterated over.
+
         A session that nobody has talked to yet is waited for, with a warning in the log after ten seconds.
         Read on with ``after``, the sequence of the last chunk that was seen.  A stream shows; what counts is
         in the thread: an answer that was seen in part only is read with `list_messages`.
@@ -231,7 +252,7 @@ class SessionHandle:
             until: ``"turn"`` ends with the turn (of those that are not chosen by name: the first that ends);
                 ``"closed"`` with the stream, which no turn ends.
 
-        Raises (while iterating):
+        Raises:
             StreamTruncatedError: What comes next is not kept any more, or the stream was lost and has begun
                 anew; ``facts`` has ``first_available``.
             StreamAbandonedError: A turn is under way, and nothing was heard of it for too long.
@@ -253,7 +274,10 @@ class SessionHandle:
         return follow.follow_chunks()
 
     async def _find_start(self, run_id: str) -> int:
-        run = await self.get_run(run_id)
+        try:
+            run = await self.get_run(run_id)
+        except SessionNotFoundError:
+            return 0
         return 0 if run is None else run.start_sequence
 
     @typed_call
@@ -290,10 +314,11 @@ class SessionHandle:
         """
         fields = only_set(run_id=run_id)
         request = StopRequest(mode="abort" if abort else "interrupt", **fields)
-        found = await self._updates.update_if_running(self.session_id, "stop", request, StopResult)
-        if found is None:
-            answers = CallAnswers(self._connection, self.session_id, self.agent)
-            found = await answers.stop_suspended(request)
+        async with self._updates.with_deadline(self.session_id, "stop"):
+            found = await self._updates.update_if_running(self.session_id, "stop", request, StopResult)
+            if found is None:
+                answers = CallAnswers(self._connection, self.session_id, self.agent)
+                found = await answers.stop_suspended(request)
         return found is not None and found.stopping
 
     @typed_arguments
@@ -304,7 +329,8 @@ class SessionHandle:
             TimeoutError: No worker took it up within a minute; it is in the session's history all the
                 same, and takes effect once one does.
         """
-        await self._updates.update_if_running(self.session_id, "close", None, None)
+        async with self._updates.with_deadline(self.session_id, "close"):
+            await self._updates.update_if_running(self.session_id, "close", None, None)
 
     @typed_arguments
     async def result(self) -> SessionResult:
@@ -312,16 +338,12 @@ class SessionHandle:
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
-            ForeignDeploymentError: It was started by another deployment.
-            temporalio.client.WorkflowFailureError: It was terminated.
+            SessionFailedError: It failed, for example by a bug in a model: the message has the failure's type
+                and text, ``facts`` its ``type``, and ``__cause__`` is the SDK's error.
+            SessionTerminatedError: It was terminated, or timed out.
+            SessionInterruptedError: It was cancelled.
         """
-        try:
-            await self._updates.describe_execution(self.session_id)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                raise no_run_error(self.session_id) from error
-            raise
-        return await self._updates.get_workflow_handle(self.session_id).result()
+        return await self._updates.get_result(self.session_id)
 
     @typed_arguments
     async def set_properties(self, properties: SessionProperties) -> None:
@@ -330,14 +352,16 @@ class SessionHandle:
         Naming ``expires_at`` renews a session that has expired; its turn that waits may be answered again.
 
         Raises:
-            SessionNotFoundError: There is no such session.
+            SessionNotFoundError: The session is not there.
             InvalidRequestError: The workers have no session store.
+            NoWorkerError: Nothing is stored, as no worker answers.
             TimeoutError: They are stored, and the session, which runs, did not take them within a minute.
         """
         request = SetPropertiesInput(session_id=self.session_id, properties=properties)
         # The store first: an execution that begins meanwhile finds them there, one that runs is told.
         await self._reader.ask_thread(ThreadRequest(do="set_properties", properties=request))
-        await self._updates.update_if_running(self.session_id, "set_properties", properties, bool)
+        async with self._updates.with_deadline(self.session_id, "set_properties"):
+            await self._updates.update_if_running(self.session_id, "set_properties", properties, bool)
 
     # -- answer calls
 
@@ -347,6 +371,7 @@ class SessionHandle:
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
+            NoWorkerError, SessionTerminatedError, TimeoutError: As `get_status`.
         """
         info = await self._updates.get_status(self.session_id)
         threads = [each.route[-1] if each.route else info.thread_id for each in info.pending]
@@ -382,10 +407,13 @@ class SessionHandle:
             ``expired``; or ``not_pending``.  A session remembers its newest 32 answered calls.
 
         Raises:
-            InvalidRequestError: The call waits for an approval: `submit_approval` gives it.
+            InvalidRequestError: The call waits for an approval: `submit_approval` gives it; or more than one
+                of ``result``, ``error`` and ``parts`` is given.
+            InvalidMessageError: The result, or its parts, are nothing that JSON can hold.
             TimeoutError: Not taken, or with ``wait`` no end of the turn, within ``timeout`` seconds.
             TooLargeError: The result, or its parts, exceed 1 MiB as JSON, or the error 8 KiB.
-            SessionNotFoundError: The session never ran.
+            SessionNotFoundError: The session is not there.
+            SessionExpiredError: The session is past its ``expires_at``.
             SessionTerminatedError: Its run was terminated meanwhile.
         """
         if sum(each is not None for each in (result, error, parts)) > 1:
@@ -400,7 +428,7 @@ class SessionHandle:
                 fields = await answers.part_fields(list(parts), by)
             elif result is not None:
                 fields = await answers.result_fields(result, by)
-            return await answers.submit_answer({"by": by, **fields, **_call_fields(call, wait=wait)}, timeout)
+            return await answers.submit_answer({"by": by, **fields, **_call_fields(call, wait=wait)})
 
     @typed_arguments
     async def submit_approval(
@@ -417,14 +445,16 @@ class SessionHandle:
 
         Raises:
             InvalidRequestError: The call waits for a result: `submit_tool_result` gives it.
+            TimeoutError, SessionNotFoundError, SessionExpiredError, SessionTerminatedError: As
+                `submit_tool_result`.
         """
         fields: dict[str, Any] = {"by": submission_id or uuid.uuid4().hex, "outcome": "approved"}
         if not approval.approved:
             fields |= {"outcome": "denied", "text": approval.reason or ""}
         fields |= _call_fields(approval.approval_id, wait=wait)
-        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "submit_approval", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            return await answers.submit_answer(fields, timeout)
+            return await answers.submit_answer(fields)
 
     @typed_arguments
     async def resume(self, *, timeout: float = 60.0) -> None:
@@ -434,11 +464,11 @@ class SessionHandle:
 
         Raises:
             TimeoutError: No worker took it up in time, or its execution did not end.
-            SessionNotFoundError: The session never ran.
+            SessionNotFoundError: The session is not there.
         """
-        async with self._updates.with_deadline(self.session_id, "submit_tool_result", timeout):
+        async with self._updates.with_deadline(self.session_id, "resume", timeout):
             answers = await open_answers(self._connection, self.session_id, self.agent)
-            await answers.submit_answer({"call": RESUME}, timeout)
+            await answers.submit_answer({"call": RESUME})
 
     # -- look
 
@@ -448,9 +478,10 @@ class SessionHandle:
 
         Raises:
             SessionNotFoundError: It never ran, or its history is gone.
-            NoWorkerError: No worker answers; the message says of which task queue and namespace.
+            NoWorkerError: No worker polls the session's task queue, or those that do fail each query; the
+                message says which.
             SessionTerminatedError: It was terminated with events that no worker has run.
-            TimeoutError: The server lost each query, or can't be reached.
+            TimeoutError: The server answered no query: it lost them, or cannot be reached.
         """
         info = await self._updates.get_status(self.session_id)
         if info.exit_reason is not None:
@@ -471,7 +502,7 @@ class SessionHandle:
             timeout: Seconds.
 
         Raises:
-            TimeoutError: Nothing happened; also where it never ran, or no worker answers.
+            TimeoutError: Nothing happened; where it never ran, or no worker answers, the text says so.
             InvalidRequestError: ``version`` is that of a stored state, which counts something else.
         """
         if 0 < version < _LEAST_VERSION:
@@ -479,20 +510,19 @@ class SessionHandle:
                 f"version {version} is that of a stored state; give the version of a SessionInfo, as "
                 "get_status has it"
             )
-        deadline, pause = time.monotonic() + timeout, _PAUSE
-        while (left := deadline - time.monotonic()) > 0:
-            info = await self._wait_for_status(left)
-            if info is not None and info.version > version:
-                return info
-            await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
-        raise TimeoutError(
-            f"session {self.session_id!r}: no change within {timeout:g} s; call again to wait longer"
-        )
+        pause = _PAUSE
+        async with self._updates.with_deadline(self.session_id, "wait_for_change", timeout):
+            while True:
+                info = await self._find_status()
+                if info is not None and info.version > version:
+                    return info
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
 
-    async def _wait_for_status(self, left: float) -> SessionInfo | None:
+    async def _find_status(self) -> SessionInfo | None:
+        """What the session tells, None where it does not."""
         try:
-            return await self._updates.query_status(self.session_id, left)
+            return await self._updates.query_status(self.session_id)
         except (NoWorkerError, SessionTerminatedError):
             return None
         except RPCError as error:
@@ -501,28 +531,38 @@ class SessionHandle:
             raise
 
     @typed_arguments
-    async def get_state(self) -> SessionState | None:
-        """The session's state, None if there is no such session.
+    async def get_state(self) -> SessionState:
+        """The session's state.
 
         Without a session store it is what the thread's slice says: the application's values, the agent,
         how many steps; its ``version`` is then that of the slice.
 
         Raises:
+            SessionNotFoundError: It is not there.
             TooLargeError: It exceeds what may pass through a workflow; stores that are given have no limit.
         """
-        return await self._reader.load_state(self.session_id)
+        state = await self._reader.load_state(self.session_id)
+        if state is None:
+            raise missing_session_error(self.session_id)
+        return state
 
     @typed_arguments
     async def get_run(self, run_id: str) -> Run | None:
         """One turn's run, as the session store has it: how far it is, and where its stream begins.
 
-        None where there is no such run, or no session store.
+        None where the session has no such run, or its workers no session store.
 
         Args:
             run_id: As in `SessionInfo`, and in each chunk of the stream.
+
+        Raises:
+            SessionNotFoundError: The session is not there.
         """
         wanted = ShowSessionInput(session_id=self.session_id, run_id=run_id)
-        return required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
+        run = required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
+        if run is None:
+            await self._reader.check_session_exists(self.session_id)
+        return run
 
     @typed_arguments
     async def get_usage(self) -> SessionUsage:
@@ -531,7 +571,7 @@ class SessionHandle:
         It reads every message of the thread, so it takes about as long as a whole read.
 
         Raises:
-            SessionNotFoundError: It has neither a thread nor usage.
+            SessionNotFoundError: The session is not there: it has neither a thread nor usage.
         """
         wanted = ShowSessionInput(session_id=self.session_id)
         return required_part((await self._reader.look_up(LookRequest(usage=wanted))).usage)
@@ -541,7 +581,7 @@ class SessionHandle:
         """Where the thread stands.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
         """
         return await self._reader.describe_thread(self.session_id)
 
@@ -555,7 +595,7 @@ class SessionHandle:
         backward: bool = False,
         max_bytes: int = 200 * 1024,
         cursor: str | None = None,
-    ) -> HistoryPage:
+    ) -> MessagePage:
         """One page of a thread's finished turns, oldest first, wherever they are; wakes no session.
 
         Args:
@@ -567,7 +607,7 @@ class SessionHandle:
             cursor: ``next_cursor`` of the page before, asked for with the same ``backward``.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
             InvalidRequestError: The range or limit is out of bounds.
             InvalidCursorError: The cursor is none that `list_messages` gave.
         """
@@ -579,7 +619,7 @@ class SessionHandle:
             self.session_id, start=start, stop=stop, limit=limit, backward=backward, max_bytes=max_bytes
         )
         next_at = read.before if backward else read.after
-        return HistoryPage(
+        return MessagePage(
             items=read.messages,
             next_cursor=None if next_at is None else str(next_at),
             has_more=next_at is not None,
@@ -593,7 +633,7 @@ class SessionHandle:
         """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
         """
         return await self._reader.read_messages(self.session_id)
 
@@ -615,7 +655,7 @@ class SessionHandle:
             cursor: ``next_cursor`` of the page before; numbers go on.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: The session is not there.
             InvalidRequestError: No turn begins at ``start``, or ``newest`` is not 1 to 500.
             InvalidCursorError: The cursor is none that `list_turns` gave.
         """
@@ -646,7 +686,8 @@ class SessionHandle:
         """The finished turn that a user's message is in.
 
         Raises:
-            InvalidRequestError: There is none.
+            SessionNotFoundError: The session is not there.
+            InvalidRequestError: No finished turn has the message.
         """
         wanted = FindTurnInput(thread_id=self.session_id, message_id=message_id)
         return required_part((await self._reader.look_up(LookRequest(find_turn=wanted))).find_turn)
@@ -655,17 +696,27 @@ class SessionHandle:
     async def list_checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
         """Checkpoints of the session, newest first; workers without a session store know of none.
 
+        Args:
+            limit: At most so many of one page, 1 to 200.
+            cursor: ``next_cursor`` of the page before.
+
         Raises:
-            InvalidCursorError: See there.
+            SessionNotFoundError: The session is not there.
+            InvalidCursorError: The cursor is none that `list_checkpoints` gave.
+            InvalidRequestError: ``limit`` is not 1 to 200.
         """
         wanted = ListCheckpointsInput(session_id=self.session_id, limit=limit, cursor=cursor)
-        return required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
+        page = required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
+        if not page.items and cursor is None:
+            await self._reader.check_session_exists(self.session_id)
+        return page
 
     @typed_arguments
     async def get_checkpoint(self, checkpoint_id: str) -> CheckpointMeta:
         """One checkpoint of the session.
 
         Raises:
+            SessionNotFoundError: The session is not there.
             CheckpointNotFoundError: It has none of that id.
         """
         cursor: str | None = None
@@ -697,8 +748,8 @@ class SessionHandle:
             cursor: ``next_cursor`` of the page before.
 
         Raises:
-            SessionNotFoundError: It has neither a state nor a thread.
-            InvalidCursorError: See there.
+            SessionNotFoundError: The session is not there.
+            InvalidCursorError: The cursor is none that `list_children` gave.
             InvalidRequestError: ``limit`` is not 1 to 200; or the calls are looked for in the thread, and the
                 workers do not serve its agent.
         """
@@ -724,11 +775,13 @@ class SessionHandle:
             InvalidRequestError: ``to`` is not the end of a finished turn.
             HeadMovedError: The thread does not hold ``to``; or turns of it were lost, as is found only now:
                 see what stands, and ask again.
-            SessionNotFoundError: The session does not run, and no agent is named to start it with.
+            SessionNotFoundError: The session is not there; or it does not run, and no agent is named to start
+                it with.
             TimeoutError: No answer within ``timeout`` seconds; repeat it with the same ``operation_id``.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, to=to)
-        return (await self._take_back(request, timeout)).head
+        async with self._updates.with_deadline(self.session_id, "rewind", timeout):
+            return (await self._take_back(request)).head
 
     @typed_arguments
     async def rewind_to_turn(
@@ -743,7 +796,8 @@ class SessionHandle:
             HeadMovedError, SessionNotFoundError, TimeoutError: As `rewind`.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=turns)
-        return (await self._take_back(request, timeout)).head
+        async with self._updates.with_deadline(self.session_id, "rewind_to_turn", timeout):
+            return (await self._take_back(request)).head
 
     @typed_arguments
     async def restore_checkpoint(
@@ -760,7 +814,8 @@ class SessionHandle:
             SessionNotFoundError, TimeoutError: As `rewind`.
         """
         request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, checkpoint=checkpoint_id)
-        return (await self._take_back(request, timeout)).head
+        async with self._updates.with_deadline(self.session_id, "restore_checkpoint", timeout):
+            return (await self._take_back(request)).head
 
     @typed_arguments
     async def regenerate(self, *, timeout: float = 600.0, operation_id: str | None = None) -> AskResult:
@@ -773,7 +828,7 @@ class SessionHandle:
         """
         async with self._updates.with_deadline(self.session_id, "regenerate", timeout):
             request = TakeBackRequest(id=operation_id or uuid.uuid4().hex, turns=-1, again=True)
-            taken = await self._take_back(request, timeout)
+            taken = await self._take_back(request)
             if not taken.messages:
                 raise InvalidRequestError(
                     f"session {self.session_id!r}: regeneration {request.id!r} was carried out before, and "
@@ -783,12 +838,12 @@ class SessionHandle:
             message = taken.messages[-1]
             if self.agent is not None:
                 message = message.model_copy(update={"agent": self.agent})
-            return await ask_message(self._connection, self.session_id, message, start, timeout)
+            return await ask_message(self._connection, self.session_id, message, start)
 
-    async def _take_back(self, request: TakeBackRequest, timeout: float) -> TakeBackResult:
+    async def _take_back(self, request: TakeBackRequest) -> TakeBackResult:
         start = create_start(self._connection, self.session_id, self.agent, mode="continue")
         result: TakeBackResult = await self._updates.run_update(
-            self.session_id, "take_back", request, TakeBackResult, start, timeout
+            self.session_id, "take_back", request, TakeBackResult, start
         )
         if result.error is not None:
             raise error_of_text(result.error)
@@ -807,12 +862,13 @@ class SessionHandle:
 
         Raises:
             InvalidRequestError: No finished turn has such a message of the user's.
-            SessionNotFoundError: No agent is named to start the new session with.
+            SessionNotFoundError: The session is not there, or no agent is named to start the new one with.
+            TimeoutError: No answer within ``timeout`` seconds; the same edit gets it later.
             ThreadExistsError: ``new_session_id`` is there, and is not what this edit makes.
             InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
         """
         connection = self._connection
-        async with self._updates.with_deadline(new_session_id, "ask", timeout):
+        async with self._updates.with_deadline(new_session_id, "edit", timeout):
             turn = await self.find_turn(message_id)
             edited = hashlib.sha256(f"{message_id}\0{text}".encode(errors="surrogatepass")).hexdigest()[:32]
             there = await self._reader.has_thread(new_session_id)
@@ -825,7 +881,7 @@ class SessionHandle:
             origin = {} if there else {"mode": "fork", "fork_from": fork_from}
             start = create_start(connection, new_session_id, self.agent, **origin)
             message = UserMessage(id=edited, **await create_text(connection, new_session_id, text, edited))
-            return await ask_message(connection, new_session_id, message, start, timeout)
+            return await ask_message(connection, new_session_id, message, start)
 
     async def _is_edit(self, new_session_id: str, turn: FindTurnResult, edited: str) -> bool:
         """Whether a thread begins as the fork does, and has nothing else where the new text belongs."""
@@ -854,7 +910,10 @@ class SessionHandle:
             transform: What is done to the messages, by the name under which the workers know it.
 
         Raises:
+            SessionNotFoundError: The session is not there.
             ThreadExistsError: The target is there.
+            NotServedError: No worker has the transform.
+            ApplicationCodeError: It failed.
             InvalidRequestError: ``at`` is not the end of a finished turn's step, or both are given.
             CheckpointNotFoundError: The session has none of that id.
             InvalidIdError: ``new_session_id`` is one that only a sub-agent's session may have.
@@ -900,18 +959,12 @@ class SessionHandle:
             What was removed, and what is left and why: the deletion is ``complete`` where nothing is.
 
         Raises:
-            TimeoutError: It did not come to its end; repeat it.
+            TimeoutError: It did not come to its end within ``timeout`` seconds; repeat it.
         """
         validate_id(self.session_id, "session_id")
         deletion = SessionDeletion(self._connection, self.session_id, keep_usage=keep_usage)
-        try:
-            async with asyncio.timeout(timeout):
-                return await deletion.delete_session(grace, settle)
-        except TimeoutError:
-            raise TimeoutError(
-                f"session {self.session_id!r}: not deleted within {timeout:g} s; check that a worker runs, "
-                "and delete again"
-            ) from None
+        async with self._updates.with_deadline(self.session_id, "delete", timeout):
+            return await deletion.delete_session(grace, settle)
 
 
 def _call_fields(call: str | PendingCall, *, wait: bool) -> dict[str, Any]:

@@ -116,17 +116,13 @@ async def ask_message(
     session_id: str,
     message: UserMessage,
     start: SessionInput | None,
-    timeout: float,
 ) -> AskResult:
     """Send a message and wait for its answer, of any length.
 
     Raises:
         HelixError: The message failed by what its sender gave.
-        TimeoutError: No answer within ``timeout`` seconds.
     """
-    result: AskResult = await connection.updates.run_update(
-        session_id, "ask", message, AskResult, start, timeout
-    )
+    result: AskResult = await connection.updates.run_update(session_id, "ask", message, AskResult, start)
     too_large = f"{TooLargeError.__name__}: message {message.id!r}:"
     other_thread = f"{InvalidRequestError.__name__}: {has_thread(session_id)}"
     if result.status is AskStatus.FAILED and (result.error or "").startswith(

@@ -4,13 +4,13 @@ import asyncio
 import base64
 import contextlib
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 
-from temporalio.client import Client, WorkflowHandle
-from temporalio.exceptions import ApplicationError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
 
 from helix_temporal.activities import ThreadActivities
@@ -19,11 +19,16 @@ from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.stores import CheckpointActivities
 from helix_temporal.activities.usage import UsageActivities
 from helix_temporal.client._diagnosis import Diagnosis, refuse_unknown_namespace
-from helix_temporal.client._updates import has_deadline, root_error
+from helix_temporal.client._updates import has_deadline, missing_session_error, root_error
 from helix_temporal.errors import (
+    ApplicationCodeError,
+    HelixError,
     InvalidCursorError,
     NoWorkerError,
+    SessionNotFoundError,
+    StoreUnavailableError,
     ThreadNotFoundError,
+    TooLargeError,
 )
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.deployments import Deployment, memo_of
@@ -61,6 +66,7 @@ from helix_temporal.workflows import (
     ThreadRequest,
     ThreadWorkflow,
 )
+from helix_temporal.workflows.ending import describe_failure
 
 R = TypeVar("R")
 
@@ -216,26 +222,38 @@ class SessionReader:
         self._direct = None if stores is None else DirectReads(stores)
 
     async def ask_thread(self, request: ThreadRequest) -> ThreadReply:
-        """What a thread is asked, or what is done to it."""
-        direct = None if self._direct is None else await self._direct.ask_thread(request)
-        if direct is not None:
-            return direct
-        reply: ThreadReply = await self._run_short(ThreadWorkflow.run, request, "thread")
-        return reply
+        """What a thread is asked, or what is done to it.
+
+        Raises:
+            SessionNotFoundError: There is no such thread.
+        """
+        with _missing_as_session(request.about):
+            if self._direct is not None and (direct := await self._direct.ask_thread(request)) is not None:
+                return direct
+            reply: ThreadReply = await self._run_short(
+                ThreadWorkflow.run, request, "thread", f"session {request.about!r}"
+            )
+            return reply
 
     async def look_up(self, request: LookRequest) -> LookReply:
-        """What a session, or all of them, are asked."""
-        direct = None if self._direct is None else await self._direct.look_up(request)
-        if direct is not None:
-            return direct
-        reply: LookReply = await self._run_short(LookWorkflow.run, request, "look")
-        return reply
+        """What a session, or all of them, are asked.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+        """
+        lists = request.sessions is not None or request.entries is not None
+        subject = "all sessions" if lists else f"session {request.about!r}"
+        with _missing_as_session(request.about):
+            if self._direct is not None and (direct := await self._direct.look_up(request)) is not None:
+                return direct
+            reply: LookReply = await self._run_short(LookWorkflow.run, request, "look", subject)
+            return reply
 
     async def describe_thread(self, thread_id: str) -> DescribeThreadResult:
         """Where a thread stands.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: There is no such thread.
         """
         request = ThreadRequest(do="describe", describe=ThreadInput(thread_id=thread_id))
         return required_part((await self.ask_thread(request)).described)
@@ -244,14 +262,24 @@ class SessionReader:
         """Whether there is a thread of this id."""
         try:
             await self.describe_thread(thread_id)
-        except ThreadNotFoundError:
+        except SessionNotFoundError:
             return False
         return True
 
     async def load_state(self, session_id: str) -> SessionState | None:
-        """A session's state, None if there is no such session."""
+        """A session's state, None if it has neither a state nor a thread."""
         request = LookRequest(show=ShowSessionInput(session_id=session_id))
         return required_part((await self.look_up(request)).show).state
+
+    async def check_session_exists(self, session_id: str) -> None:
+        """Refuse a session that is not there.
+
+        Raises:
+            SessionNotFoundError: It has neither a state nor a thread.
+        """
+        with contextlib.suppress(TooLargeError):  # too large to travel, but there
+            if await self.load_state(session_id) is None:
+                raise missing_session_error(session_id)
 
     async def list_children(self, wanted: ListChildrenInput) -> Page[ChildInfo]:
         """A page of the sub-agents' sessions that a session called."""
@@ -272,10 +300,11 @@ class SessionReader:
         """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: There is no such thread.
         """
         if self._direct is not None:
-            return await self._direct.read_messages(thread_id)
+            with _missing_as_session(thread_id):
+                return await self._direct.read_messages(thread_id)
         first, page = await self._read_packed(thread_id, 0, None)
         if page.after is None:
             return first
@@ -348,7 +377,7 @@ class SessionReader:
             messages[large.position - page.first] = from_record(Record("", large.id, body))
         return page.model_copy(update={"messages": tuple(messages), "large": ()})
 
-    async def _run_short(self, run: Any, request: Any, name: str) -> Any:
+    async def _run_short(self, run: Any, request: Any, name: str, subject: str) -> Any:
         prefix = short_workflow_prefix(name, request.about, self._deployment.name)
         workflow_id = f"{prefix}{uuid.uuid4().hex}"
         try:
@@ -359,17 +388,19 @@ class SessionReader:
                 task_queue=self._task_queue,
                 memo=memo_of(self._deployment),
             )
-            async with self._diagnosis.log_while_waiting(workflow_id):
+            async with self._diagnosis.log_while_waiting(workflow_id, subject):
                 return await (
-                    _await_or_terminate(started) if has_deadline() else self._await_with_diagnosis(started)
+                    _await_or_terminate(started)
+                    if has_deadline()
+                    else self._await_with_diagnosis(started, subject)
                 )
         except RPCError as error:
             refuse_unknown_namespace(self._client, error)
             raise
-        except Exception as error:
-            raise root_error(error) from error
+        except WorkflowFailureError as error:
+            raise _error_of_short(subject, error) from error
 
-    async def _await_with_diagnosis(self, started: WorkflowHandle[Any, Any]) -> Any:
+    async def _await_with_diagnosis(self, started: WorkflowHandle[Any, Any], subject: str) -> Any:
         """The result of a short workflow, while there are workers for it.
 
         Raises:
@@ -382,10 +413,30 @@ class SessionReader:
             if result.done():
                 return await result
             await started.terminate("no worker polls its task queue")
-            raise NoWorkerError(f"{started.id}: {await unserved}")
+            raise NoWorkerError(f"{subject}: {await unserved}")
         finally:
             result.cancel()
             unserved.cancel()
+
+
+@contextlib.contextmanager
+def _missing_as_session(session_id: str) -> Iterator[None]:
+    """A thread that is not there is, to whoever reads a session by its id, a session that is not there."""
+    try:
+        yield
+    except ThreadNotFoundError as error:
+        raise missing_session_error(session_id) from error
+
+
+def _error_of_short(subject: str, error: WorkflowFailureError) -> Exception:
+    """What a caller is told of a short workflow that failed."""
+    found = root_error(error)
+    if isinstance(found, HelixError):
+        return found
+    what = f"{subject}: no result: {describe_failure(error.cause)}"
+    if isinstance(error.cause, ActivityError) and isinstance(error.cause.cause, ApplicationError):
+        return ApplicationCodeError(what)  # the rest raises errors of the pack
+    return StoreUnavailableError(f"{what}; repeat it")
 
 
 async def _await_or_terminate(started: WorkflowHandle[Any, Any]) -> Any:

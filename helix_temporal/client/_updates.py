@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import logging
 import random
 import time
 import uuid
@@ -19,6 +20,7 @@ from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
+    WorkflowFailureError,
     WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
@@ -32,7 +34,12 @@ from temporalio.common import (
     WorkflowIDReusePolicy,
 )
 from temporalio.converter import WorkflowSerializationContext
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import (
+    ApplicationError,
+    CancelledError,
+    TerminatedError,
+)
+from temporalio.exceptions import TimeoutError as RunTimeoutError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
@@ -41,6 +48,7 @@ from helix_temporal.activities.deletion import refuse_execution
 from helix_temporal.client._diagnosis import (
     Diagnosis,
     describe_calls,
+    look_up_or,
     refuse_unknown_namespace,
     says_no_worker,
 )
@@ -61,6 +69,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.waiting import RESUME, PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
+from helix_temporal.workflows.ending import describe_failure
 from helix_temporal.workflows.runners import TASK_NOT_DONE, TaskNotDoneError
 
 MAX_IN_FLIGHT: Final = 8
@@ -75,10 +84,10 @@ PASSING: Final = frozenset(
         RPCStatusCode.CANCELLED,
     }
 )
-_LONGEST_CALL: Final = 3600.0
-"""Seconds that one call to the server may wait, which takes no number without end; it is made again."""
+_LONGEST_CALL: Final = timedelta(hours=1)
+"""So long one call to the server may wait, which takes no number without end; it is made again."""
 CONTROL_SECONDS: Final = 60.0
-"""How long ``stop`` and ``close`` wait for a worker."""
+"""How long methods without a ``timeout`` wait for a worker: ``stop``, ``close``, ``set_properties``."""
 _QUERIES: Final = 3
 _QUERY_SECONDS: Final = 10.0
 _QUERY_AGAIN: Final = 0.2
@@ -96,7 +105,13 @@ _CLOSED_BY_SERVER: Final[Mapping[WorkflowExecutionStatus | None, str]] = {
 }
 """How a run ends whose workflow does not hear of it."""
 
-_HAS_DEADLINE: Final[ContextVar[bool]] = ContextVar("_HAS_DEADLINE", default=False)
+_LEAD, _GRACE = 1.0, 0.5
+"""Seconds: so long before a deadline we begin to ask what holds the session up, so long after it we stop."""
+
+_METHOD: Final[ContextVar[str | None]] = ContextVar("_METHOD", default=None)
+"""The handle's method that runs inside `Updates.with_deadline`."""
+
+_log: Final = logging.getLogger(__name__)
 
 
 class _RetryUpdate(Exception):  # noqa: N818 (control flow, not an error)
@@ -150,6 +165,28 @@ class Updates:
         await refuse_execution(found, self._deployment, self._also_known_as)
         return found
 
+    async def get_result(self, session_id: str) -> SessionResult:
+        """How the session's present run ends.
+
+        Raises:
+            SessionNotFoundError: It never ran, or its history is gone.
+            ForeignDeploymentError: It is another deployment's.
+            SessionFailedError: It failed.
+            SessionTerminatedError: It was terminated, or timed out.
+            SessionInterruptedError: It was cancelled.
+        """
+        try:
+            await self.describe_execution(session_id)
+        except RPCError as error:
+            refuse_unknown_namespace(self._client, error)
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise no_run_error(session_id) from error
+            raise
+        try:
+            return await self.get_workflow_handle(session_id).result()
+        except WorkflowFailureError as error:
+            raise _error_of_run(session_id, error.cause) from error
+
     async def get_status(self, session_id: str) -> SessionInfo:
         """What a session tells of itself; a query that is lost where a run ends is made again.
 
@@ -165,7 +202,7 @@ class Updates:
         for left in itertools.count(_QUERIES - 1, -1):
             began = time.monotonic()
             try:
-                return await self.query_status(session_id, _QUERY_SECONDS)
+                return await self.query_status(session_id)
             except NoWorkerError:
                 if not has_deadline():
                     raise
@@ -191,8 +228,8 @@ class Updates:
                     ) from error
         raise AssertionError("unreachable")  # pragma: no cover
 
-    async def query_status(self, session_id: str, seconds: float) -> SessionInfo:
-        """One query, of at most 10 s; where a worker fails it, another one, or the same, is asked.
+    async def query_status(self, session_id: str, seconds: float | None = None) -> SessionInfo:
+        """One query, of 10 s or less; where a worker fails it, another one, or the same, is asked.
 
         A worker that serves no sessions fails it, or one whose code does not replay the history.  So does one
         without the workflow in its cache that is asked beside an update or a lost task (decision 19).
@@ -203,7 +240,7 @@ class Updates:
             NoWorkerError: Each worker that was asked failed it.
             SessionTerminatedError: It was terminated with events that no worker has run.
         """
-        deadline, said = time.monotonic() + min(seconds, _QUERY_SECONDS), ""
+        deadline, said = time.monotonic() + min(seconds or _QUERY_SECONDS, _QUERY_SECONDS), ""
         while (left := deadline - time.monotonic()) > 0 or not said:
             timeout = timedelta(seconds=max(left, 0.001))
             try:
@@ -264,24 +301,59 @@ class Updates:
                 )
 
     @contextlib.asynccontextmanager
-    async def with_deadline(self, session_id: str, update: str, timeout: float) -> AsyncIterator[None]:
-        """One deadline for all that a call does: also for what comes before its update, and after it.
+    async def with_deadline(
+        self, session_id: str, method: str, timeout: float | None = None
+    ) -> AsyncIterator[None]:
+        """One deadline for all that a method does: for its updates, and for what comes before and after them.
 
         Inside, nothing is given up earlier because no worker is there: one may come.
 
+        Args:
+            session_id: Whose.
+            method: As its caller calls it, for the error.
+            timeout: Seconds; None for a minute.
+
         Raises:
-            TimeoutError: Time is up; told with the text that `run_update` raises.
+            TimeoutError: Time is up; told with what holds the session up.
+            SessionNotFoundError: It has no thread.
         """
-        limit, outside = asyncio.timeout(timeout), _HAS_DEADLINE.set(True)
+        seconds = CONTROL_SECONDS if timeout is None else timeout
+        limit, outside = asyncio.timeout(seconds), _METHOD.set(method)
+        causes = asyncio.create_task(self._find_causes(session_id, seconds))
         try:
             async with limit:
                 yield
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise TimeoutError(await self._timed_out(session_id, update, timeout)) from None
+            said = f"session {session_id!r}: no result of {method!r} within {seconds:g} s"
+            raise TimeoutError("; ".join([said, *await causes])) from None
+        except errors.ThreadNotFoundError as error:
+            raise missing_session_error(session_id) from error
         finally:
-            _HAS_DEADLINE.reset(outside)
+            causes.cancel()
+            _METHOD.reset(outside)
+
+    async def _find_causes(self, session_id: str, timeout: float) -> list[str]:
+        """Why there is no result, as far as the session and the server tell by shortly after the deadline."""
+        lead = min(_LEAD, timeout / 2)
+        await asyncio.sleep(timeout - lead)
+        workflow_id = self.get_workflow_handle(session_id).id
+        status = asyncio.create_task(
+            look_up_or(workflow_id, self.query_status(session_id, lead + _GRACE), None)
+        )
+        wait = asyncio.create_task(self._diagnosis.explain_wait(workflow_id))
+        try:
+            done, _ = await asyncio.wait({status, wait}, timeout=lead + _GRACE)
+        finally:
+            status.cancel()
+            wait.cancel()
+        seen = status.result() if status in done else None
+        why = wait.result() if wait in done else ""
+        told = [] if seen is None else [_describe_pending_calls(seen.pending), describe_calls(seen.failing)]
+        reasons = [each for each in (*told, why) if each]
+        silent = "the session did not answer a query either"
+        return reasons or [silent if seen is None else "nothing is known to hold it up"]
 
     async def run_update(
         self,
@@ -290,33 +362,29 @@ class Updates:
         argument: Any,
         result_type: type[Any],
         start: SessionInput | None,
-        timeout: float,
     ) -> Any:
-        """Repeat one update under the same id until it has a final result or time is up.
+        """Repeat one update under the same id until it has a final result; `with_deadline` ends it in time.
 
         Raises:
             InvalidRequestError: It waits for a turn of the session whose tool asks for it.
-            TimeoutError: Time is up.
         """
         if _awaits_turn(update, argument):
-            self._refuse_own_tool(session_id, update)
-        deadline = time.monotonic() + timeout
+            self._refuse_own_tool(session_id)
         began = time.time()
         update_id = _update_id(update, argument)
         async with (
             self._take_place(session_id, argument),
-            self._diagnosis.log_while_waiting(self.get_workflow_handle(session_id).id),
+            self._diagnosis.log_while_waiting(
+                self.get_workflow_handle(session_id).id, f"session {session_id!r}"
+            ),
         ):
-            for attempt in range(1_000_000):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise TimeoutError(await self._timed_out(session_id, update, timeout))
+            for attempt in itertools.count():
                 try:
-                    wait = min(left, _LONGEST_CALL)
                     result = await self._update_once(
-                        session_id, update, argument, result_type, start, wait, update_id
+                        session_id, update, argument, result_type, start, update_id
                     )
                 except _RetryUpdate as again:
+                    _log.debug("session %r: update %r is sent again: %s", session_id, update, again)
                     if again.ended:
                         await self._check_alive(session_id, began)
                     if again.gone and start is None:
@@ -327,10 +395,10 @@ class Updates:
                     if not _is_moved(result):
                         return result
                     update_id = _update_id(update, argument)
-                await asyncio.sleep(min(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5), max(left, 0)))  # noqa: S311
+                await asyncio.sleep(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5))  # noqa: S311
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _refuse_own_tool(self, session_id: str, update: str) -> None:
+    def _refuse_own_tool(self, session_id: str) -> None:
         """Refuse a wait that cannot end: a tool waits for a turn of the session whose turn waits for it.
 
         A sub-agent's tool keeps the turns of all sessions above it waiting; by ids that hold a hash, nobody
@@ -347,8 +415,8 @@ class Updates:
         is_below = below is not None and caller.startswith(below)
         if (is_own or is_below) and info.workflow_namespace == self._client.namespace:
             raise InvalidRequestError(
-                f"session {session_id!r}: {update!r} waits for the turn that runs, and that turn waits for "
-                "this tool; use send, or ask another session"
+                f"session {session_id!r}: {_METHOD.get()!r} waits for the turn that runs, and that turn "
+                "waits for this tool; use send, or ask another session"
             )
 
     def _take_place(self, session_id: str, argument: object) -> AbstractAsyncContextManager[object]:
@@ -357,25 +425,6 @@ class Updates:
             return nullcontext()
         return self._slots.setdefault(session_id, _Slots(self._slots, session_id))
 
-    async def _timed_out(self, session_id: str, update: str, timeout: float) -> str:
-        """That there was no result in time, and why, as far as the session or the server can tell."""
-        said = f"session {session_id!r}: no result of {update!r} within {timeout:g} s"
-        seen = await self._read_status(session_id)
-        waits = "" if seen is None else _describe_pending_calls(seen.pending)
-        failing = "" if seen is None else describe_calls(seen.failing)
-        why = await self._diagnosis.explain_wait(self.get_workflow_handle(session_id).id)
-        reasons = [each for each in (waits, failing, why) if each]
-        if seen is None and not reasons:
-            reasons = ["the session did not answer a query either"]
-        return "; ".join([said, *reasons])
-
-    async def _read_status(self, session_id: str) -> SessionInfo | None:
-        """What the session tells, None if it does not.  It explains an error, and is none."""
-        try:
-            return await self.query_status(session_id, 1.0)
-        except (RPCError, HelixError):
-            return None
-
     async def _update_once(
         self,
         session_id: str,
@@ -383,29 +432,21 @@ class Updates:
         argument: Any,
         result_type: type[Any],
         start: SessionInput | None,
-        left: float,
         update_id: str | None,
     ) -> Any:
         """A plain update first: it costs less, and a run is there more often than not."""
-        options: dict[str, Any] = {"result_type": result_type, "rpc_timeout": timedelta(seconds=left)}
+        options: dict[str, Any] = {"result_type": result_type, "rpc_timeout": _LONGEST_CALL}
         if update_id is not None:
             options["id"] = update_id
         try:
-            async with asyncio.timeout(left):
-                try:
-                    return await self.get_workflow_handle(session_id).execute_update(
-                        update, argument, **options
-                    )
-                except RPCError as error:
-                    if error.status is not RPCStatusCode.NOT_FOUND or start is None:
-                        raise
-                return await self._update_with_start(session_id, update, argument, start, options)
-        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # The SDK has put an error of its own in the place of our caller's cancel.
-                raise asyncio.CancelledError from error
-            raise _RetryUpdate("no answer in time") from error
+            try:
+                return await self.get_workflow_handle(session_id).execute_update(update, argument, **options)
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND or start is None:
+                    raise
+            return await self._update_with_start(session_id, update, argument, start, options)
+        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+            raise _no_answer_error() from error
         except WorkflowUpdateFailedError as error:
             raise _error_of_failure(error) from error
         except RPCError as error:
@@ -468,40 +509,24 @@ class Updates:
     async def update_if_running(
         self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
     ) -> Any:
-        """What a session that runs answers to one update; None where none runs.
-
-        Raises:
-            TimeoutError: It did not answer in time, or the server took no more updates for it.
-        """
-        update_id, deadline = uuid.uuid4().hex, time.monotonic() + CONTROL_SECONDS
-        for attempt in range(1_000_000):
-            left = deadline - time.monotonic()
+        """What a session that runs answers to one update, None where none runs; `with_deadline` ends it."""
+        update_id = uuid.uuid4().hex
+        for attempt in itertools.count():
             try:
-                result = await self._update_running_once(
-                    session_id, update, argument, result_type, update_id, left
-                )
+                result = await self._update_running_once(session_id, update, argument, result_type, update_id)
                 if not _is_moved(result):
                     return result
                 update_id = uuid.uuid4().hex
-                raise _RetryUpdate("its run goes on as new")
             except _RetryUpdate as again:
-                wait = min(0.05 * 2 ** min(attempt, 5), left)
-                if wait <= 0:
-                    raise TimeoutError(await self._timed_out(session_id, update, CONTROL_SECONDS)) from again
-                await asyncio.sleep(wait)
+                _log.debug("session %r: update %r is sent again: %s", session_id, update, again)
+            await asyncio.sleep(0.05 * 2 ** min(attempt, 5))
         raise AssertionError("unreachable")  # pragma: no cover
 
     async def _update_running_once(
-        self,
-        session_id: str,
-        update: str,
-        argument: Any,
-        result_type: type[Any] | None,
-        update_id: str,
-        left: float,
+        self, session_id: str, update: str, argument: Any, result_type: type[Any] | None, update_id: str
     ) -> Any:
         arguments = () if argument is None else (argument,)
-        options: dict[str, Any] = {"id": update_id, "rpc_timeout": timedelta(seconds=max(left, 0.001))}
+        options: dict[str, Any] = {"id": update_id, "rpc_timeout": _LONGEST_CALL}
         if result_type is not None:
             options["result_type"] = result_type
         try:
@@ -514,10 +539,7 @@ class Updates:
                 raise _RetryUpdate(error.status.name) from error
             raise
         except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                # The SDK has put an error of its own in the place of our caller's cancel.
-                raise asyncio.CancelledError from error
-            raise _RetryUpdate("no answer in time") from error
+            raise _no_answer_error() from error
         except WorkflowUpdateFailedError as error:
             if _type_of(error) == _RUN_ENDED:
                 return None
@@ -553,9 +575,13 @@ def _describe_pending_calls(pending: Sequence[PendingCall]) -> str:
     """What messages queue up behind: calls without an answer, and not their arguments, which are content."""
     if not pending:
         return ""
+    answers = {"submit_approval" if each.kind == "approval" else "submit_tool_result" for each in pending}
     named = [f"{each.name} ({each.kind}, id {each.id!r})" for each in pending[:_NAMED]]
     more = [f"{len(pending) - _NAMED} more"] if len(pending) > _NAMED else []
-    return f"it waits for answers to {', '.join([*named, *more])}; give them with submit_tool_result"
+    return (
+        f"its turn is suspended: it waits for answers to {', '.join([*named, *more])}; "
+        f"give them with {' and '.join(sorted(answers))}"
+    )
 
 
 def no_run_error(session_id: str) -> errors.SessionNotFoundError:
@@ -567,9 +593,25 @@ def no_run_error(session_id: str) -> errors.SessionNotFoundError:
     )
 
 
+def missing_session_error(session_id: str) -> errors.SessionNotFoundError:
+    """The error for a session of which nothing is stored."""
+    return errors.SessionNotFoundError(
+        f"session {session_id!r} is not there: nobody has asked it yet, or it was deleted; check its id and "
+        "the deployment's name, or start it with ask"
+    )
+
+
 def has_deadline() -> bool:
     """Whether this runs inside `Updates.with_deadline`, which ends it in time."""
-    return _HAS_DEADLINE.get()
+    return _METHOD.get() is not None
+
+
+def _no_answer_error() -> BaseException:
+    """What to raise for an update that the server did not answer: our caller's cancel, or another try."""
+    task = asyncio.current_task()
+    # The SDK has put an error of its own in the place of a cancel.
+    cancelled = task is not None and task.cancelling() > 0
+    return asyncio.CancelledError() if cancelled else _RetryUpdate("no answer in time")
 
 
 def _awaits_turn(update: str, argument: object) -> bool:
@@ -616,6 +658,21 @@ def _error_of_failure(error: WorkflowUpdateFailedError) -> Exception:
     if isinstance(error.cause, ApplicationError) and error.cause.type:
         return errors.for_caller(error.cause.type, error.cause.message)
     return error
+
+
+def _error_of_run(session_id: str, cause: BaseException) -> HelixError:
+    """What a caller is told of a run that came to no result of its own."""
+    run = f"session {session_id!r}: its run"
+    again = "ask again to start the next one; finished turns are kept"
+    if isinstance(cause, TerminatedError | RunTimeoutError):
+        ended = "timed out" if isinstance(cause, RunTimeoutError) else "was terminated"
+        return SessionTerminatedError(f"{run} {ended}; {again}")
+    if isinstance(cause, CancelledError):
+        return errors.SessionInterruptedError(f"{run} was cancelled; {again}")
+    kind, text = errors.split_text(describe_failure(cause))
+    # A session workflow's own failure has its type in its text, too.
+    what = text if text.startswith(f"{kind}: ") else f"{kind}: {text}"
+    return errors.SessionFailedError(f"{run} failed: {what}; mend that, and {again}", type=kind)
 
 
 def _is_task_not_done(said: ApplicationError) -> bool:

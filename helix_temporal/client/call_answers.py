@@ -9,7 +9,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client._connection import SessionConnection
 from helix_temporal.client._messages import INLINE_TEXT_BYTES, create_text, put_aside
-from helix_temporal.client._updates import CONTROL_SECONDS
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
@@ -44,16 +43,14 @@ class CallAnswers:
         self._connection, self._updates = connection, connection.updates
         self._session_id, self._agent = session_id, agent
 
-    async def submit_answer(self, fields: dict[str, Any], timeout: float) -> SubmitReply:
+    async def submit_answer(self, fields: dict[str, Any]) -> SubmitReply:
         """Give an answer to the session; one that ended suspended is started again by it.
 
         Args:
             fields: Of a `SubmitInput`.
-            timeout: Seconds.
 
         Raises:
             InvalidRequestError: The fields are no answer.
-            TimeoutError: Not taken within ``timeout`` seconds.
         """
         try:
             request = SubmitInput(**fields)
@@ -64,7 +61,7 @@ class CallAnswers:
             raise InvalidRequestError(f"invalid answer to a call: {wrong}; correct these fields") from None
         start = await self._create_start()
         reply: SubmitReply = await self._updates.run_update(
-            self._session_id, "submit_tool_result", request, SubmitReply, start, timeout
+            self._session_id, "submit_tool_result", request, SubmitReply, start
         )
         if reply.submission is None and reply.result is not None and reply.result.error is not None:
             raise error_of_text(reply.result.error)
@@ -86,7 +83,7 @@ class CallAnswers:
         start = await self._create_start()
         wanted = request.model_copy(update={"suspended": True})
         result: StopResult = await self._updates.run_update(
-            self._session_id, "stop", wanted, StopResult, start, CONTROL_SECONDS
+            self._session_id, "stop", wanted, StopResult, start
         )
         if result.error is not None:
             raise error_of_text(result.error)

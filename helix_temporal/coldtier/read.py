@@ -12,7 +12,7 @@ from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFo
 from helix_temporal.models.records import Head, Record, size_of
 from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim_records
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
-from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadFacts
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
 
 Run = tuple[int, tuple[Record, ...]]
 """Consecutive messages and the position of the first."""
@@ -66,7 +66,7 @@ class TieredReads:
             archive.adapter, archive.size,
         )  # fmt: skip
 
-    async def read(self, request: ReadPage) -> MessagePage:
+    async def read(self, request: ReadPage) -> ThreadPage:
         """As `ThreadStore.read`: one page never mixes what was there before and after an open."""
         check_page(request)
         incomplete = ""
@@ -104,7 +104,7 @@ class TieredReads:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
         return _Source(None, archive)
 
-    async def _read_page(self, request: ReadPage, source: "_Source") -> MessagePage:
+    async def _read_page(self, request: ReadPage, source: "_Source") -> ThreadPage:
         if source.header is not None and request.start < source.header.base.position:
             await self._load_archive(request.thread_id, source)
         header, archive = source.header, source.archive or Manifest(request.thread_id)

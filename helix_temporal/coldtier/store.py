@@ -38,12 +38,12 @@ from helix_temporal.stores.protocols.threads import (
     FlushThread,
     ForkedThread,
     ForkThread,
-    MessagePage,
     OpenedThread,
     OpenThread,
     Progress,
     ReadPage,
     ThreadFacts,
+    ThreadPage,
     Transform,
     no_progress,
 )
@@ -323,7 +323,7 @@ class TieredThreads:
             return await self._windows.complete(thread_id, view, head, limit, max_bytes, ids)
         raise _hot_record_lost_error(thread_id)
 
-    async def read(self, request: ReadPage) -> MessagePage:
+    async def read(self, request: ReadPage) -> ThreadPage:
         """As `ThreadStore.read`."""
         try:
             return await self._reading.read(request)

@@ -23,7 +23,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.records import EMPTY, Record, head_after, size_of
 from helix_temporal.stores.paging import Bounds, finish_page, trim_records
 from helix_temporal.stores.protocols.hot import NEVER_ARCHIVED, HotTier, PageRange
-from helix_temporal.stores.protocols.threads import MessagePage, ReadPage, ThreadFacts
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
 
 MAX_V1_BYTES: Final = 256 * 1024 * 1024
 """What a snapshot may expand to, unless told otherwise."""
@@ -301,7 +301,7 @@ class ZeitlichMigration:
             1 if old.slice else 0, old.adapter, size_of(old.records),
         )  # fmt: skip
 
-    async def read(self, request: ReadPage) -> MessagePage | None:
+    async def read(self, request: ReadPage) -> ThreadPage | None:
         """As `ThreadStore.read`, of a snapshot that was not taken over yet; None if there is none."""
         old = await self._load_unimported_snapshot(request.thread_id)
         if old is None:

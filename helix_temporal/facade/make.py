@@ -14,7 +14,6 @@ from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
     InvalidConfigError,
     InvalidRequestError,
-    ThreadNotFoundError,
     TooLargeError,
 )
 from helix_temporal.facade.documents import FileSessionStorage
@@ -326,10 +325,7 @@ async def _fork_by_workflow(
 ) -> Session:
     sessions = _session_client(client)
     target = new_session_id or generate_session_id()
-    try:
-        await sessions.session(session_id).fork(target, at=at, at_checkpoint=at_checkpoint)
-    except ThreadNotFoundError as error:
-        raise session_not_found_error(session_id) from error
+    await sessions.session(session_id).fork(target, at=at, at_checkpoint=at_checkpoint)
     return _open_workflow_session(agent, sessions, target, properties)
 
 
@@ -421,8 +417,6 @@ async def _load_metadata(client: Client | SessionClient, session_id: str) -> dic
         state = await _session_client(client).session(session_id).get_state()
     except TooLargeError:  # too large to travel, but there
         return {}
-    if state is None:
-        raise session_not_found_error(session_id)
     return {name: value for name, value in state.metadata.items() if isinstance(value, str)}
 
 

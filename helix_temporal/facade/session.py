@@ -504,8 +504,7 @@ class WorkflowEngine:
 
     async def get_state(self) -> dict[str, Any]:
         """See `Engine.get_state`: what the session store says."""
-        found = await self._session.get_state()
-        return {} if found is None else dict(found.custom_state)
+        return dict((await self._session.get_state()).custom_state)
 
     async def get_usage(self) -> Usage:
         """See `Engine.get_usage`: what the thread says of its model calls."""
@@ -571,7 +570,7 @@ class Session:
         """All messages of finished turns, whoever had them.
 
         Raises:
-            SessionNotFoundError: The session was deleted.
+            SessionNotFoundError: The session was deleted, or a ``client``'s has had no message yet.
         """
         return [*(await self._engine.load_session()).messages]
 
@@ -579,7 +578,7 @@ class Session:
         """What tools have made of the session's state (`ToolOutcome.state`), up to the newest finished turn.
 
         Raises:
-            SessionNotFoundError: The session was deleted.
+            SessionNotFoundError: The session was deleted, or a ``client``'s has had no message yet.
         """
         return await self._engine.get_state()
 
@@ -587,7 +586,7 @@ class Session:
         """What model calls used, over all turns.
 
         Raises:
-            SessionNotFoundError: The session was deleted.
+            SessionNotFoundError: The session was deleted, or a ``client``'s has had no message yet.
         """
         return await self._engine.get_usage()
 

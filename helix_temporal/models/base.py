@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, Self
 
@@ -29,6 +29,17 @@ class WireModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+def describe_unknown(names: Iterable[str], known: Collection[str], kind: str) -> str:
+    """That there are no such names, and for each the nearest that there is, or else all."""
+
+    def describe(name: str) -> str:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        rest = f": {near[0]} is meant" if near else f"; it has {', '.join(known)}"
+        return f"{name} is no {kind}{rest}"
+
+    return "; ".join(map(describe, names))
+
+
 class KnownFields(BaseModel):
     """A model that programs make: a name that is no field of it is refused, not ignored.
 
@@ -43,14 +54,8 @@ class KnownFields(BaseModel):
         choices = [each.choices for each in aliases if isinstance(each, AliasChoices)]
         known = set(cls.model_fields).union(*choices)
         if unknown := [name for name in fields if name not in known]:
-            raise InvalidRequestError("; ".join(map(cls._not_known, unknown)))
+            raise InvalidRequestError(describe_unknown(unknown, cls.model_fields, f"field of {cls.__name__}"))
         return super().__new__(cls)
-
-    @classmethod
-    def _not_known(cls, name: str) -> str:
-        near = difflib.get_close_matches(name, cls.model_fields, n=1, cutoff=0.7)
-        rest = f": {near[0]} is meant" if near else f"; it has {', '.join(cls.model_fields)}"
-        return f"{name} is no field of {cls.__name__}{rest}"
 
 
 class Changes(KnownFields):

@@ -36,7 +36,7 @@ class TurnInfo(WireModel):
     answer: str | None = None
 
 
-class HistoryPage(Page[Message]):
+class MessagePage(Page[Message]):
     """Consecutive messages of a thread's finished turns, oldest first.
 
     Attributes:

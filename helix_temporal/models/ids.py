@@ -79,6 +79,11 @@ def decode_id(encoded: str) -> str | None:
     return decoded if encode_id(decoded) == encoded else None
 
 
+def session_workflow_prefix(deployment: str = DEFAULT_NAME) -> str:
+    """What ids of sessions' workflows begin with."""
+    return f"{deployment}-session/"
+
+
 def workflow_id(session_id: str, deployment: str = DEFAULT_NAME) -> str:
     """The workflow id of a session: one live execution a session.
 
@@ -86,18 +91,18 @@ def workflow_id(session_id: str, deployment: str = DEFAULT_NAME) -> str:
         session_id: Whose.
         deployment: The name of its deployment (`Settings.name`).
     """
-    return f"{deployment}-session/{encode_id(validate_id(session_id, 'session_id'))}"
+    return session_workflow_prefix(deployment) + encode_id(validate_id(session_id, "session_id"))
 
 
 def session_of(workflow: str, deployment: str = DEFAULT_NAME) -> str | None:
     """The session whose workflow has this id; None where the id holds a hash, or is another's."""
-    encoded = workflow.removeprefix(f"{deployment}-session/")
+    encoded = workflow.removeprefix(session_workflow_prefix(deployment))
     return None if encoded == workflow else decode_id(encoded)
 
 
 def is_session_workflow(workflow: str, deployment: str = DEFAULT_NAME) -> bool:
     """Whether a workflow of this id runs a session."""
-    return workflow.startswith(f"{deployment}-session/")
+    return workflow.startswith(session_workflow_prefix(deployment))
 
 
 def child_workflow_prefix(session_id: str, deployment: str = DEFAULT_NAME) -> str | None:

@@ -153,8 +153,8 @@ class Page(StoredModel, Generic[T]):
     total: int | None = None
 
 
-class MessagePage(StoredModel):
-    """Messages by position."""
+class PageMessagesResult(StoredModel):
+    """Messages by position, as the session store pages them."""
 
     messages: tuple[Message, ...]
     offset: int

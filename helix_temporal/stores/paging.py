@@ -12,7 +12,7 @@ from helix_temporal.errors import InvalidCursorError, InvalidRequestError
 from helix_temporal.models.base import check_text, dump_json
 from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.stores.protocols.hot import PageRange
-from helix_temporal.stores.protocols.threads import MessagePage, ReadPage
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage
 
 MAX_LIMIT: Final = 10_000
 MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
@@ -70,7 +70,7 @@ def trim_records(first: int, records: Sequence[Record], wanted: PageRange) -> tu
 
 async def finish_page(
     request: ReadPage, bounds: Bounds, fetch: Fetch, head: Head, committed: int
-) -> MessagePage:
+) -> ThreadPage:
     """Read a page and, unless told otherwise, whole steps at both ends of what it gives."""
     first, records = await fetch(
         bounds.start, bounds.stop, request.limit, request.max_bytes, request.backward
@@ -81,7 +81,7 @@ async def finish_page(
         else:
             records = await _extend_on(first, records, bounds.end, fetch)
     last = first + len(records)
-    return MessagePage(
+    return ThreadPage(
         first=first,
         records=records,
         before=first if first > 0 and records else None,

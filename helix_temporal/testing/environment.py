@@ -53,7 +53,7 @@ class HelixEnv:
         """The messages of a thread, up to its newest finished turn.
 
         Raises:
-            ThreadNotFoundError: There is no such thread.
+            SessionNotFoundError: There is no such thread.
         """
         return await self.sessions.session(thread_id).get_messages()
 

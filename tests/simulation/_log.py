@@ -19,7 +19,7 @@ from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
-from helix_temporal.stores.protocols.threads import MessagePage
+from helix_temporal.stores.protocols.threads import ThreadPage
 from tests.simulation._world import World
 
 
@@ -298,7 +298,7 @@ class Log:
         if self.ids(after.head)[at : at + count + 1] != step:
             self._world.fail(f"{step} stood at {heads.known}, and was cut by an open that asked for it")
 
-    def check_page(self, page: MessagePage, *, backward: bool) -> None:
+    def check_page(self, page: ThreadPage, *, backward: bool) -> None:
         """Part of a prefix of finished turns, of one timeline; whole at the side where the page ends."""
         records, position = page.records, page.first
         if not records:

@@ -1,12 +1,14 @@
 """The handle has the verbs of a session; what the client repeats of it is the same."""
 
 import inspect
+import re
 import typing
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from helix_temporal import errors
 from helix_temporal.client import (
     AskOptions,
     Page,
@@ -16,13 +18,14 @@ from helix_temporal.client import (
     StreamOptions,
 )
 
-LISTS = [
+METHODS = [
     method
     for holder in (SessionClient, SessionHandle)
     for name, method in vars(holder).items()
-    if not name.startswith("_")
-    and callable(method)
-    and not {"cursor", "query"}.isdisjoint(inspect.signature(method).parameters)
+    if not name.startswith("_") and callable(method)
+]
+LISTS = [
+    method for method in METHODS if not {"cursor", "query"}.isdisjoint(inspect.signature(method).parameters)
 ]
 
 
@@ -62,3 +65,13 @@ def test_the_lists_are_known() -> None:
         "list_checkpoints",
         "list_children",
     }
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda each: str(each.__qualname__))
+def test_what_a_method_raises_is_an_error_of_the_pack_or_a_time_out(method: Callable[..., Any]) -> None:
+    """Each has an entry in the reference and in troubleshooting, and says when it is raised."""
+    _, _, raised = (inspect.getdoc(method) or "").partition("Raises:\n")
+    entries = re.findall(r"^ {4}(\S[^:]*): (?!See)", raised, re.MULTILINE)
+    assert len(entries) == len(re.findall(r"^ {4}\S", raised, re.MULTILINE))
+    names = {name for entry in entries for name in entry.split(", ")} - {"TimeoutError"}
+    assert {name for name in names if errors.error_class(name) is None} == set()

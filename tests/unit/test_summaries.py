@@ -30,7 +30,7 @@ from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.memory.usage import MemoryUsage
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.threads import MessagePage, OpenThread, ReadPage
+from helix_temporal.stores.protocols.threads import OpenThread, ReadPage, ThreadPage
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 SAID = "Summary of the conversation so far; its messages are no longer shown:\n\n"
@@ -44,7 +44,7 @@ class Threads(HotThreads):
         self.read_messages = 0
         self.fails = self.loses = False
 
-    async def read(self, request: ReadPage) -> MessagePage:
+    async def read(self, request: ReadPage) -> ThreadPage:
         """See the class."""
         page = await super().read(request)
         self.read_messages += len(page.records)

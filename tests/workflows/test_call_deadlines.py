@@ -8,8 +8,10 @@ import pytest
 
 from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.client import SessionClient, _diagnosis, _updates
+from helix_temporal.models.records import Head
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.testing.serving import session_worker
+from tests.workflows._desk import Gate
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -24,8 +26,8 @@ CALLS: dict[str, tuple[str, Call]] = {
         "ask",
         lambda s, i: s.ask(f"{i}>tool-1", "hi", agent="main", timeout=2),
     ),
-    "a long message": ("send_message", lambda s, i: s.send(i, LONG, agent="main", timeout=2)),
-    "edit": ("ask", lambda s, i: s.session(i, agent="main").edit("m", "hi", f"{i}-2", timeout=2)),
+    "a long message": ("send", lambda s, i: s.send(i, LONG, agent="main", timeout=2)),
+    "edit": ("edit", lambda s, i: s.session(i, agent="main").edit("m", "hi", f"{i}-2", timeout=2)),
     "regenerate": ("regenerate", lambda s, i: s.session(i, agent="main").regenerate(timeout=2)),
     "submit_tool_result": (
         "submit_tool_result",
@@ -36,23 +38,75 @@ CALLS: dict[str, tuple[str, Call]] = {
         lambda s, i: s.session(i, agent="main").submit_tool_result("c", LONG, timeout=2),
     ),
     "submit_approval": (
-        "submit_tool_result",
+        "submit_approval",
         lambda s, i: s.session(i).submit_approval(ToolApproval(approval_id="a", approved=True), timeout=2),
     ),
-    "resume": ("submit_tool_result", lambda s, i: s.session(i).resume(timeout=2)),
+    "resume": ("resume", lambda s, i: s.session(i).resume(timeout=2)),
+    "rewind": (
+        "rewind",
+        lambda s, i: s.session(i, agent="main").rewind(Head(position=1, last_id="m"), timeout=2),
+    ),
+    "rewind_to_turn": (
+        "rewind_to_turn",
+        lambda s, i: s.session(i, agent="main").rewind_to_turn(1, timeout=2),
+    ),
+    "restore_checkpoint": (
+        "restore_checkpoint",
+        lambda s, i: s.session(i, agent="main").restore_checkpoint("c", timeout=2),
+    ),
+    "delete": ("delete", lambda s, i: s.session(i).delete(timeout=2)),
+    "wait_for_change": ("wait_for_change", lambda s, i: s.session(i).wait_for_change(timeout=2)),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_without_a_worker_every_call_ends_in_its_time(stand: Stand, sid: str, name: str) -> None:
-    """Those with a short workflow took 19 s, and named that workflow and not the session."""
-    update, call = CALLS[name]
+    """The error names the method that was called, the session, the queue and the namespace."""
+    method, call = CALLS[name]
     nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
     with pytest.raises(TimeoutError) as caught:
         await call(nobody, sid)
     assert str(caught.value).startswith(f"session '{sid}")
-    assert f"no result of {update!r} within 2 s" in str(caught.value)
-    assert f"no worker polls task queue '{sid}-nobody'" in str(caught.value)
+    assert f"no result of {method!r} within 2 s" in str(caught.value)
+    assert f"no worker polls task queue '{sid}-nobody' in namespace 'default'" in str(caught.value)
+
+
+async def test_a_diagnosis_that_takes_long_holds_no_error_up(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known by then is told: the error came seconds after the time-out that was given."""
+
+    async def never(*_: object) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(_diagnosis.Diagnosis, "explain_wait", never)
+    gate = Gate()
+    stand.desk.scripts[sid] = gate.then()
+    asked = asyncio.ensure_future(stand.sessions.ask(sid, "hi", agent="main", timeout=4))
+    await gate.reached.wait()
+    async with asyncio.timeout(30):
+        with pytest.raises(TimeoutError, match="no result of 'ask' within 4 s; nothing is known"):
+            await asked
+    gate.opened.set()
+
+
+async def test_a_diagnosis_begins_before_the_time_is_up(
+    stand: Stand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes a moment is told all the same, and nobody waits for it any longer."""
+    begun = list[float]()
+
+    async def slow(*_: object) -> str:
+        begun.append(asyncio.get_running_loop().time())
+        return "it is slow"
+
+    monkeypatch.setattr(_diagnosis.Diagnosis, "explain_wait", slow)
+    nobody = SessionClient(stand.served.client, task_queue=f"{sid}-nobody")
+    deadline = asyncio.get_running_loop().time() + 6
+    with pytest.raises(TimeoutError, match="it is slow"):
+        await nobody.ask(sid, "hi", agent="main", timeout=6)
+    assert begun[0] < deadline
 
 
 async def test_a_long_message_waits_for_a_worker_as_a_short_one_does(

@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import workflow_id
+from helix_temporal.errors import SessionInterruptedError
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.workflows import subagents
@@ -83,7 +84,7 @@ async def test_a_cancel_reaches_all_below_and_waits_for_them(crew: Crew, sid: st
     asked = await held(crew, sid, "top")
     middle, helper = await lineage(crew, sid)
     await crew.handle(sid).cancel()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await crew.sessions.session(sid).result()
     statuses = [(await crew.handle(each).describe()).status for each in (middle, helper)]
     assert statuses == [WorkflowExecutionStatus.CANCELED] * 2

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import WorkflowExecutionStatus
 
+from helix_temporal.errors import SessionInterruptedError
 from helix_temporal.models.sessions import AskStatus, ExitReason
 from helix_temporal.models.states import SessionStatus
 from tests.workflows._team import ask, ask_both
@@ -85,7 +86,7 @@ async def test_a_cancel_ends_them(crew: Crew, sid: str) -> None:
     below = await lineage(crew, sid)
     await open_again(crew, sid)
     await crew.handle(sid).cancel()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await leaving(crew).session(sid).result()
     assert [each.role for each in await crew.messages(sid)] == WHOLE
     await check_ended(crew, sid, below)

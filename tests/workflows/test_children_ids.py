@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from helix_temporal.client import workflow_id
-from helix_temporal.errors import InvalidIdError, ThreadNotFoundError
+from helix_temporal.errors import InvalidIdError, SessionNotFoundError
 from helix_temporal.models.sessions import ForkFrom, Mode, SessionInput, UserMessage
 from helix_temporal.workflows import SessionWorkflow
 from tests.workflows.conftest import Crew
@@ -52,7 +52,7 @@ async def test_a_client_copies_no_thread_to_a_sub_agents_id(crew: Crew, sid: str
         await crew.sessions.session(sid).fork(child)
     with pytest.raises(InvalidIdError):
         await crew.sessions.session(sid, agent="helper").edit("m-1", "good day", child)
-    with pytest.raises(ThreadNotFoundError):
+    with pytest.raises(SessionNotFoundError):
         await crew.sessions.session(child).describe_thread()
 
 
@@ -67,7 +67,7 @@ async def test_a_session_that_is_no_sub_agents_is_refused_by_its_workflow(
     hello = UserMessage(id="m-1", text="hello")
     start = SessionInput(session_id=child, agent="helper", mode=mode, messages=(hello,), **source)
     assert await refused(crew, start) == "InvalidIdError"
-    with pytest.raises(ThreadNotFoundError):
+    with pytest.raises(SessionNotFoundError):
         await crew.sessions.session(child).describe_thread()
 
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import WorkflowExecutionStatus
 
 from helix_temporal.activities import sessions as activities
 from helix_temporal.activities.subagents import recover_sub_agent_calls
 from helix_temporal.agents import Agent
-from helix_temporal.errors import InvalidRequestError, SessionTerminatedError
+from helix_temporal.errors import InvalidRequestError, SessionInterruptedError, SessionTerminatedError
 from helix_temporal.models.sessions import AskResult, AskStatus
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.waiting import PendingCall, ToolApproval
@@ -233,7 +233,7 @@ async def test_a_cancel_ends_what_waits_below(crew: Crew, sid: str) -> None:
     """Nothing is left that waits for a person for ever."""
     call = await asked(crew, sid)
     await crew.handle(sid).cancel()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await crew.sessions.session(sid).result()
     assert [each.role for each in await crew.messages(call.route[-1])] == ["user", "assistant", "tool"]
     await check_sound(crew, sid, call.route[-1])

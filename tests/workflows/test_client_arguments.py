@@ -15,7 +15,6 @@ from helix_temporal.errors import (
     InvalidIdError,
     InvalidRequestError,
     SessionNotFoundError,
-    ThreadNotFoundError,
 )
 from helix_temporal.plugin import HelixPlugin
 from tests.workflows.conftest import Stand
@@ -123,6 +122,55 @@ async def test_what_does_not_fit_is_refused_by_an_error_of_the_pack(
     assert "InvalidRequestError" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda s, i: s.ask(i, "a", agent="main", timout=5),
+            "timout is no argument of ask: timeout is meant",
+        ),
+        (lambda s, i: s.ask(i, "a", agnet="main"), "agnet is no argument of ask: agent is meant"),
+        (
+            lambda s, i: s.send(i, "a", mode="new"),
+            "mode is no argument of send; it has session_id, text, agent, ",
+        ),
+        (
+            lambda s, i: s.stream(i, untill="turn").__anext__(),
+            "untill is no argument of stream: until is meant",
+        ),
+        (
+            lambda s, i: s.session(i).ask("a", msg=1, timout=5),
+            "timout is no argument of ask: timeout is meant",
+        ),
+        (
+            lambda s, i: s.session(i).stream_ask("a", timout=5).result(),
+            "timout is no argument of stream_ask: timeout is meant",
+        ),
+        (
+            lambda s, i: s.session(i).list_turns(offset=1),
+            "offset is no argument of list_turns; it has start, ",
+        ),
+        (
+            lambda s, i: s.session(i, agents="main").ask("a"),
+            "agents is no argument of session: agent is meant",
+        ),
+    ],
+)
+async def test_a_misspelt_argument_is_refused_by_its_nearest_name(
+    stand: Stand, sid: str, call: Call, said: str
+) -> None:
+    """It was Python's `TypeError`, which names no method."""
+    with pytest.raises(InvalidRequestError, match=said):
+        await call(stand.sessions, sid)
+
+
+async def test_an_argument_that_is_missing_is_told_with_the_method(stand: Stand, sid: str) -> None:
+    """As Python does."""
+    call: Any = stand.sessions.session(sid).ask
+    with pytest.raises(TypeError, match=r"^ask\(\): missing a required argument: 'text'$"):
+        await call()
+
+
 @pytest.mark.parametrize("timeout", [float("nan"), float("-inf"), -1, -0.5, 0])
 @pytest.mark.parametrize(
     "call",
@@ -162,10 +210,10 @@ async def test_a_timeout_may_be_without_end(stand: Stand, sid: str, timeout: flo
 
 
 async def test_an_error_names_its_type_once(stand: Stand, sid: str) -> None:
-    """What a session could not be opened by was told as ``ThreadNotFoundError: ThreadNotFoundError: …``."""
-    with pytest.raises(ThreadNotFoundError) as caught:
+    """What a session could not be opened by was told with its type, twice."""
+    with pytest.raises(SessionNotFoundError) as caught:
         await stand.sessions.session(sid, agent="main").rewind_to_turn(1, timeout=20)
-    assert str(caught.value).startswith(f"thread {sid!r}")
+    assert str(caught.value).startswith(f"session {sid!r} is not there: ")
 
 
 @pytest.mark.parametrize("session_id", [None, 5, b"s", {"id": "s"}])

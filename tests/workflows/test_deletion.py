@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.deletion import DeletionActivities
-from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.errors import SessionNotFoundError, StoreUnavailableError
 from helix_temporal.models.handles import DeleteResult, EraseSessionInput
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
@@ -181,7 +181,7 @@ async def test_nothing_that_was_said_is_found_after_a_deletion(place: Settings, 
             await stand.sessions.session(sid).get_status()
         with pytest.raises(SessionNotFoundError):
             await stand.sessions.session(sid).get_usage()
-        with pytest.raises(ThreadNotFoundError):
+        with pytest.raises(SessionNotFoundError):
             await stand.sessions.session(sid).list_messages()
         assert await stand.texts(f"{sid}-other") == ["hello", "1: hello"]
         await stand.sessions.session(f"{sid}-other").delete()
@@ -283,7 +283,7 @@ async def test_the_session_store_deletes_sub_agents_sessions(place: Settings, si
         assert await store.delete_session(sid)
         for each in (sid, *children):
             assert not await store.session_exists(each)
-            with pytest.raises(ThreadNotFoundError):
+            with pytest.raises(SessionNotFoundError):
                 await stand.sessions.session(each).describe_thread()
         assert not await store.delete_session(sid)
 
@@ -300,7 +300,8 @@ async def test_a_damaged_sub_agents_session_is_left_behind_and_named(place: Sett
         assert ("state", first) in {(each.what, each.where) for each in result.left}
         assert {each.where for each in result.left} == {first}
         for each in (sid, *others):
-            assert await stand.sessions.session(each).get_state() is None
+            with pytest.raises(SessionNotFoundError):
+                await stand.sessions.session(each).get_state()
 
 
 async def test_without_a_session_store_sub_agents_are_found_by_their_calls(place: Settings, sid: str) -> None:

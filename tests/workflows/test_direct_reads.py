@@ -15,7 +15,6 @@ from helix_temporal.errors import (
     CheckpointNotFoundError,
     InvalidRequestError,
     SessionNotFoundError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.settings import Settings
@@ -132,16 +131,19 @@ async def test_what_is_not_there_is_told_in_the_same_words(
     kept: Stand, sid: str, anyone: SessionClient
 ) -> None:
     """Typed errors, as if a worker had looked."""
-    with pytest.raises(ThreadNotFoundError):
+    with pytest.raises(SessionNotFoundError):
         await anyone.session(sid).list_messages()
     with pytest.raises(SessionNotFoundError):
         await anyone.session(sid).get_usage()
+    with pytest.raises(SessionNotFoundError):
+        await anyone.session(sid).get_checkpoint("none")
+    with pytest.raises(SessionNotFoundError):
+        await anyone.session(sid).list_turns()
+    with pytest.raises(SessionNotFoundError):
+        await anyone.session(sid).get_state()
+    await talk(kept.sessions.session(sid, agent="main"), "one")
     with pytest.raises(CheckpointNotFoundError):
         await anyone.session(sid).get_checkpoint("none")
-    with pytest.raises(ThreadNotFoundError):
-        await anyone.session(sid).list_turns()
-    assert await anyone.session(sid).get_state() is None
-    await talk(kept.sessions.session(sid, agent="main"), "one")
     with pytest.raises(InvalidRequestError, match="no turn begins at 1"):
         await anyone.session(sid).list_turns(start=1)
     with pytest.raises(InvalidRequestError, match="no finished turn has"):

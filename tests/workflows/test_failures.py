@@ -3,14 +3,23 @@
 import asyncio
 import uuid
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from helix_temporal.agents import ModelRequest, ModelResponse
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel
+from helix_temporal.errors import (
+    ApplicationCodeError,
+    SessionFailedError,
+    SessionInterruptedError,
+    SessionTerminatedError,
+)
 from helix_temporal.models.sessions import AskStatus
+from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.testing.serving import session_worker
 from helix_temporal.workflows import SessionWorkflow
 from tests.workflows._desk import Desk, Gate, calls
 from tests.workflows.conftest import Stand
@@ -39,12 +48,46 @@ async def test_a_permanent_failure_fails_the_session_with_its_own_type(
     """Monitoring looks at types of errors."""
     desk.scripts[sid] = permanent
     await stand.sessions.ask(sid, "hello", agent="main", timeout=20)
-    with pytest.raises(WorkflowFailureError) as caught:
+    with pytest.raises(SessionFailedError) as caught:
         await stand.sessions.session(sid).result()
-    assert isinstance(caught.value.cause, ApplicationError)
-    assert caught.value.cause.type == "AuthenticationError"
+    assert str(caught.value).startswith(
+        f"session {sid!r}: its run failed: AuthenticationError: the key is wrong; mend that, and ask again"
+    )
+    assert caught.value.facts == {"type": "AuthenticationError"}
+    assert isinstance(caught.value.__cause__, WorkflowFailureError)
     status = await stand.sessions.session(sid).get_status()
     assert (status.status, status.exit_reason) == ("failed", "failed")
+
+
+async def test_a_bug_in_a_model_is_what_the_session_failed_by(stand: Stand, desk: Desk, sid: str) -> None:
+    """`result` raised the SDK's own error, whose text is that a workflow failed."""
+
+    def script(_: ModelRequest) -> str:
+        raise KeyError("choices")
+
+    desk.scripts[sid] = script
+    asked = await stand.sessions.ask(sid, "hello", agent="main", timeout=30)
+    with pytest.raises(SessionFailedError, match=r"its run failed: .*KeyError: 'choices'") as caught:
+        await stand.sessions.session(sid).result()
+    assert asked.error is not None
+    assert asked.error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "said"),
+    [
+        ("cancel", SessionInterruptedError, "was cancelled"),
+        ("terminate", SessionTerminatedError, "was terminated"),
+    ],
+)
+async def test_a_run_that_somebody_ended_has_no_result(
+    stand: Stand, sid: str, end: str, error: type[Exception], said: str
+) -> None:
+    """By an error of the pack's, as everywhere."""
+    await stand.sessions.ask(sid, "hello", agent="main", timeout=30)
+    await getattr(stand.handle(sid), end)()
+    with pytest.raises(error, match=f"^session {sid!r}: its run {said}; ask again to start the next one"):
+        await stand.sessions.session(sid).result()
 
 
 async def test_a_failed_session_has_archived_its_finished_turns_and_starts_again(
@@ -54,7 +97,7 @@ async def test_a_failed_session_has_archived_its_finished_turns_and_starts_again
     await stand.sessions.ask(sid, "one", agent="main")
     desk.scripts[sid] = permanent
     await stand.sessions.ask(sid, "two", timeout=20)
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionFailedError):
         await stand.sessions.session(sid).result()
     assert not (await stand.sessions.session(sid).describe_thread()).hot
     desk.scripts.pop(sid)
@@ -134,7 +177,7 @@ async def test_a_session_whose_thread_another_took_over_is_fenced(stand: Stand, 
     assert result.status is AskStatus.FAILED
     assert result.error is not None
     assert result.error.startswith("FencedError")
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionFailedError):
         await stand.sessions.session(sid).result()
     facts = await threads.facts(sid)
     assert (facts.epoch, facts.owner, facts.head.position, facts.closed) == (epoch, "somebody-else", 2, False)
@@ -175,3 +218,27 @@ async def test_our_errors_fail_workflows_rather_than_their_tasks() -> None:
     config = dict(HelixPlugin().configure_replayer({"workflows": []}))
     assert config["workflow_failure_exception_types"] == [HelixError]
     assert SessionWorkflow in HelixPlugin().workflows  # type: ignore[operator]
+
+
+def broken(_: Any) -> Any:
+    raise KeyError("nmae")
+
+
+def refuses(_: Any) -> Any:
+    raise ApplicationError("not these", type="Refused", non_retryable=True)
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"), [("broken", "KeyError: 'nmae'"), ("refuses", "Refused: not these")]
+)
+async def test_a_fork_whose_transform_fails_says_what_it_failed_by(
+    temporal_address: str, unique: str, transform: str, said: str
+) -> None:
+    """An error that the transform chose itself was the SDK's bare one."""
+    settings = Settings(temporal_address=temporal_address, name=unique)
+    agent = Agent(name="main", model=ScriptedModel(["hello"]))
+    plugin = {"transforms": {"broken": broken, "refuses": refuses}}
+    async with session_worker(settings, [agent], plugin=plugin, drain=1.0) as served:
+        await served.sessions.ask("s", "hi", agent="main", timeout=30)
+        with pytest.raises(ApplicationCodeError, match=said):
+            await served.sessions.session("s").fork("copy", transform=transform)

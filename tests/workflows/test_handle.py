@@ -98,7 +98,8 @@ async def test_the_state_of_a_session_that_does_not_run_is_shown_without_waking_
     assert state is not None
     assert (state.custom_state, state.agent_type, state.status) == ({"k": 1}, "main", "completed")
     assert (await kept.handle(sid).describe()).run_id == run_id
-    assert await kept.sessions.session("nobody").get_state() is None
+    with pytest.raises(SessionNotFoundError, match="session 'nobody' is not there"):
+        await kept.sessions.session("nobody").get_state()
 
 
 async def test_without_a_session_store_the_state_is_what_the_slice_says(

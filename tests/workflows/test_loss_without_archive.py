@@ -3,7 +3,7 @@
 import pytest
 
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.sessions import AskStatus
 from tests.workflows._shore import shore
 
@@ -39,5 +39,5 @@ async def test_a_thread_that_was_deleted_is_not_taken_for_lost(
         session, sessions = sea.names[0], sea.sessions
         await sessions.ask(session, "one", agent="main", timeout=20)
         await sessions.session(session).delete()
-        with pytest.raises(ThreadNotFoundError):
+        with pytest.raises(SessionNotFoundError):
             await sessions.session(session).get_messages()

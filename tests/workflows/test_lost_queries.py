@@ -94,7 +94,7 @@ async def test_queries_that_every_worker_fails_are_told_of(
     losing.left = 1000
     with pytest.raises(NoWorkerError, match=r"no worker answered a query.*TMPRL1100"):
         await sessions.session(sid).get_status()
-    with pytest.raises(TimeoutError, match="no change within"):
+    with pytest.raises(TimeoutError, match="no result of 'wait_for_change' within 2 s"):
         await sessions.session(sid).wait_for_change(timeout=2)
     losing.left = 0
     await sessions.session(sid).close()

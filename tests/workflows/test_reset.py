@@ -9,6 +9,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ToolContext
 from helix_temporal.client import workflow_id
+from helix_temporal.errors import SessionInterruptedError
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
@@ -384,7 +385,7 @@ async def test_a_cancel_after_the_reset_leaves_what_was_answered(stand: Stand, d
     await reset(stand, sid, (await task_ends(stand, sid))[1])
     await asyncio.sleep(0.5)
     await stand.handle(sid).cancel()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await stand.sessions.session(sid).result()
     assert await stand.messages(sid) == before
     await talk(stand, sid, "last")

@@ -14,7 +14,7 @@ from helix_temporal.agents import Agent
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.errors import HelixError
+from helix_temporal.errors import HelixError, SessionInterruptedError
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
@@ -49,8 +49,6 @@ async def test_a_session_without_any_workflow_cache(own: Settings) -> None:
 
 async def test_a_cancel_without_any_workflow_cache(own: Settings) -> None:
     """Clean-up after a cancel is replayed with every task of it."""
-    from temporalio.client import WorkflowFailureError
-
     from helix_temporal.client import workflow_id
 
     desk = Desk()
@@ -58,7 +56,7 @@ async def test_a_cancel_without_any_workflow_cache(own: Settings) -> None:
         sid = f"s-{uuid.uuid4().hex[:8]}"
         await served.sessions.ask(sid, "hello", agent="hooked", timeout=60)
         await served.client.get_workflow_handle(workflow_id(sid)).cancel()
-        with pytest.raises(WorkflowFailureError):
+        with pytest.raises(SessionInterruptedError):
             await served.sessions.session(sid).result()
         status = await served.sessions.session(sid).get_status()
     assert all(receipt.ok for receipt in status.receipts)

@@ -10,13 +10,12 @@ from typing import Any
 import asyncpg
 import pytest
 from redis.asyncio import Redis
-from temporalio.client import WorkflowFailureError
 
 from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ModelRequest, ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import SessionInterruptedError, StoreUnavailableError
 from helix_temporal.models.checkpoints import Run, StagedChange
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
@@ -158,7 +157,7 @@ async def test_how_a_session_ends_is_in_its_state(place: Settings, sid: str) -> 
         await stand.handle(sid).cancel()
         assert (await asked).status is AskStatus.INTERRUPTED
         gate.opened.set()
-        with pytest.raises(WorkflowFailureError):
+        with pytest.raises(SessionInterruptedError):
             await stand.sessions.session(sid).result()
         state = await state_of(stand, sid)
         assert (state.status, state.current_run_id) == (SessionStatus.INTERRUPTED, None)

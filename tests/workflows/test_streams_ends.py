@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ModelResponse, TextDelta
 from helix_temporal.client._streams import read_kept_chunks
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import SessionInterruptedError
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.streams import RunEnded
 from helix_temporal.testing.serving import session_worker
@@ -167,7 +167,7 @@ async def test_a_session_that_ends_at_rest_has_nothing_to_tell(shown: Stand, sid
     await shown.sessions.ask(sid, "go", agent="main", message_id="m1")
     before = await shown.sessions.streams.get_info(sid)
     await shown.handle(sid).cancel()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await shown.sessions.session(sid).result()
     assert (await end_of(shown, sid, "m1")).status == "completed"
     after = await shown.sessions.streams.get_info(sid)

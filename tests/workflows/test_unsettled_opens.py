@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import WorkflowFailureError
 
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.errors import FencedError, StoreUnavailableError
+from helix_temporal.errors import FencedError, SessionInterruptedError, StoreUnavailableError
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.stores.protocols.threads import Create, OpenThread
@@ -122,7 +121,7 @@ async def test_a_turn_after_it_is_not_taken_back(shore: Shore, sid: str) -> None
 async def test_a_session_that_ends_after_it_has_ended(shore: Shore, sid: str) -> None:
     """The thread is opened once more before it is closed, or the late attempt would open it again."""
     await shore.stand.handle(sid).cancel()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await shore.stand.sessions.session(sid).result()
     with pytest.raises(FencedError):
         await land(shore, sid)

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ModelResponse, ToolContext
+from helix_temporal.errors import SessionInterruptedError
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, Status
 from helix_temporal.models.waiting import DENIED, INTERRUPTED, WENT_ON, ToolApproval
@@ -259,7 +259,7 @@ async def test_a_cancel_ends_the_turn_whole(stand: Stand, desk: Desk, sid: str) 
     desk.scripts[sid] = asks_once(LOCATE)
     await suspended(stand, sid)
     await stand.handle(sid).cancel()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await stand.sessions.session(sid).result()
     assert await stand.texts(sid) == ["go", "", INTERRUPTED]
     desk.scripts[sid] = lambda request: request.messages[-1].text.upper()
@@ -357,5 +357,7 @@ async def test_a_message_behind_an_open_call_is_told_what_it_waits_for(
     (call,) = (await suspended(stand, sid)).pending
     with pytest.raises(TimeoutError) as caught:
         await stand.sessions.ask(sid, "and then?", timeout=1)
-    assert f"it waits for answers to locate (client, id {call.id!r})" in str(caught.value)
+    assert f"its turn is suspended: it waits for answers to locate (client, id {call.id!r})" in str(
+        caught.value
+    )
     assert "secret" not in str(caught.value)

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ToolContext, ToolOutcome
-from helix_temporal.errors import AgentMismatchError, SessionTerminatedError
+from helix_temporal.errors import AgentMismatchError, SessionInterruptedError, SessionTerminatedError
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import AskResult, AskStatus
 from tests.workflows._desk import Gate, calls, first_tools_then
@@ -110,7 +109,7 @@ async def a_cancel_during_tools(stand: Stand, session_id: str) -> None:
     await stand.handle(session_id).cancel()
     assert (await asked).status is AskStatus.INTERRUPTED
     gate.opened.set()
-    with pytest.raises(WorkflowFailureError):
+    with pytest.raises(SessionInterruptedError):
         await stand.sessions.session(session_id).result()
 
 

@@ -9,9 +9,9 @@ import pytest_asyncio
 
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.messages import Message, ToolCall, to_record
-from helix_temporal.stores.protocols.threads import MessagePage, OpenThread, ReadPage
+from helix_temporal.stores.protocols.threads import OpenThread, ReadPage, ThreadPage
 from tests.workflows._shore import Shore, shore
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -32,8 +32,8 @@ def pages(monkeypatch: pytest.MonkeyPatch, sea: Shore) -> list[int]:
     threads = sea.served.plugin.backends.threads
     read = threads.read
 
-    async def counted(request: ReadPage) -> MessagePage:
-        page: MessagePage = await read(request)
+    async def counted(request: ReadPage) -> ThreadPage:
+        page: ThreadPage = await read(request)
         sizes.append(len(page.records))
         return page
 
@@ -110,7 +110,7 @@ async def test_a_short_thread_and_one_that_is_not_there(sea: Shore, client: Sess
     """One message is a page; none is an error of its own."""
     messages = a_chat(2)
     assert await client.session(await stored(sea, messages, hot=True)).get_messages() == messages
-    with pytest.raises(ThreadNotFoundError):
+    with pytest.raises(SessionNotFoundError):
         await client.session("was-never-there").get_messages()
 
 

@@ -46,8 +46,8 @@ from helix_temporal.models.store_calls import (
     AppendResult,
     DueSession,
     ExpiredSession,
-    MessagePage,
     Page,
+    PageMessagesResult,
     SessionPage,
     SessionQuery,
     SessionSnapshot,
@@ -454,7 +454,7 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
 
     async def get_messages(
         self, session_id: str, *, offset: int = 0, limit: int = 50, order: Literal["asc", "desc"] = "asc"
-    ) -> MessagePage:
+    ) -> PageMessagesResult:
         """A page by position; an empty one for an unknown session.
 
         Raises:

@@ -151,7 +151,7 @@ class ReadPage:
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePage:
+class ThreadPage:
     """Consecutive messages, oldest first, and where to go on.
 
     Attributes:
@@ -330,7 +330,7 @@ class ThreadStore(Protocol):
         """
         ...
 
-    async def read(self, request: ReadPage) -> MessagePage:
+    async def read(self, request: ReadPage) -> ThreadPage:
         """One page of messages, from wherever they are; never makes a thread hot.
 
         Raises:

@@ -19,7 +19,7 @@ from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.models.rows import records_of
 from helix_temporal.models.states import SaveResult
-from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, MessagePage
+from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, PageMessagesResult
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.session_records import WantedRecords
 from helix_temporal.stores.sessions import threads as orders
@@ -142,7 +142,7 @@ async def get_messages(
     offset: int = 0,
     limit: int = DEFAULT_LIMIT,
     order: Literal["asc", "desc"] = "asc",
-) -> MessagePage:
+) -> PageMessagesResult:
     """See `SessionStore.get_messages`."""
     offset, limit = checked_count(offset, "offset"), checked_limit(limit)
     if order not in {"asc", "desc"}:
@@ -153,7 +153,7 @@ async def get_messages(
         start, stop = max(total - offset - limit, 0), max(total - offset, 0)
     records = await store.threads.read(session_id, start, stop)
     messages = [from_record(record) for record in records]
-    return MessagePage(
+    return PageMessagesResult(
         messages=tuple(messages if order == "asc" else reversed(messages)),
         offset=offset,
         limit=limit,

@@ -37,13 +37,13 @@ from helix_temporal.stores.protocols.threads import (
     FlushThread,
     ForkedThread,
     ForkThread,
-    MessagePage,
     OpenedThread,
     OpenThread,
     Progress,
     ReadPage,
     Reopen,
     ThreadFacts,
+    ThreadPage,
     Transform,
     no_progress,
 )
@@ -210,7 +210,7 @@ class HotThreads:
         Fence.of(view.header).check_writer(epoch)
         return view
 
-    async def read(self, request: ReadPage) -> MessagePage:
+    async def read(self, request: ReadPage) -> ThreadPage:
         """As `ThreadStore.read`."""
         check_page(request)
         header = await self._read_header(request.thread_id)

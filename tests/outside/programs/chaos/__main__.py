@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client
 from temporalio.service import RPCError
 
 from chaos import oracle
@@ -163,7 +163,7 @@ class Run:
             await client.session(session_id).close()
             async with asyncio.timeout(60):
                 await client.session(session_id).result()
-        except (HelixError, TimeoutError, WorkflowFailureError) as error:
+        except (HelixError, TimeoutError) as error:
             self._findings.violations.append(f"{session_id}: does not close: {type(error).__name__}: {error}")
 
     async def _judge(
@@ -187,7 +187,7 @@ class Run:
             oracle.check_sends(findings, session, thread)
             oracle.check_calls_and_results(findings, session.id, thread)
             oracle.check_same(findings, session.id, thread, after[session.id])
-            oracle.check_state(findings, session.id, thread, state and state.custom_state.get("note"))
+            oracle.check_state(findings, session.id, thread, state.custom_state.get("note"))
             oracle.check_usage(findings, session.id, thread, usages[session.id], ledger)
         oracle.check_effects(findings, sessions, ledger, faults.unarchived_losses())
         oracle.check_payments(findings, people.asks, ledger, faults.frozen, faults.lost_hot)

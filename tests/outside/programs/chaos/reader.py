@@ -7,7 +7,7 @@ import sys
 
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
-from helix_temporal.errors import ThreadNotFoundError
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.messages import Message
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect
@@ -35,7 +35,7 @@ async def read(sessions: list[str]) -> dict[str, list[dict[str, object]]]:
         for session in sessions:
             try:
                 found[session] = [plain(each) for each in await reading.session(session).get_messages()]
-            except ThreadNotFoundError:
+            except SessionNotFoundError:
                 found[session] = []
     finally:
         await backends.close()
