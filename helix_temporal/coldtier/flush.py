@@ -234,6 +234,8 @@ class Breaker:
 logger = logging.getLogger(__name__)
 
 TRIES: Final = 60
+_REASON_CHARACTERS: Final = 200
+"""Of an error: it is in the history of each turn that is not archived."""
 STEP_SECONDS: Final = 2.0
 BACKLOG_SECONDS: Final = 60.0
 
@@ -401,9 +403,11 @@ class Flushing:
                 raise StoreUnavailableError(
                     f"thread {step.thread_id!r}: the archive refused the step and did not say why; try again"
                 ) from error
-            self._failed_by = f"{type(error).__name__}: the archive did not answer"
             if isinstance(error, TimeoutError):
-                self._failed_by += f" within {self._step_seconds:g} s (HELIX_TIMEOUT_FLUSH_ATTEMPT)"
+                within = f"within {self._step_seconds:g} s (HELIX_TIMEOUT_FLUSH_ATTEMPT)"
+                self._failed_by = f"TimeoutError: the archive did not answer {within}"
+            else:
+                self._failed_by = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
             return _not_archived(header, self._failed_by)
         except (FencedError, HeadMovedError):
             self.breaker.succeed()
