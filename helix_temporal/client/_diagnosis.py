@@ -14,6 +14,7 @@ from temporalio.api.enums.v1 import (
     PendingActivityState,
     PendingWorkflowTaskState,
     TaskQueueType,
+    TimeoutType,
     VersioningBehavior,
 )
 from temporalio.api.history.v1 import HistoryEvent
@@ -251,6 +252,9 @@ class Diagnosis:
                 text = error_text(await read_failure(self._client.data_converter, failed.failure, context))
                 worker = failed.identity
                 break
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
+                text = describe_task_timeout(event)
+                break
         return FailingCall(
             activity=f"workflow task of {described.workflow_type}",
             attempt=pending.attempt,
@@ -424,6 +428,14 @@ def error_text(error: BaseException) -> str:
     kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
     text = getattr(error, "message", None) or str(error)
     return f"{kind}: {text}"[:_ERROR_CHARS]
+
+
+def describe_task_timeout(event: HistoryEvent) -> str:
+    """Why a workflow task timed out, by the event that tells of it."""
+    kind = event.workflow_task_timed_out_event_attributes.timeout_type
+    if kind == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START:
+        return "no worker took it in time"
+    return "it timed out: the worker that had taken it froze, died or is overloaded"
 
 
 def says_no_worker(error: RPCError) -> bool:
