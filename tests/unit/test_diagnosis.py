@@ -15,6 +15,6 @@ from helix_temporal.client._diagnosis import describe_task_timeout
     ],
 )
 def test_a_workflow_task_that_timed_out_is_told_as_that(kind: "TimeoutType.ValueType", said: str) -> None:
-    """Of a frozen worker it was said that "the workflow task failed", which sounds like a bug in a workflow."""
+    """Of a frozen worker it was said that "the workflow task failed", which sounds like a bug."""
     attributes = WorkflowTaskTimedOutEventAttributes(timeout_type=kind)
     assert said in describe_task_timeout(HistoryEvent(workflow_task_timed_out_event_attributes=attributes))
