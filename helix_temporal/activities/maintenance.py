@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class MaintenanceActivities:
-    """The janitor's hands.
+    """What the maintenance worker runs.
 
     Args:
         upkeep: The archive's; None where there is none, and then there is nothing to archive either.

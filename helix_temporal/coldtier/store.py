@@ -222,7 +222,7 @@ class BlobPayloads:
             await self._blobs.delete(key)
 
     async def _ensure_manifest(self, thread_id: str) -> None:
-        """The thread of a text may never come to be: the janitor must find it all the same."""
+        """The thread of a text may never come to be: the maintenance worker must find it all the same."""
         stored = self._archive.remembered(thread_id) or Stored(None, Manifest(thread_id))
         try:
             await self._archive.named(stored, Traffic())

@@ -71,7 +71,7 @@ class Finaliser:
     """Runs the clean-up of one open thread.
 
     A second cancel does not stop it; each step has a budget, and past it the receipt says what is
-    left to the janitor.
+    left to the maintenance worker.
 
     Args:
         on_cancel: Remembers a cancel that has to wait.

@@ -52,7 +52,7 @@ class S3Campaigns:
                 yield place, proxy
 
     async def down_at_exit(self, sessions: int, progress: Progress) -> Report:
-        """S3 goes during the last turn; the session ends all the same, and the janitor archives it later."""
+        """S3 goes during the last turn; the session ends all the same, and a sweep archives it later."""
         async with self._open("s3-down") as (place, proxy):
             names = [session_id("s3 down at exit", self._seed, number) for number in range(sessions)]
             for name in names:

@@ -1,4 +1,4 @@
-"""Terminate: no `finally` runs, the janitor's sweep does what is left to do."""
+"""Terminate: no `finally` runs, the maintenance worker's sweep does what is left to do."""
 
 import asyncio
 import random

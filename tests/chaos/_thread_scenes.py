@@ -1,4 +1,4 @@
-"""Scenes of the activities on threads and of the janitor's."""
+"""Scenes of the activities on threads and of the maintenance worker's."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

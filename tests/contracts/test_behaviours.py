@@ -213,12 +213,12 @@ class Behaviours:
         with pytest.raises(StoreUnavailableError):
             await author.flush(closes=True)
         stalls.blobs._script.clear()
-        janitor = worker(stalls)
-        assert await janitor.evict("t", author.epoch) == "newer"
+        maintenance = worker(stalls)
+        assert await maintenance.evict("t", author.epoch) == "newer"
         header = await stalls.hot.header("t")
         assert header is not None
-        await janitor.flush(FlushThread("t", header.epoch, closes=header.closed))
-        assert (await janitor.facts("t")).archived == 2
+        await maintenance.flush(FlushThread("t", header.epoch, closes=header.closed))
+        assert (await maintenance.facts("t")).archived == 2
 
     async def test_14_a_wiped_redis_costs_what_was_not_archived(
         self, author: Author, threads: TieredThreads

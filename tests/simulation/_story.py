@@ -287,7 +287,9 @@ class Story:
 
     def _end_of_turn(self, ids: list[str], message_id: str) -> int:
         """Where the turn of a user's message ends: before the next user's message that comes after others."""
-        begins = [at for at in range(1, len(ids)) if self._is_user(ids[at]) and not self._is_user(ids[at - 1])]
+        begins = [
+            at for at in range(1, len(ids)) if self._is_user(ids[at]) and not self._is_user(ids[at - 1])
+        ]
         return next((at for at in begins if at > ids.index(message_id)), len(ids))
 
     async def _answered(self, session: Session) -> Session:
@@ -636,7 +638,7 @@ class Story:
         self.temporal.background("collect", work)
 
     def _sweep(self) -> None:
-        """The janitor flushes with the record's own epoch, and now and then drops what is archived."""
+        """Maintenance flushes with the record's own epoch, and now and then drops what is archived."""
         evicts = self._world.chance(0.5)
 
         async def work(worker: Worker) -> None:

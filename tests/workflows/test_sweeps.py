@@ -1,4 +1,4 @@
-"""The janitor's workflow: archives what no session looks after, whatever ails single threads."""
+"""The maintenance worker's workflow: archives what no session looks after, whatever ails single threads."""
 
 import uuid
 from collections.abc import AsyncIterator

@@ -220,7 +220,7 @@ class IdentityContract(HotTierFixtures):
         assert (*view.earlier_ids, view.before[0].id) == tuple(HOSTILE_IDS)
 
     async def test_a_scan_finds_all_threads(self, store: HotTier, thread_id: str) -> None:
-        """The janitor sees whatever is hot, and nothing else."""
+        """The maintenance worker sees whatever is hot, and nothing else."""
         expected = {f"{thread_id}-{n}" for n in range(300)}
         await asyncio.gather(*(opened(store, name) for name in expected))
         found = [name async for name in store.scan()]

@@ -125,7 +125,7 @@ class GivenUpForkContract(ColdFixtures):
     async def test_a_fork_that_came_to_be_keeps_its_segments(
         self, author: Author, given_up: ForkThread, threads: TieredThreads
     ) -> None:
-        """The janitor comes by every thread, however old it is; this one is found as any other is."""
+        """Maintenance comes by every thread, however old it is; this one is found as any other is."""
         await threads.fork(given_up)
         before = await author.everything()
         assert given_up.target_id in await archived(threads, given_up.target_id)
@@ -144,7 +144,7 @@ class GivenUpForkContract(ColdFixtures):
 
 
 async def archived(threads: TieredThreads, thread_id: str) -> list[str]:
-    """The threads that the janitor finds in the part of the archive that this one is in."""
+    """The threads that the maintenance worker finds in the part of the archive that this one is in."""
     part = int(sha256(thread_id.encode()).hexdigest()[:2], 16)
     return [each async for each in threads.upkeep.archived(part)]
 

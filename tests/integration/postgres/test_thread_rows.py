@@ -61,7 +61,7 @@ async def test_no_message_lies_outside_its_thread(backend: PostgresBackend, name
 
 
 async def test_what_has_expired_is_removed_by_a_scan(backend: PostgresBackend) -> None:
-    """The janitor's: without it the tables would grow with every session."""
+    """The maintenance worker's: without it the tables would grow with every session."""
     header = await backend.threads.install(a_header(THREAD, LOG), LOG, replace=False)
     await backend.threads.evict(THREAD, EPOCH, all_of(header), warm_ttl=0.001)
     await backend.threads.install(a_header("other", LOG), LOG, replace=False)

@@ -55,7 +55,7 @@ class Shelf:
         self.author = Author(self.tiers.threads, "t")
 
     async def collect(self, thread_id: str = "t") -> int:
-        """As the janitor does, on a worker that remembers nothing; how many objects went."""
+        """As the maintenance worker does, on a worker that remembers nothing; how many objects went."""
         return (await self.tiers.worker().upkeep.collect_garbage(thread_id)).objects_deleted
 
     async def put(self, position: int = FAR, thread_id: str = "t") -> str:
@@ -115,7 +115,7 @@ async def test_the_copies_of_a_fork_that_was_given_up_are_collected(shelf: Shelf
 
 
 @LENGTHS
-async def test_the_janitor_comes_by_there(copy: str) -> None:
+async def test_the_maintenance_worker_comes_by_there(copy: str) -> None:
     """It goes from thread to thread, and this one is none."""
     shelf = await a_shelf(copy)
     await shelf.give_up_a_fork()

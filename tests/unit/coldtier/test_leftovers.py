@@ -77,6 +77,6 @@ async def test_a_copy_with_something_that_the_archive_lacks_is_kept() -> None:
 async def sweep(tiers: Tiers, request: SweepThreadInput) -> SweepThreadResult:
     """As the maintenance worker does."""
     worker = tiers.worker()
-    janitor = MaintenanceActivities(tiers.hot, worker, worker.upkeep)
-    swept: SweepThreadResult = await ActivityEnvironment().run(janitor.sweep_thread, request)
+    sweeper = MaintenanceActivities(tiers.hot, worker, worker.upkeep)
+    swept: SweepThreadResult = await ActivityEnvironment().run(sweeper.sweep_thread, request)
     return swept

@@ -116,7 +116,7 @@ async def test_what_only_the_record_has_is_left_as_it_is(hurt: Hurt, field: str)
 
 
 async def test_the_scan_names_a_thread_whose_record_does_not(hurt: Hurt) -> None:
-    """The janitor comes by, and it is mended there."""
+    """The maintenance worker comes by, and it is mended there."""
     await hurt.damage("i")
     assert [each async for each in hurt.backend.threads.scan()] == ["t"]
 

@@ -202,7 +202,7 @@ async def test_a_slow_rewind(fast: str) -> None:
 
 @pytest.mark.parametrize("fast", ["flush", "gc", "compact"])
 async def test_a_slow_open(fast: str) -> None:
-    """The next execution takes over while the old one's flush and the janitor are at work."""
+    """The next execution takes over while the old one's flush and the maintenance worker are at work."""
 
     async def is_open(made: Bench) -> None:
         later = made.tiers.elsewhere(made.author).later()
