@@ -221,7 +221,7 @@ def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
 
 def _find_tool_facts(agent: Agent, tool: str) -> ToolFacts | None:
     found = agent.find_tool(tool)
-    return None if found is None else found.facts(agent.name)
+    return None if found is None else found.build_facts(agent.name)
 
 
 def _asked_by(result_id: str) -> str:

@@ -176,7 +176,7 @@ class SessionActivities:
     @limited_as("heartbeat")
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
-        agent = self._agents.get(request.agent)
+        agent = self._agents.get_agent(request.agent)
         restrict_sub_agent_id(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with heartbeat_with_progress(self._beat_every) as progress:
@@ -201,7 +201,7 @@ class SessionActivities:
             reset = await self._describe_reset(request, opened, record, suspended)
         return OpenSessionResult(
             handle=record.handle(None if suspended is not None else opened.at),
-            facts=agent.facts(),
+            facts=agent.build_facts(),
             policy=self._policy,
             created=opened.created,
             cut=opened.cut,
@@ -371,7 +371,7 @@ class SessionActivities:
         await self._states.children.follow_thread(session_id, header.epoch, called)
 
     async def _new_state(self, request: OpenSessionInput) -> SessionRecord:
-        agent = self._agents.get(request.agent)
+        agent = self._agents.get_agent(request.agent)
         instructions = None
         if agent.instructions_mode == "pinned":
             who = InstructionsContext(
@@ -448,7 +448,7 @@ class SessionActivities:
         Raises:
             NotServedError: This worker has another version of it; another worker is tried.
         """
-        return self._agents.with_tools(request.agent, request.tools).facts()
+        return self._agents.with_tools(request.agent, request.tools).build_facts()
 
     @activity.defn(name="helix.sessions.put_text")
     @raise_application_errors

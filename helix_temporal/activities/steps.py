@@ -104,7 +104,7 @@ class StepNews:
 
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
-        agent, head = self._agents.get(request.agent), appended.head
+        agent, head = self._agents.get_agent(request.agent), appended.head
         waiting = list_step_waits(appended.header.slice, agent, answer, head)
         if not waiting:
             return {}
@@ -121,7 +121,7 @@ class StepNews:
             return
         await self._states.children.mark_answered(request)
         if isinstance(request, RunStepInput) and answer is not None:
-            await self._states.children.add_called(self._agents.get(request.agent), request, answer)
+            await self._states.children.add_called(self._agents.get_agent(request.agent), request, answer)
 
 
 def _begins_turn(request: RunStepInput) -> bool:
@@ -279,7 +279,7 @@ class Stepper:
             TooLargeError: An input is larger than messages may be; ``facts`` has its ``message_id``.
         """
         self._check_archive(request)
-        agent = self._agents.get(request.agent)
+        agent = self._agents.get_agent(request.agent)
         thread_id = request.thread_id or request.session_id
         seen = await self._look_up_step(request, agent, thread_id)
         if seen.inputs and seen.stands is None and _may_be_archived(state_of(seen.view)):
@@ -602,7 +602,7 @@ class Stepper:
     ) -> tuple[WaitingCall, ...]:
         if not isinstance(request, RunStepInput) or step.answer is None:
             return ()
-        return list_waiting_calls(self._agents.get(request.agent), messages[-1], current_millis())
+        return list_waiting_calls(self._agents.get_agent(request.agent), messages[-1], current_millis())
 
     async def _append_with_state(
         self, step: StepAppend, request: RunStepInput | EndTurnInput
@@ -679,7 +679,7 @@ class Stepper:
         """
         if seen.stands is not None:
             return {}
-        agent = self._agents.get(request.agent)
+        agent = self._agents.get_agent(request.agent)
         unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.find_tool(call.name) is None)
         return {"unknown": unknown} if unknown else {}
 

@@ -73,7 +73,7 @@ def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCal
     found = []
     for at, call in enumerate(answer.tool_calls):
         tool, name = agent.find_tool(call.name), make_result_id(answer.id, at)
-        facts = None if tool is None else tool.facts(agent.name)
+        facts = None if tool is None else tool.build_facts(agent.name)
         if facts is None or facts.kind != "agent" or why_not_run(call) is not None:
             continue
         child = child_session_id(session_id, facts.name, facts.thread, name)
@@ -83,7 +83,7 @@ def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCal
 
 def calls_agents(agent: Agent) -> bool:
     """Whether any of its tools is another agent."""
-    return any(each.facts(agent.name).kind == "agent" for each in agent.tools)
+    return any(each.build_facts(agent.name).kind == "agent" for each in agent.tools)
 
 
 async def open_calls(
@@ -314,7 +314,7 @@ class ChildActivities:
             raise SessionNotFoundError(
                 f"session {request.session_id!r} has neither a state nor a thread"
             ) from None
-        agent = self._agents.get(parse_record(facts.slice).agent)
+        agent = self._agents.get_agent(parse_record(facts.slice).agent)
         return await by_calls(self._threads, agent, request, facts)
 
     async def _add_usage(self, items: Sequence[ChildInfo], unsure: frozenset[str]) -> list[ChildInfo]:

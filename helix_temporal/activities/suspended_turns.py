@@ -43,7 +43,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
     taken: set[str] = set()
     for at, call in enumerate(answer.tool_calls):
         tool = agent.find_tool(call.name)
-        facts = None if tool is None else tool.facts(agent.name)
+        facts = None if tool is None else tool.build_facts(agent.name)
         if facts is None or not (facts.kind == "client" or facts.approval):
             continue
         if why_not_run(call) is not None:
