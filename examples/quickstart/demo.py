@@ -151,7 +151,7 @@ class Demo:
         assert backends.blobs is not None
         assert backends.tiered is not None
         try:
-            prefixes = [backends.tiered.layout.thread(thread_id) for thread_id in thread_ids]
+            prefixes = [backends.tiered.layout.thread_prefix(thread_id) for thread_id in thread_ids]
             return len(keys), [info for prefix in prefixes async for info in backends.blobs.list(prefix)]
         finally:
             await backends.close()

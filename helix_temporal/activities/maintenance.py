@@ -122,7 +122,7 @@ class MaintenanceActivities:
             return ListArchivedResult()
         async with heartbeat_with_progress(self._beat_every):
             found = sorted(
-                [each async for each in self._upkeep.archived(request.part) if each > request.after]
+                [each async for each in self._upkeep.list_archived(request.part) if each > request.after]
             )
         return ListArchivedResult(thread_ids=tuple(found[: request.limit]), more=len(found) > request.limit)
 

@@ -162,7 +162,7 @@ async def _print_thread(backends: Backends, thread_id: str) -> None:
         typer.echo(f"{name:<11}{value}")
     if backends.tiered is None or backends.blobs is None:
         return
-    prefix = backends.tiered.layout.thread(thread_id)
+    prefix = backends.tiered.layout.thread_prefix(thread_id)
     objects = sorted([(each.key, each.size) async for each in backends.blobs.list(prefix)])
     size = sum(size for _, size in objects)
     typer.echo(f"{'objects':<11}{len(objects)}, {size:,} bytes below {prefix}")

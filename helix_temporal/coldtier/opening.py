@@ -111,12 +111,12 @@ class Opening:
     def __init__(self, hot: HotTier, archive: Archive, legacy: LegacySource | None = None) -> None:
         self._hot, self._archive, self._legacy = hot, archive, legacy
 
-    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+    async def open_thread(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
         traffic, incomplete = Traffic(), None
         for attempt in range(TRIES):
             hot = await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
-            stored = await self._archive.manifest(request.thread_id, traffic)
+            stored = await self._archive.read_manifest(request.thread_id, traffic)
             header = hot.header if hot else None
             try:
                 old = await self._load_v1_snapshot(request, header, stored.manifest)
@@ -129,7 +129,7 @@ class Opening:
                 plan = await self._plan_open(request, base, cut, traffic)
                 if not await self._fence_old_epoch(header):
                     continue
-                if not await self._archive.committed(plan, stored, traffic, progress):
+                if not await self._archive.try_commit(plan, stored, traffic, progress):
                     await back_off(attempt)
                     continue
                 return await self._rebase_or_install(request, base, plan.manifest, progress)
@@ -163,7 +163,7 @@ class Opening:
             await self._legacy.check_unchanged(archive.legacy)
         if archive.version > 0 or is_alive(hot, archive):
             return None
-        return await self._legacy.load(request.thread_id, request.adapter)
+        return await self._legacy.load_snapshot(request.thread_id, request.adapter)
 
     async def _build_base(
         self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, old: LegacySnapshot | None
@@ -182,7 +182,7 @@ class Opening:
         header = hot.header
         data, version = header.slice, header.slice_version
         if version < archive.slice_version:
-            data, version = await self._archive.slice(archive), archive.slice_version
+            data, version = await self._archive.read_slice(archive), archive.slice_version
         committed = max(header.committed, archive.committed)
         return OpenBase(
             archive, hot_records_from(hot, archive.head.position), committed, header.head, header,
@@ -254,7 +254,7 @@ class Opening:
     async def _load_slice(self, base: OpenBase) -> bytes:
         """The slice that the open goes on from, wherever it is."""
         if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
-            return await self._archive.slice(base.archive)
+            return await self._archive.read_slice(base.archive)
         return base.slice
 
     async def _rewrite_slice(self, request: OpenThread, base: OpenBase, cut: Head) -> OpenBase:
@@ -271,7 +271,9 @@ class Opening:
         first = known.position
         stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
         start = 0 if base.archive.is_absent else base.archive.head.position
-        after = await self._archive.read(base.archive, first, min(stop, start)) if first < start else []
+        after = (
+            await self._archive.read_records(base.archive, first, min(stop, start)) if first < start else []
+        )
         after += base.extra[max(first - start, 0) : max(stop - start, 0)]
         kept = kept_after_known(reopen, after, base.committed)
         return base.head if kept is None else head_after(known, after[:kept])
@@ -288,7 +290,7 @@ class Opening:
         start = 0 if base.archive.is_absent else base.archive.head.position
         log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
         if cut.position < start:
-            log = await self._archive.cut(base.archive, cut.position)
+            log = await self._archive.read_log_below(base.archive, cut.position)
         new = (*base.extra[: max(0, cut.position - start)], *request.records)
         end = cut.position + len(request.records)
         changes: dict[str, Any] = {
@@ -313,7 +315,7 @@ class Opening:
             changes |= {"slice": data, "slice_object": name}
         return plan_commit(
             base.archive, log, new,
-            nonce=self._archive.nonce(), key=self._archive.key, head_before=cut, **changes,
+            nonce=self._archive.make_nonce(), key=self._archive.key, head_before=cut, **changes,
         )  # fmt: skip
 
     # -- the hot copy
@@ -364,7 +366,7 @@ class Opening:
     ) -> HotHeader:
         # A step that stands already is looked for at its head: that must be held, too.
         start = min(tail_start(archive, TAIL_MESSAGES, TAIL_BYTES), max(0, back_to - 1))
-        records = await self._archive.packed(archive, start, progress)
+        records = await self._archive.read_packed(archive, start, progress)
         base = EMPTY
         if start == archive.head.position:
             base = archive.head
@@ -372,7 +374,7 @@ class Opening:
             # The first message is read for its id alone: a record must know what comes before it.
             base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
         below = archive.size - records.message_bytes
-        header = self._build_header(archive, base, below, await self._archive.slice(archive))
+        header = self._build_header(archive, base, below, await self._archive.read_slice(archive))
         return await self._hot.install(header, records, replace=replace)
 
     @staticmethod
@@ -396,7 +398,7 @@ class Opening:
             cut=archive.cut,
         )
 
-    async def hydrate(
+    async def hydrate_thread(
         self, thread_id: str, epoch: int, progress: Progress = no_progress, *, back_to: int = UNBOUNDED
     ) -> HotHeader:
         """As `ThreadStore.hydrate`: the newest messages, and all from ``back_to`` on (0: the whole thread).
@@ -407,7 +409,7 @@ class Opening:
         """
         before: Stored | None = None
         while True:
-            stored = await self._archive.manifest(thread_id)
+            stored = await self._archive.read_manifest(thread_id)
             self._check_own(stored.manifest, epoch)
             try:
                 return await self._install_hot_record(
@@ -556,14 +558,14 @@ class MendedHot:
 
     async def _drop_damaged_record(self, thread_id: str) -> bool:
         """Drop a damaged record, if the archive holds it; whether it is gone."""
-        archive = (await self._archive.manifest(thread_id)).manifest
+        archive = (await self._archive.read_manifest(thread_id)).manifest
         if archive.is_absent:
             return False
         try:
             if await self._try_evict(archive):
                 return True
         except StoreCorruptError:
-            slice_ = await self._archive.slice(archive)
+            slice_ = await self._archive.read_slice(archive)
             return await self._inner.drop_damaged(thread_id, archive.archived, slice_)
         return await self._archived_and_evicted(archive)
 
@@ -579,10 +581,10 @@ class MendedHot:
             if rest is None:
                 return True
             request = FlushThread(thread_id, rest.header.epoch, closes=rest.header.closed, ends=False)
-            await self._flushing.flush(request, first_try=_snapshot_beyond_archive(rest, archive))
+            await self._flushing.flush_thread(request, first_try=_snapshot_beyond_archive(rest, archive))
         except (StoreCorruptError, ConflictError):
             return False
-        return await self._try_evict((await self._archive.manifest(thread_id)).manifest)
+        return await self._try_evict((await self._archive.read_manifest(thread_id)).manifest)
 
 
 def _snapshot_beyond_archive(rest: HotSnapshot, archive: Manifest) -> HotSnapshot | None:

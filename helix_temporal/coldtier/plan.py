@@ -107,7 +107,7 @@ def plan_commit(
     last_id = inline[-1].id if inline else head_before.last_id
     head = Head(position=ends + len(inline), last_id=last_id)
     size = size_before(replace(base, index=log.index), log.segments, inline)
-    manifest = base.next(
+    manifest = base.make_next(
         nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
     )
     raw = pack_records(inline, ends)
@@ -225,7 +225,7 @@ def plan_merge(
     start, stop = run
     ref, data = encode_segment(records, manifest.segments[start].first, manifest.gen)
     segments = (*manifest.segments[:start], ref, *manifest.segments[stop:])
-    merged = manifest.next(nonce, segments=segments)
+    merged = manifest.make_next(nonce, segments=segments)
     return CommitPlan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
 
 
@@ -253,5 +253,5 @@ def plan_index(
         drafts.append(Draft("seg", ref, data))
         listed = (*listed[: run[0]], ref, *listed[run[1] :])
     drafts.append(Draft("idx", *encode_index(listed, manifest.gen)))
-    changed = manifest.next(nonce, index=drafts[-1].ref, segments=kept)
+    changed = manifest.make_next(nonce, index=drafts[-1].ref, segments=kept)
     return CommitPlan(tuple(drafts), changed, encode_manifest(changed, key))

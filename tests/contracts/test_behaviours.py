@@ -390,8 +390,10 @@ async def damage(
     stalls: Stalls, threads: TieredThreads, what: str
 ) -> Callable[[], Coroutine[object, object, object]]:
     """Break the archive of thread ``t`` in this way; what is returned mends it."""
-    bucket, manifest = stalls.blobs.inner, threads.layout.manifest("t")
-    segments = [info.key async for info in bucket.list(threads.layout.thread("t")) if "/seg/" in info.key]
+    bucket, manifest = stalls.blobs.inner, threads.layout.manifest_key("t")
+    segments = [
+        info.key async for info in bucket.list(threads.layout.thread_prefix("t")) if "/seg/" in info.key
+    ]
     key = segments[0] if "segment" in what or what == "flipped bit" else manifest
     found = await bucket.get(key)
     assert found is not None

@@ -226,8 +226,8 @@ async def test_what_is_left_of_a_fork_that_died_is_collected(
     assert (young.seen, young.objects_deleted, young.failures) == (2, 0, 0)
     old = await kept(client, settings, abandoned_after=-1.0)
     assert (old.seen, old.objects_deleted, old.failures) == (2, blobs.count("copy"), 0)
-    left = [info.key async for info in blobs.list(dying.layout.thread(thread_id))]
-    assert left == [dying.layout.manifest(thread_id)]
+    left = [info.key async for info in blobs.list(dying.layout.thread_prefix(thread_id))]
+    assert left == [dying.layout.manifest_key(thread_id)]
     assert await author.everything() == before
 
 

@@ -76,7 +76,9 @@ async def test_a_thread_that_cannot_be_archived_is_named_and_stops_nobody(lazy: 
     await lazy.handle(f"{unique}-b-damaged").terminate()
     await leave(lazy, f"{unique}-a", f"{unique}-c")
     backends = lazy.served.plugin.backends
-    await backends.blobs.put(backends.tiered.layout.manifest(f"{unique}-b-damaged"), b"damaged by somebody")
+    await backends.blobs.put(
+        backends.tiered.layout.manifest_key(f"{unique}-b-damaged"), b"damaged by somebody"
+    )
     found = await sweep(lazy)
     assert (found.seen, found.archived, found.failures, found.failed) == (3, 2, 1, (f"{unique}-b-damaged",))
 
@@ -86,7 +88,7 @@ async def test_upkeep_comes_with_a_sweep_if_it_is_wanted(lazy: Stand, unique: st
     await leave(lazy, f"{unique}-a")
     await sweep(lazy)
     backends = lazy.served.plugin.backends
-    prefix = backends.tiered.layout.thread(f"{unique}-a")
+    prefix = backends.tiered.layout.thread_prefix(f"{unique}-a")
     stray = f"{prefix}seg/000-stray"
     await backends.blobs.put(stray, b"left by a crash")
     await sweep(lazy)

@@ -454,7 +454,7 @@ class ArchiveUpkeep(Protocol):
         """Merge small segments, and list the oldest ones apart."""
         ...
 
-    def archived(self, part: int) -> AsyncIterator[str]:
+    def list_archived(self, part: int) -> AsyncIterator[str]:
         """Ids of all archived threads in one of the 256 parts of the archive.
 
         Deleted ones are among them, and those of which objects are there without a manifest: a fork that was

@@ -98,8 +98,8 @@ class GivenUpForkContract(ColdFixtures):
         assert given_up.target_id in await archived(threads, given_up.target_id)
         done = await threads.upkeep.collect_garbage(given_up.target_id, abandoned_after=-1.0)
         assert (done.objects_deleted, done.bytes_deleted > 0) == (blobs.count("copy"), True)
-        left = [info.key async for info in blobs.list(threads.layout.thread(given_up.target_id))]
-        assert left == [threads.layout.manifest(given_up.target_id)]
+        left = [info.key async for info in blobs.list(threads.layout.thread_prefix(given_up.target_id))]
+        assert left == [threads.layout.manifest_key(given_up.target_id)]
         with pytest.raises(ThreadNotFoundError):
             await threads.facts(given_up.target_id)
 
@@ -140,13 +140,13 @@ class GivenUpForkContract(ColdFixtures):
         await author.turn()
         with pytest.raises(InvalidRequestError):
             await threads.fork(replace(fork_of(author, at=99), target_id=target_id))
-        assert [info async for info in blobs.list(threads.layout.thread(target_id))] == []
+        assert [info async for info in blobs.list(threads.layout.thread_prefix(target_id))] == []
 
 
 async def archived(threads: TieredThreads, thread_id: str) -> list[str]:
     """The threads that the maintenance worker finds in the part of the archive that this one is in."""
     part = int(sha256(thread_id.encode()).hexdigest()[:2], 16)
-    return [each async for each in threads.upkeep.archived(part)]
+    return [each async for each in threads.upkeep.list_archived(part)]
 
 
 class ColdDeleteContract(ColdFixtures):
@@ -160,8 +160,8 @@ class ColdDeleteContract(ColdFixtures):
         await author.threads.save_slice(author.thread_id, author.epoch, b"s" * 300_000, 0)
         await author.flush()
         await threads.delete(author.thread_id, author.epoch)
-        left = [info async for info in blobs.list(threads.layout.thread(author.thread_id))]
-        assert [info.key for info in left] == [threads.layout.manifest(author.thread_id)]
+        left = [info async for info in blobs.list(threads.layout.thread_prefix(author.thread_id))]
+        assert [info.key for info in left] == [threads.layout.manifest_key(author.thread_id)]
         assert left[0].size < 2000
 
     async def test_a_late_hydrate_after_deletion_is_refused(self, author: Author) -> None:

@@ -86,7 +86,7 @@ async def trial() -> Trial:
     for number in range(12):
         await author.append(author.step(*noise(60, prefix=f"{number}-"), answer=None, commits=True))
         await author.flush()
-    await tiers.bucket.put(tiers.threads.layout.thread("t") + "seg/orphan", b"x")
+    await tiers.bucket.put(tiers.threads.layout.thread_prefix("t") + "seg/orphan", b"x")
     await author.append(author.step(*noise(60, prefix="hot"), answer=None, commits=True))
     return Trial(tiers, author, await ids(author))
 
@@ -407,7 +407,7 @@ class TestMissingObjects:
             await author.flush()
         await author.go_cold()
         first = next(key for key in await tiers.keys() if key.startswith("seg/"))
-        await tiers.bucket.delete(tiers.threads.layout.thread("t") + first)
+        await tiers.bucket.delete(tiers.threads.layout.thread_prefix("t") + first)
         tiers.blobs.forget()
         return tiers
 
@@ -455,7 +455,9 @@ async def test_a_damaged_segment_is_told_and_not_used() -> None:
     author = await tiers.author()
     await author.append(author.step(*noise(200), answer=None))
     await author.go_cold()
-    name = tiers.threads.layout.thread("t") + next(k for k in await tiers.keys() if k.startswith("seg/"))
+    name = tiers.threads.layout.thread_prefix("t") + next(
+        k for k in await tiers.keys() if k.startswith("seg/")
+    )
     blob = await tiers.bucket.get(name)
     assert blob is not None
     await tiers.bucket.put(name, blob.data[:-1] + bytes([blob.data[-1] ^ 1]))

@@ -208,7 +208,7 @@ class TestRegressedArchives:
         await author.turn()
         await author.flush()
         await author.turn()
-        await tiers.bucket.delete(tiers.threads.layout.manifest("t"))
+        await tiers.bucket.delete(tiers.threads.layout.manifest_key("t"))
         with pytest.raises(ColdRegressedError):
             await tiers.elsewhere(author).later().open()
         assert "manifest" not in await tiers.keys()
@@ -220,7 +220,7 @@ class TestRegressedArchives:
         await author.turn()
         await author.flush()
         await author.turn()
-        await tiers.bucket.delete(tiers.threads.layout.manifest("t"))
+        await tiers.bucket.delete(tiers.threads.layout.manifest_key("t"))
         with pytest.raises(ColdRegressedError):
             await author.flush()
         assert "manifest" not in await tiers.keys()
