@@ -27,11 +27,11 @@ async def unknown_place() -> int:
 
 
 async def begin_run(
-    store: SessionStore, request: RunStepInput, run_id: str, kept: SessionRecord, place: int
+    store: SessionStore, request: RunStepInput, run_id: str, record: SessionRecord, place: int
 ) -> None:
     """Record the run of a turn; one that was left behind by an earlier turn has ended.
 
-    ``kept`` is the thread's slice: a state that its store has lost is made from it.  ``place`` is where the
+    ``record`` is the thread's slice: a state that its store has lost is made from it.  ``place`` is where the
     turn begins on the session's stream.
 
     Raises:
@@ -45,8 +45,8 @@ async def begin_run(
         except SessionNotFoundError:
             if request.values is not None:
                 # What tools of the turn before changed is not in the slice yet; the workflow was told of it.
-                kept = kept.model_copy(update={"values": request.values})
-            await recreate_state(store, session_id, epoch, kept, request.head)
+                record = record.model_copy(update={"values": request.values})
+            await recreate_state(store, session_id, epoch, record, request.head)
             continue
         if isinstance(started, RunRecorded) or started.current_run_id is None:
             return

@@ -332,8 +332,8 @@ class ChildActivities:
                 except (StoreCorruptError, ArchiveCorruptError) as error:
                     activity.logger.warning("session %r: its usage is not known: %s", child.session_id, error)
                     return child
-            kept = parse_record(facts.slice)
-            return child.model_copy(update={"usage": kept.usage, "steps": kept.steps})
+            record = parse_record(facts.slice)
+            return child.model_copy(update={"usage": record.usage, "steps": record.steps})
 
         found = await asyncio.gather(*(one(each) for each in items))
         return [each for each in found if each is not None]

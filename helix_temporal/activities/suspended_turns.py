@@ -85,7 +85,7 @@ async def read_suspended_turn(
     threads: ThreadStore,
     payloads: Payloads,
     header: HotHeader,
-    state: SessionRecord,
+    record: SessionRecord,
     responses: Mapping[str, CallOutcome],
     inline_arguments: int,
 ) -> SuspendedTurn | None:
@@ -94,11 +94,11 @@ async def read_suspended_turn(
     ``responses`` are answers that were given to the session store meanwhile, by the calls' ids; arguments
     of more than ``inline_arguments`` bytes are left out.
     """
-    suspended = find_suspension(state, header.head)
+    suspended = find_suspension(record, header.head)
     if suspended is None or header.head.position <= header.committed:
         return None
     start, records = await read_turn_under_way(threads, header)
-    messages = [from_record(record) for record in records]
+    messages = [from_record(each) for each in records]
     known = {each.at: each for each in suspended.known}
     for call in suspended.calls:
         if call.id in responses and call.at not in known:
@@ -111,7 +111,7 @@ async def read_suspended_turn(
     return SuspendedTurn(
         head=header.head,
         start=start,
-        run_id=state.run,
+        run_id=record.run,
         steps=sum(1 for each in messages if each.role == "assistant"),
         usage=usage,
         messages=tuple([await _shorten_message(payloads, header.thread_id, each) for each in users]),
@@ -122,9 +122,9 @@ async def read_suspended_turn(
     )
 
 
-def usage_before_turn(state: SessionRecord, turn: SuspendedTurn) -> Usage:
+def usage_before_turn(record: SessionRecord, turn: SuspendedTurn) -> Usage:
     """What the session used before the turn that is suspended."""
-    return state.usage + _sum_result_usage(turn.known) - turn.usage
+    return record.usage + _sum_result_usage(turn.known) - turn.usage
 
 
 def sum_usage(messages: Iterable[Message], known: Iterable[CallOutcome]) -> Usage:

@@ -240,8 +240,8 @@ async def run_turn(
     threads = HotThreads(MemoryThreads())
     records = records_of(stored.messages)
     metadata = _text_metadata(stored.metadata)
-    known = canonical_json(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
-    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=known))
+    slice_data = canonical_json(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
+    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=slice_data))
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )

@@ -43,7 +43,7 @@ async def test_what_was_read_too_long_ago_is_read_again() -> None:
     threads = await a_thread()
     old = StoredRecord.of(await threads.facts("t"))
     await threads.save_slice("t", EPOCH, encode_record(SessionRecord(turns=7)), old.version)
-    saved = await update_record(threads, "t", EPOCH, counted, "a test ran", known=old)
+    saved = await update_record(threads, "t", EPOCH, counted, "a test ran", read_before=old)
     assert (saved.record.turns, saved.version) == (8, 2)
 
 
