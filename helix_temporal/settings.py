@@ -48,10 +48,10 @@ class _Group(BaseModel):
             raise InvalidConfigError("; ".join(_describe_problems(error, type(self).model_fields))) from None
 
 
-def _describe_problems(error: ValidationError, known: Collection[str]) -> Iterable[str]:
+def _describe_problems(error: ValidationError, names: Collection[str]) -> Iterable[str]:
     for problem in error.errors(include_url=False, include_input=False):
         if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-            yield rules.not_known(str(problem["loc"][0]), known)
+            yield rules.not_known(str(problem["loc"][0]), names)
             continue
         what = problem["msg"].removeprefix("Value error, ")
         yield ": ".join([*(str(part) for part in problem["loc"]), what])

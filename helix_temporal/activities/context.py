@@ -102,9 +102,9 @@ class Summaries:
         upto = find_summary_end(step.agent, compaction, window, present)
         if upto is None or upto.position <= since.position:
             return Found(present)
-        known = self._made.get((step.thread_id, since, upto))
-        if known is not None:
-            return known
+        made = self._made.get((step.thread_id, since, upto))
+        if made is not None:
+            return made
         found = await self._make_summary(step, compaction, present, upto)
         if found.used is not None:
             number = step_number(step.request, step.record)

@@ -242,7 +242,7 @@ async def refuse_execution(found: "WorkflowExecution", asking: Deployment, also:
     said = await found.memo_value(KEY, "", type_hint=str)
     whose = Deployment.parse(said) if said else Deployment(asking.name)
     queue = found.task_queue if found.parent_id is None else None
-    DeploymentCheck(whose, also, known=False).refuse(str(asking), queue)
+    DeploymentCheck(whose, also, names_all=False).refuse(str(asking), queue)
 
 
 async def _of_this_activity() -> "Client":

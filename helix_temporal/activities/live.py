@@ -414,8 +414,8 @@ class Streaming:
 
 def _has_lost(request: OpenSessionInput, head: Head) -> bool:
     """Whether the thread ends before what the workflow that opens it again knows of it."""
-    known = None if request.reopen is None else request.reopen.known
-    return known is not None and known.position > head.position
+    known_head = None if request.reopen is None else request.reopen.known
+    return known_head is not None and known_head.position > head.position
 
 
 class StepStream:

@@ -112,12 +112,12 @@ async def head_after(threads: ThreadStore, thread_id: str, count: int) -> Head:
     while True:
         page = await _read_page(threads, thread_id, at, None)
         begun += bool(page.records) and not last
-        known = (*last, *page.records)
-        starts = starts_in(known)
+        window = (*last, *page.records)
+        starts = starts_in(window)
         if begun + len(starts) > count:
             end = starts[count - begun]
-            return Head(position=at - len(last) + end, last_id=known[end - 1].id)
-        begun, at, last = begun + len(starts), at + len(page.records), known[-1:]
+            return Head(position=at - len(last) + end, last_id=window[end - 1].id)
+        begun, at, last = begun + len(starts), at + len(page.records), window[-1:]
         if page.after is None:
             break
     if begun < count:
@@ -231,8 +231,8 @@ class TakeBacks:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
         facts = await self._threads.facts(request.thread_id)
-        known = parse_record(facts.slice).taken_back
-        done = [each for each in known if each.id == wanted.id]
+        taken_back = parse_record(facts.slice).taken_back
+        done = [each for each in taken_back if each.id == wanted.id]
         if done:
             return PlanTakeBackResult(to=facts.head, done=True, record=done[-1])
         if request.known is not None and facts.head.position < request.known.position:

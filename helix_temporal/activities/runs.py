@@ -53,16 +53,16 @@ async def begin_run(
         await give_up_run(store, session_id, started.current_run_id, RunStatus.SUPERSEDED, epoch)
 
 
-async def run_under_way(store: SessionStore, session_id: str, known: str | None) -> str | None:
+async def run_under_way(store: SessionStore, session_id: str, named_run: str | None) -> str | None:
     """A session's run that has not ended; None for one that waits for people, which may go on.
 
-    It is the ``known`` one if that was never recorded.
+    It is ``named_run`` if that was never recorded.
     """
     state = await store.load_state(session_id)
     if state is None or state.suspension_context is not None:
         return None
-    if state.current_run_id is None and known is not None:
-        return known if await store.get_run(session_id, known) is None else None
+    if state.current_run_id is None and named_run is not None:
+        return named_run if await store.get_run(session_id, named_run) is None else None
     return state.current_run_id
 
 

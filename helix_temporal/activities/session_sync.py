@@ -471,9 +471,9 @@ class SessionSync:
 
     # -- end
 
-    async def run_under_way(self, session_id: str, known: str | None = None) -> str | None:
+    async def run_under_way(self, session_id: str, named_run: str | None = None) -> str | None:
         """See `run_under_way`."""
-        return await run_under_way(self._store, session_id, known)
+        return await run_under_way(self._store, session_id, named_run)
 
     async def close(self, request: SaveValuesInput) -> None:
         """Store how the session ended.

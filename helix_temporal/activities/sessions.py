@@ -321,9 +321,9 @@ class SessionActivities:
         if request.ends_run and request.session_id is not None:
             await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
-            known = request.known or (request.suspended.known if request.suspended is not None else ())
-            if known and request.session_id is not None:
-                await self._states.suspended.save_answers(request.session_id, request.epoch, known)
+            outcomes = request.known or (request.suspended.known if request.suspended is not None else ())
+            if outcomes and request.session_id is not None:
+                await self._states.suspended.save_answers(request.session_id, request.epoch, outcomes)
             await self._states.close(request)
         return SaveValuesResult(version=version)
 

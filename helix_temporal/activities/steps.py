@@ -405,12 +405,12 @@ class Stepper:
             max_bytes=agent.context.max_bytes,
             ids=_dedup_window(request) if users else 0,
         )
-        known = {*view.earlier_ids, *(record.id for record in view.before)}
+        stored_ids = {*view.earlier_ids, *(record.id for record in view.before)}
         gone = _taken_back(request, view)
         dropped = tuple(
             each.id
             for each in request.inputs
-            if each.call is None and (each.id in known or (gone and short_id(each.id) in gone))
+            if each.call is None and (each.id in stored_ids or (gone and short_id(each.id) in gone))
         )
         inputs = tuple(each for each in request.inputs if each.id not in dropped)
         stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
@@ -433,7 +433,7 @@ class Stepper:
             raise head_moved_error(thread_id, request.head)
         window = [*view.earlier_ids, *(record.id for record in view.before)]
         start = request.head.position - len(window)
-        places = {known: start + at for at, known in enumerate(window) if known in dropped}
+        places = {message_id: start + at for at, message_id in enumerate(window) if message_id in dropped}
         position, newest = min(places.values(), default=0), max(places.values(), default=-1)
         found = TurnAnswers(places)
         while position < request.head.position and (position <= newest or found.open):
@@ -469,8 +469,8 @@ class Stepper:
         async with self._used.recording(agent, request, stored, record_of(seen.view).turn_steps):
             result = await self._build_result(request, appended, stored, receipt, seen)
             same_run = record_of(seen.view).run == request.run_id
-            if known := await self._results_behind(appended, result, same_run=same_run):
-                result = result.model_copy(update={"known": known})
+            if outcomes := await self._results_behind(appended, result, same_run=same_run):
+                result = result.model_copy(update={"known": outcomes})
             if appended.header.head.position > appended.head.position:
                 result = result.model_copy(update={"goes_on": True})
             if same_run:
@@ -737,7 +737,7 @@ def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
     if since is None:
         return frozenset()
     taken = (each.cut for each in record_of(view).taken_back if each.epoch > since.epoch)
-    return frozenset(known for cut in taken for known in cut)
+    return frozenset(message_id for cut in taken for message_id in cut)
 
 
 def _payload_location(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:

@@ -234,10 +234,10 @@ class ThreadActivities:
         if request.transform is not None:
             transform = self._transforms.get(request.transform)
             if transform is None:
-                known = ", ".join(sorted(self._transforms)) or "none"
+                names = ", ".join(sorted(self._transforms)) or "none"
                 raise NotServedError(
                     f"transform {request.transform!r} is not known to the worker that was asked; "
-                    f"it knows: {known}",
+                    f"it knows: {names}",
                     retry_for_ms=self._retry_for_ms,
                 )
             transform = _wrap_transform(transform, request.transform)
@@ -289,7 +289,7 @@ class ThreadActivities:
                 closes=request.closes,
                 ends=request.ends,
                 slice_version=request.slice_version,
-                known=request.head,
+                known_head=request.head,
             )
             receipt = await self._threads.flush(flush, progress)
         return FlushThreadResult(

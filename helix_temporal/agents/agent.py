@@ -232,9 +232,9 @@ class AgentRegistry:
         """
         agent = self._agents.get(name)
         if agent is None:
-            known = ", ".join(sorted(self._agents)) or "none"
+            names = ", ".join(sorted(self._agents)) or "none"
             raise AgentNotServedError(
-                f"agent {name!r} is not known to the worker that was asked; it knows: {known}. "
+                f"agent {name!r} is not known to the worker that was asked; it knows: {names}. "
                 "Start workers that serve the agent, or correct its name",
                 retry_for_ms=self._retry_for_ms,
             )

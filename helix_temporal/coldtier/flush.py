@@ -166,7 +166,7 @@ def _check_state(request: FlushThread, version: int) -> None:
 
 def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
     _check_state(request, archive.slice_version)
-    wanted = request.mine or request.known
+    wanted = request.mine or request.known_head
     if wanted is not None and not archive_holds_mine:
         raise HeadMovedError(
             f"thread {request.thread_id!r}: not hot, and the archive at {archive.head.position} does not "
@@ -176,13 +176,13 @@ def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bo
 
 
 def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: bool) -> None:
-    mine, header = request.mine or request.known, hot.header
+    mine, header = request.mine or request.known_head, hot.header
     if mine is None:
         return
-    known = hot.id_before(mine.position)
+    last_id = hot.id_before(mine.position)
     behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
     # What is too old to be in the snapshot is archived, if it is there at all.
-    if behind or (known != mine.last_id if known is not None else not archive_holds_mine):
+    if behind or (last_id != mine.last_id if last_id is not None else not archive_holds_mine):
         raise HeadMovedError(
             f"thread {request.thread_id!r}: the record at {header.head.position} (committed "
             f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
@@ -327,7 +327,7 @@ class Flushing:
     async def _decide_flush(
         self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
     ) -> FlushDecision:
-        mine = request.mine or request.known
+        mine = request.mine or request.known_head
         holds = mine is not None and await self._archive.holds(archive, mine)
         return decide_flush(request, hot, archive, archive_holds_mine=holds)
 

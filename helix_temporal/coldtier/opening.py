@@ -52,7 +52,7 @@ from helix_temporal.stores.threads.opening import (
     check_adapter,
     check_existence,
     check_rewind,
-    kept_after_known,
+    count_kept_messages,
     other_message_error,
 )
 
@@ -227,12 +227,12 @@ class Opening:
 
     async def _find_reopen_place(self, reopen: Reopen, base: OpenBase) -> OpenPlace:
         """What is committed stays: only a rewind cuts it."""
-        if reopen.known is None:
+        if reopen.known_head is None:
             return OpenPlace(base.head, await self._find_committed_head(base))
-        if await self._holds(base, reopen.known):
-            end = await self._after_known(reopen, reopen.known, base)
+        if await self._holds(base, reopen.known_head):
+            end = await self._find_end_of_step(reopen, reopen.known_head, base)
             if base.committed <= end.position:
-                return OpenPlace(base.head if reopen.reset else end, reopen.known)
+                return OpenPlace(base.head if reopen.reset else end, reopen.known_head)
         elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
             return OpenPlace(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
         return OpenPlace(base.head, await self._find_committed_head(base))
@@ -267,16 +267,16 @@ class Opening:
             return base
         return replace(base, slice=changed, slice_version=base.slice_version + 1)
 
-    async def _after_known(self, reopen: Reopen, known: Head, base: OpenBase) -> Head:
-        first = known.position
+    async def _find_end_of_step(self, reopen: Reopen, known_head: Head, base: OpenBase) -> Head:
+        first = known_head.position
         stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
         start = 0 if base.archive.is_absent else base.archive.head.position
         after = (
             await self._archive.read_records(base.archive, first, min(stop, start)) if first < start else []
         )
         after += base.extra[max(first - start, 0) : max(stop - start, 0)]
-        kept = kept_after_known(reopen, after, base.committed)
-        return base.head if kept is None else head_after(known, after[:kept])
+        kept = count_kept_messages(reopen, after, base.committed)
+        return base.head if kept is None else head_after(known_head, after[:kept])
 
     async def _check_rewind_head(self, to: Head, request: OpenThread, base: OpenBase) -> Head:
         check_rewind(request, to.position, base.committed)

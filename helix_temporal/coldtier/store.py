@@ -101,10 +101,10 @@ class Trimming:
 
     async def trim_record(self, thread_id: str, view: StepView, head: Head) -> None:
         """Forget what no step needs any more, if the archive is known to hold it; no step fails by this."""
-        known, header = self._archive.find_remembered(thread_id), view.header
-        if known is None or known.manifest.epoch != header.epoch or known.manifest.is_absent:
+        stored, header = self._archive.find_remembered(thread_id), view.header
+        if stored is None or stored.manifest.epoch != header.epoch or stored.manifest.is_absent:
             return
-        archived = known.manifest.archived
+        archived = stored.manifest.archived
         place = keep_from(view, head, archived, self._held)
         if place is None:
             return
@@ -123,8 +123,8 @@ class Trimming:
         if head.position >= header.base.position or not can_come_back(header, head):
             return False
         await self._flushing.flush_thread(FlushThread(thread_id, header.epoch))
-        known = self._archive.find_remembered(thread_id) or await self._archive.read_manifest(thread_id)
-        await self._hot.evict(thread_id, header.epoch, known.manifest.archived)
+        stored = self._archive.find_remembered(thread_id) or await self._archive.read_manifest(thread_id)
+        await self._hot.evict(thread_id, header.epoch, stored.manifest.archived)
         return True
 
 
@@ -133,7 +133,7 @@ REMEMBERED: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _RememberedIds:
     """Ids of the messages before a base; they are what they are for as long as the epoch lasts."""
 
     epoch: int
@@ -150,7 +150,7 @@ class Windows:
 
     def __init__(self, reading: TieredReads) -> None:
         self._reading = reading
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._remembered: OrderedDict[str, _RememberedIds] = OrderedDict()
 
     async def complete_window(
         self, thread_id: str, view: StepView, head: Head, limit: int, max_bytes: int, ids: int
@@ -177,25 +177,28 @@ class Windows:
 
     async def _list_ids_before(self, thread_id: str, header: HotHeader, count: int) -> tuple[str, ...]:
         """Ids of up to ``count`` messages before the record's base."""
-        known = self._known.get(thread_id)
+        remembered = self._remembered.get(thread_id)
         wanted = min(count, header.base.position)
-        is_same = known is not None and (known.epoch, known.base) == (header.epoch, header.base)
-        if known is None or not is_same or len(known.ids) < wanted:
-            known = _Known(
+        is_same = remembered is not None and (remembered.epoch, remembered.base) == (
+            header.epoch,
+            header.base,
+        )
+        if remembered is None or not is_same or len(remembered.ids) < wanted:
+            remembered = _RememberedIds(
                 header.epoch, header.base, await self._reading.read_older_ids(thread_id, header.base, wanted)
             )
-            self._remember_ids(thread_id, known)
-        return known.ids[max(len(known.ids) - wanted, 0) :]
+            self._remember_ids(thread_id, remembered)
+        return remembered.ids[max(len(remembered.ids) - wanted, 0) :]
 
     def forget_ids(self, thread_id: str) -> None:
         """Nobody is at work on the thread."""
-        self._known.pop(thread_id, None)
+        self._remembered.pop(thread_id, None)
 
-    def _remember_ids(self, thread_id: str, known: _Known) -> None:
-        self._known[thread_id] = known
-        self._known.move_to_end(thread_id)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+    def _remember_ids(self, thread_id: str, remembered: _RememberedIds) -> None:
+        self._remembered[thread_id] = remembered
+        self._remembered.move_to_end(thread_id)
+        while len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
 
 
 class BlobPayloads:
@@ -288,9 +291,9 @@ class TieredThreads:
     async def append(self, step: StepAppend) -> Appended:
         """As `ThreadStore.append`; hydrates a cold thread first."""
         check_slice(step.slice or b"")
-        known = self._archive.find_remembered(step.thread_id)
-        if known is not None and known.manifest.epoch == step.epoch:
-            step = replace(step, archived=known.manifest.archived)
+        stored = self._archive.find_remembered(step.thread_id)
+        if stored is not None and stored.manifest.epoch == step.epoch:
+            step = replace(step, archived=stored.manifest.archived)
         return await self._install_if_wiped(
             step.thread_id,
             step.epoch,

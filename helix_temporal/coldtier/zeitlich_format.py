@@ -451,8 +451,8 @@ def _check_adapter(shapes: Sequence[str], named: str, what: str) -> None:
 
 def _row_format(shape: str, named: str) -> str:
     """Of one row: by its shape, unless the session has an adapter of its own that reads such rows."""
-    known = envelope_of(named)
-    adapter = named if named and not known else shape or known
+    envelope = envelope_of(named)
+    adapter = named if named and not envelope else shape or envelope
     return f"{V1_FORMAT}/{adapter}" if adapter else V1_FORMAT
 
 
@@ -562,9 +562,10 @@ def _dedup_ids(messages: Sequence[Message], rows: Sequence[str], old: V1Written 
     """As zeitlich makes them: the row's own id, but of LangChain's results that of the call."""
     if old is not None and tuple(rows) == old.messages:
         return old.dedup_ids
-    known = dict(zip(old.messages, old.dedup_ids, strict=False)) if old is not None else {}
+    stored_ids = dict(zip(old.messages, old.dedup_ids, strict=False)) if old is not None else {}
     return tuple(
-        known.get(row) or _dedup_id(row) or message.id for message, row in zip(messages, rows, strict=True)
+        stored_ids.get(row) or _dedup_id(row) or message.id
+        for message, row in zip(messages, rows, strict=True)
     )
 
 

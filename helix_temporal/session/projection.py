@@ -276,8 +276,10 @@ def project_suspension(
     state: SessionState, run_id: str | None, answer: Message, head: Head, waiting: Sequence[WaitingCall]
 ) -> dict[str, Any]:
     """The session waits for these calls of ``answer``, whose step ends at ``head``."""
-    known = state.pending_client_tool_calls
-    pending = {each.id: known.get(each.id) or _make_pending_call(each, answer, run_id) for each in waiting}
+    pending_before = state.pending_client_tool_calls
+    pending = {
+        each.id: pending_before.get(each.id) or _make_pending_call(each, answer, run_id) for each in waiting
+    }
     context = SuspensionContext(
         kind="client_tool" if any(each.kind == "client" for each in waiting) else "approval",
         run_id=run_id,
@@ -288,7 +290,7 @@ def project_suspension(
     )
     return {
         "status": SessionStatus.PAUSED,
-        "pending_client_tool_calls": {**known, **pending},
+        "pending_client_tool_calls": {**pending_before, **pending},
         "suspension_context": context,
         "suspended_step_id": answer.id,
     }

@@ -266,7 +266,7 @@ def confirmed_step(shop: Shop) -> Iterator[None]:
 @contextmanager
 def kept_step(shop: Shop) -> Iterator[None]:
     """A re-open cuts the step under way although it stands."""
-    with patch.object(opening, "kept_after_known", lambda *_: 0):
+    with patch.object(opening, "count_kept_messages", lambda *_: 0):
         yield
 
 
@@ -276,8 +276,8 @@ def committed_stays(shop: Shop) -> Iterator[None]:
     reopened = Opening._find_reopen_place
 
     async def at_known(self: Opening, reopen: Reopen, base: OpenBase) -> OpenPlace:
-        if reopen.known is not None and await self._holds(base, reopen.known):
-            return OpenPlace(await self._after_known(reopen, reopen.known, base), reopen.known)
+        if reopen.known_head is not None and await self._holds(base, reopen.known_head):
+            return OpenPlace(await self._find_end_of_step(reopen, reopen.known_head, base), reopen.known_head)
         return await reopened(self, reopen, base)
 
     with patch.object(Opening, "_find_reopen_place", at_known):

@@ -197,7 +197,7 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     call = waits.pending()[0].id
     assert waits.submit(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
     with pytest.raises(ResetError):
-        await here.turn(thread, waits).resume(waits.turn.model_copy(update={"known": waits.known()}))
+        await here.turn(thread, waits).resume(waits.turn.model_copy(update={"known": waits.list_outcomes()}))
     here.resets, runs = None, list(here.runs)
     waits, told = PendingCalls(lambda: 0), list[str]()
     waits.on_step_waits = lambda: told.append("asked again")
@@ -220,7 +220,7 @@ def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
     assert waits.turn is not None
     assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
-    return waits.turn.model_copy(update={"known": waits.known()})
+    return waits.turn.model_copy(update={"known": waits.list_outcomes()})
 
 
 def was_reset(

@@ -126,10 +126,10 @@ def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
     kinds = "-" if answer is None else ops.answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version
-    known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
+    archived_place = "- -" if archived is None else f"{archived.head.position} {archived.size}"
     numbers = (
         f"{step.epoch} {step.head.position} {end} {size_of(step.records)} {inputs_size} {int(step.commits)} "
-        f"{step.records[-1].kind} {kinds} {version} {known}"
+        f"{step.records[-1].kind} {kinds} {version} {archived_place}"
     )
     return numbers, _group_into_fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
 

@@ -249,8 +249,8 @@ def decide_promotion(
         promoted=len(changes) - len(warnings), new_version=after.version, warnings=warnings
     )
     before = seen.view.find_record(RecordKind.STEP, PROMOTED, step_id)
-    known = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
-    closed = ClosedStep(changes={**known, **digests_by_call(changes)})
+    digests = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
+    closed = ClosedStep(changes={**digests, **digests_by_call(changes)})
     return Decision(
         result,
         after,

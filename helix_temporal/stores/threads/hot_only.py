@@ -53,8 +53,8 @@ from helix_temporal.stores.threads.opening import (
     check_adapter,
     check_existence,
     check_rewind,
+    count_kept_messages,
     fork_position,
-    kept_after_known,
     other_message_error,
 )
 
@@ -152,7 +152,7 @@ class HotThreads:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
         # A deleted one leaves a mark: what its own execution finds gone without one, the store has lost.
-        is_lost = old is None and request.reopen is not None and request.reopen.known is not None
+        is_lost = old is None and request.reopen is not None and request.reopen.known_head is not None
         if not is_lost:
             check_existence(request, exists=exists)
         expected = (old.epoch, old.head) if old else None
@@ -341,14 +341,14 @@ def _open_place(request: OpenThread, snapshot: HotSnapshot) -> OpenPlace:
 def _reopen_place(reopen: Reopen, snapshot: HotSnapshot) -> OpenPlace:
     """What is committed stays: only a rewind cuts it."""
     committed = snapshot.header.committed
-    if reopen.known is None:
+    if reopen.known_head is None:
         return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
-    if snapshot.holds(reopen.known):
-        after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
-        kept = kept_after_known(reopen, after, committed)
-        end = head_after(reopen.known, after[:kept])
+    if snapshot.holds(reopen.known_head):
+        after = snapshot.records[max(reopen.known_head.position - snapshot.first, 0) :]
+        kept = count_kept_messages(reopen, after, committed)
+        end = head_after(reopen.known_head, after[:kept])
         if committed <= end.position:
-            return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known)
+            return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known_head)
     elif committed <= reopen.turn_start.position and snapshot.holds(reopen.turn_start):
         return OpenPlace(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
     return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))

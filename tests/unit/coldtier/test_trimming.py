@@ -180,7 +180,7 @@ class TestWhatLiesBelow:
         await session.talk(40)
         later = session.later()
         opened = await later.open(
-            create=Create.NEVER, reopen=Reopen(known=session.heads[5], turn_start=session.heads[5])
+            create=Create.NEVER, reopen=Reopen(known_head=session.heads[5], turn_start=session.heads[5])
         )
         assert opened.header.head == opened.at == session.heads[40]
 
