@@ -96,15 +96,13 @@ class Archive:
         Raises:
             ArchiveCorruptError: An object is missing, and the manifest still names it.
         """
-        incomplete = ""
+        incomplete = None
         while True:
             manifest = (await self.read_manifest(thread_id)).manifest
             try:
                 return await use(manifest)
             except SegmentGoneError as gone:
-                if incomplete == manifest.nonce:
-                    raise missing_object_error(thread_id, gone) from gone
-                incomplete = manifest.nonce
+                incomplete = check_not_gone_again(manifest, incomplete, gone)
 
     def find_remembered(self, thread_id: str) -> Stored | None:
         """The manifest as this worker last saw or wrote it; may be outdated."""
@@ -354,6 +352,25 @@ def check_slice(data: bytes) -> None:
 def is_outcome_unclear(error: Exception) -> bool:
     """Whether a failed commit may have happened after all, so that reading back decides."""
     return isinstance(error, ConditionFailedError | StoreUnavailableError)
+
+
+def check_not_gone_again(manifest: Manifest, incomplete: str | None, gone: SegmentGoneError) -> str:
+    """Tell a manifest that is outdated, and to be read again, from one that is damaged.
+
+    Args:
+        manifest: Whose segment is gone.
+        incomplete: What this returned the last time; None the first time.
+        gone: Which segment.
+
+    Returns:
+        The nonce of the manifest.
+
+    Raises:
+        ArchiveCorruptError: It was read again, is the same, and its segment is still gone.
+    """
+    if incomplete == manifest.nonce:
+        raise missing_object_error(manifest.thread_id, gone) from gone
+    return manifest.nonce
 
 
 def missing_object_error(thread_id: str, gone: SegmentGoneError) -> ArchiveCorruptError:

@@ -17,8 +17,8 @@ from helix_temporal.coldtier.archive import (
     SegmentGoneError,
     Stored,
     Traffic,
+    check_not_gone_again,
     is_outcome_unclear,
-    missing_object_error,
 )
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.plan import CommitPlan, Log, plan_commit, whole_log
@@ -288,9 +288,7 @@ class Flushing:
             try:
                 manifest = await self._try_flush(request, hot, stored, traffic, progress)
             except SegmentGoneError as gone:
-                if incomplete == stored.manifest.nonce:
-                    raise missing_object_error(request.thread_id, gone) from gone
-                incomplete = stored.manifest.nonce
+                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
             except HelixError:
                 # Judged on a remembered manifest or on a part of the hot record: look again.
                 if fresh:

@@ -9,8 +9,8 @@ from helix_temporal.coldtier.archive import (
     SegmentGoneError,
     Stored,
     Traffic,
+    check_not_gone_again,
     is_outcome_unclear,
-    missing_object_error,
 )
 from helix_temporal.coldtier.flush import Flushing, back_off
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
@@ -35,7 +35,7 @@ class Forking:
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
     ) -> ForkedThread:
         """As `ThreadStore.fork`."""
-        traffic, incomplete = Traffic(), ""
+        traffic, incomplete = Traffic(), None
         for attempt in range(TRIES):
             target = await self._archive.read_manifest(request.target_id, traffic)
             if not target.manifest.is_absent:
@@ -49,9 +49,7 @@ class Forking:
                 plan = await self._plan_fork(request, source, target, cut, transform, traffic, progress)
                 await self._archive.commit_plan(plan, target, traffic, progress)
             except SegmentGoneError as gone:
-                if incomplete == source.nonce:
-                    raise missing_object_error(request.source_id, gone) from gone
-                incomplete = source.nonce
+                incomplete = check_not_gone_again(source, incomplete, gone)
                 continue
             except Exception as error:
                 if not is_outcome_unclear(error):

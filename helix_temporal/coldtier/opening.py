@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing_object_error
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Traffic, check_not_gone_again
 from helix_temporal.coldtier.flush import (
     Backlog,
     Flushing,
@@ -134,9 +134,7 @@ class Opening:
                     continue
                 return await self._rebase_or_install(request, base, plan.manifest, progress)
             except SegmentGoneError as gone:
-                if incomplete == stored.manifest.nonce:
-                    raise missing_object_error(request.thread_id, gone) from gone
-                incomplete = stored.manifest.nonce
+                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
 
     async def _fence_old_epoch(self, seen: HotHeader | None) -> bool:
@@ -407,7 +405,7 @@ class Opening:
             FencedError: Another epoch has the thread, or this one is closed.
             HeadMovedError: The archive is from before the caller's open.
         """
-        before: Stored | None = None
+        incomplete = None
         while True:
             stored = await self._archive.read_manifest(thread_id)
             self._check_own(stored.manifest, epoch)
@@ -416,9 +414,7 @@ class Opening:
                     stored.manifest, progress, replace=False, back_to=back_to
                 )
             except SegmentGoneError as gone:
-                if before is not None and before.etag == stored.etag:
-                    raise missing_object_error(thread_id, gone) from gone
-                before = stored
+                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
 
     @staticmethod
     def _check_own(archive: Manifest, epoch: int) -> None:

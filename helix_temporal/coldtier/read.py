@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, missing_object_error
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, check_not_gone_again
 from helix_temporal.coldtier.flush import is_alive
 from helix_temporal.coldtier.format import Manifest, SegmentRef
 from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
@@ -43,7 +43,7 @@ class TieredReads:
 
     async def read_facts(self, thread_id: str) -> ThreadFacts:
         """As `ThreadStore.facts`."""
-        incomplete = ""
+        incomplete = None
         while True:
             header = await self._hot.header(thread_id)
             archive = (await self._archive.read_manifest(thread_id)).manifest
@@ -54,9 +54,7 @@ class TieredReads:
             try:
                 return await self._cold_facts(archive)
             except SegmentGoneError as gone:
-                if incomplete == archive.nonce:
-                    raise missing_object_error(thread_id, gone) from gone
-                incomplete = archive.nonce
+                incomplete = check_not_gone_again(archive, incomplete, gone)
 
     async def _cold_facts(self, archive: Manifest) -> ThreadFacts:
         thread_id = archive.thread_id
@@ -69,7 +67,7 @@ class TieredReads:
     async def read_page(self, request: ReadPage) -> MessagePage:
         """As `ThreadStore.read`: one page never mixes what was there before and after an open."""
         check_page(request)
-        incomplete = ""
+        incomplete = None
         for attempt in range(TRIES):
             source = await self._find_source(request, trusting=attempt == 0)
             try:
@@ -77,10 +75,8 @@ class TieredReads:
             except _MovedError:
                 continue
             except SegmentGoneError as gone:
-                nonce = source.archive.nonce if source.archive else ""
-                if incomplete == nonce:
-                    raise missing_object_error(request.thread_id, gone) from gone
-                incomplete = nonce
+                assert source.archive is not None, "segments are read by way of a manifest"
+                incomplete = check_not_gone_again(source.archive, incomplete, gone)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: opened again and again while it was read")
 
     async def _find_source(self, request: ReadPage, *, trusting: bool) -> "_Source":
