@@ -436,8 +436,6 @@ def _compute_checksum(data: bytes, key: bytes | None) -> bytes:
     return hmac.new(key, data, hashlib.sha256).hexdigest().encode()
 
 
-PARTS: Final = 256
-"""How many parts the objects of all threads are spread over."""
 _POSITION_DIGITS = 20
 
 
@@ -467,7 +465,7 @@ class Layout:
         return decode_id(encode_id(thread_id)) is not None
 
     def part_prefix(self, number: int) -> str:
-        """The common prefix of the threads in one of `PARTS` parts of the archive."""
+        """The common prefix of the threads in one of `ARCHIVE_PARTS` parts of the archive."""
         return f"{self._root}/{number:02x}/"
 
     def manifest_key(self, thread_id: str) -> str:

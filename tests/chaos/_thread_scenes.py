@@ -9,7 +9,7 @@ from helix_temporal.models.maintenance import (
     ListHotInput,
     SweepThreadInput,
 )
-from helix_temporal.models.messages import Message, user_message
+from helix_temporal.models.messages import Message
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.models.threads import (
     AppendMessagesInput,
@@ -24,6 +24,7 @@ from helix_temporal.models.threads import (
     ThreadEpochInput,
     ThreadInput,
 )
+from helix_temporal.testing.builders import user_message
 from tests.chaos._agent import AGENT
 from tests.chaos._scenes import scene, talked
 from tests.chaos._stage import Stage, Task

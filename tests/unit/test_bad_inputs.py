@@ -37,7 +37,7 @@ from helix_temporal.errors import (
     UnsupportedFormatError,
 )
 from helix_temporal.models.ids import encode_id, validate_id
-from helix_temporal.models.messages import Message, ToolCall, Usage, user_message
+from helix_temporal.models.messages import Message, ToolCall, Usage
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.threads import (
     AppendMessagesInput,
@@ -48,7 +48,7 @@ from helix_temporal.models.threads import (
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.threads import ReadPage
 from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.testing.builders import a_message, an_answer
+from helix_temporal.testing.builders import a_message, an_answer, user_message
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._v1_files import KEY, anthropic, body, packed, snapshot
 
