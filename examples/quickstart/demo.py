@@ -172,7 +172,7 @@ class Demo:
         try:
             state = await backends.sessions.load_state(SESSION)
             runs = await backends.sessions.list_runs(SESSION)
-            facts = await backends.threads.facts(SESSION)
+            facts = await backends.threads.read_facts(SESSION)
         finally:
             await backends.close()
         turns = len(self.conversation.turns) + 1

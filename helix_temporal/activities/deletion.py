@@ -124,7 +124,7 @@ class DeletionActivities:
 
     async def _has_thread(self, thread_id: str) -> bool:
         try:
-            await self._threads.facts(thread_id)
+            await self._threads.read_facts(thread_id)
         except ThreadNotFoundError:
             return False
         except _DAMAGED:

@@ -79,7 +79,7 @@ class MaintenanceActivities:
         its next step.  A thread that cannot be archived for good is reported, not raised: it must not
         stop a sweep.
         """
-        header = await self._hot.header(request.thread_id)
+        header = await self._hot.read_header(request.thread_id)
         if header is None or header.deleted or self._upkeep is None:
             detail = "no_cold_tier" if self._upkeep is None else ""
             return SweepThreadResult(thread_id=request.thread_id, outcome="gone", detail=detail)

@@ -120,7 +120,7 @@ class SessionReads:
 
     async def _find_thread_facts(self, thread_id: str) -> ThreadFacts | None:
         try:
-            return await self._threads.facts(thread_id)
+            return await self._threads.read_facts(thread_id)
         except ThreadNotFoundError:
             return None
 

@@ -71,7 +71,7 @@ async def swap_record(
         otherwise: What is raised if somebody was faster each time.
     """
     for _ in range(_TRIES):
-        stored = read_before or StoredRecord.of(await threads.facts(thread_id))
+        stored = read_before or StoredRecord.of(await threads.read_facts(thread_id))
         try:
             return await write(stored)
         except StaleStateError:
@@ -160,7 +160,7 @@ async def reopen_if_carried_out(
     taken = request.take_back
     if taken is None or request.rewind_to is None:
         return request
-    taken_back = parse_record((await threads.facts(request.thread_id)).slice).taken_back
+    taken_back = parse_record((await threads.read_facts(request.thread_id)).slice).taken_back
     if all(each.id != taken.id or each.epoch >= epoch for each in taken_back):
         return request
     asked = tuple(each.id for each in taken.messages)

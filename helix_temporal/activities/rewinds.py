@@ -230,7 +230,7 @@ class TakeBacks:
     async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
-        facts = await self._threads.facts(request.thread_id)
+        facts = await self._threads.read_facts(request.thread_id)
         taken_back = parse_record(facts.slice).taken_back
         done = [each for each in taken_back if each.id == wanted.id]
         if done:

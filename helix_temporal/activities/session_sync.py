@@ -337,7 +337,7 @@ class SessionSync:
         Raises:
             StoreUnavailableError: Not the thread as it was opened lacks them, but an older copy of it.
         """
-        facts = await self._threads.facts(header.thread_id)
+        facts = await self._threads.read_facts(header.thread_id)
         if facts.head != header.head:
             raise went_elsewhere(header.thread_id, header.head, facts.head)
         checkpoint = await latest_reachable_checkpoint(self._store, self._threads, state.session_id, header)

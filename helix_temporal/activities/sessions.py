@@ -333,7 +333,7 @@ class SessionActivities:
             return await self._states.run_under_way(session_id, request.run_id)
         if request.run_id is None:
             return None
-        facts = await self._threads.facts(request.thread_id)
+        facts = await self._threads.read_facts(request.thread_id)
         whole = facts.head.position == facts.committed and parse_record(facts.slice).run == request.run_id
         return None if whole else request.run_id
 
@@ -397,7 +397,7 @@ class SessionActivities:
     ) -> None:
         if request.fork_from is None:
             raise InvalidRequestError(f"session {request.session_id!r}: mode 'fork' needs fork_from")
-        source = await self._threads.facts(request.fork_from.thread_id)
+        source = await self._threads.read_facts(request.fork_from.thread_id)
         source_record = parse_record(source.slice)
         inherited = record.model_copy(
             update={

@@ -307,7 +307,7 @@ class ChildActivities:
             if refs or await self._sessions.load_state(request.session_id) is not None:
                 return by_refs(request, refs)
         try:
-            facts = await self._threads.facts(request.thread)
+            facts = await self._threads.read_facts(request.thread)
         except ThreadNotFoundError:
             if request.if_any:
                 return SubAgentPage(Page(items=(), total=0))
@@ -325,7 +325,7 @@ class ChildActivities:
                 return child
             async with gate:
                 try:
-                    facts = await self._threads.facts(child.session_id)
+                    facts = await self._threads.read_facts(child.session_id)
                 except ThreadNotFoundError:
                     # It did not get so far, or was deleted since.
                     return None if child.session_id in unsure else child
@@ -395,7 +395,7 @@ async def _find_thread_under_way(
     if not begins or request.mode not in {"auto", "continue"} or not calls_agents(agent):
         return None
     try:
-        thread = await threads.facts(request.thread_id)
+        thread = await threads.read_facts(request.thread_id)
     except ThreadNotFoundError:
         return None
     return thread if thread.head.position > thread.committed and not thread.closed else None
@@ -412,7 +412,7 @@ async def _find_waiting_call(
     if before is not None and not before.calls:
         return before  # behind another call of the same session
     try:
-        thread = await threads.facts(call.session_id)
+        thread = await threads.read_facts(call.session_id)
     except ThreadNotFoundError:
         return before
     suspended = find_suspension(parse_record(thread.slice), thread.head)

@@ -107,7 +107,7 @@ def export_v1(
         tiered = _require_archive(backends)
 
         async def export_thread(thread_id: str) -> str:
-            facts = await tiered.facts(thread_id)
+            facts = await tiered.read_facts(thread_id)
             if not (adapter or envelope_of(facts.adapter)):
                 raise InvalidRequestError(
                     f"thread {thread_id!r}: it did not come from zeitlich, so it has no adapter of "
@@ -157,7 +157,7 @@ def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: boo
 
 
 async def _print_thread(backends: Backends, thread_id: str) -> None:
-    facts = await backends.threads.facts(thread_id)
+    facts = await backends.threads.read_facts(thread_id)
     for name, value in _rows_of_facts(facts, archives=backends.tiered is not None):
         typer.echo(f"{name:<11}{value}")
     if backends.tiered is None or backends.blobs is None:
@@ -190,7 +190,7 @@ def _rows_of_facts(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str
 
 
 async def _verify_thread(backends: Backends, thread_id: str) -> tuple[str, ...]:
-    facts = await backends.threads.facts(thread_id)
+    facts = await backends.threads.read_facts(thread_id)
     if backends.tiered is None:
         typer.echo(f"{thread_id}: {facts.head.position:,} messages, no cold tier is set")
         return ()

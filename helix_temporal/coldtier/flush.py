@@ -282,7 +282,7 @@ class Flushing:
             # Hot before the manifest: the other way round an archive that grew meanwhile would
             # look as if it had gone back.
             fresh = hot is None and stored is None
-            hot = hot or await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
+            hot = hot or await self._hot.read_snapshot(request.thread_id, SINCE_ARCHIVED)
             stored = stored or await self._archive.read_manifest(request.thread_id, traffic)
             manifest = None
             try:
@@ -367,7 +367,7 @@ class Flushing:
 
         A leftover that does not continue the archive is let lie: the archive is what the thread is.
         """
-        header = await self._hot.header(thread_id)
+        header = await self._hot.read_header(thread_id)
         if header is None or header.deleted:
             return
         try:
@@ -430,7 +430,9 @@ class Flushing:
                 # Judged on a part of the record.
             else:
                 return
-        await self._check_against_archive(request, await self._hot.snapshot(step.thread_id, SINCE_ARCHIVED))
+        await self._check_against_archive(
+            request, await self._hot.read_snapshot(step.thread_id, SINCE_ARCHIVED)
+        )
 
     async def _check_against_archive(self, request: FlushThread, hot: HotSnapshot | None) -> None:
         async def decide_by_archive(archive: Manifest) -> FlushDecision:

@@ -115,7 +115,7 @@ class Opening:
         """As `ThreadStore.open`."""
         traffic, incomplete = Traffic(), None
         for attempt in range(TRIES):
-            hot = await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
+            hot = await self._hot.read_snapshot(request.thread_id, SINCE_ARCHIVED)
             stored = await self._archive.read_manifest(request.thread_id, traffic)
             header = hot.header if hot else None
             try:
@@ -147,7 +147,7 @@ class Opening:
             return True
         if not seen.closed:
             await self._hot.close_epoch(seen.thread_id, seen.epoch)
-        return await self._hot.header(seen.thread_id) == replace(seen, closed=True)
+        return await self._hot.read_header(seen.thread_id) == replace(seen, closed=True)
 
     # -- what the open goes on from
 
@@ -460,17 +460,17 @@ class MendedHot:
         # Over the damaged record itself: a flush in here must not lead here again.
         self._flushing = Flushing(inner, archive, Backlog())
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
-        return await self._call_with_repair(thread_id, lambda: self._inner.header(thread_id))
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
+        return await self._call_with_repair(thread_id, lambda: self._inner.read_header(thread_id))
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
-        return await self._call_with_repair(thread_id, lambda: self._inner.snapshot(thread_id, since))
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
+        return await self._call_with_repair(thread_id, lambda: self._inner.read_snapshot(thread_id, since))
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
-        return await self._call_with_repair(thread_id, lambda: self._inner.page(thread_id, wanted))
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
+        return await self._call_with_repair(thread_id, lambda: self._inner.read_page(thread_id, wanted))
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -573,7 +573,7 @@ class MendedHot:
         """The damage may lie below what the archive lacks: then that can be read and archived."""
         thread_id = archive.thread_id
         try:
-            rest = await self._inner.snapshot(thread_id, archive.head.position)
+            rest = await self._inner.read_snapshot(thread_id, archive.head.position)
             if rest is None:
                 return True
             request = FlushThread(thread_id, rest.header.epoch, closes=rest.header.closed, ends=False)

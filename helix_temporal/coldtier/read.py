@@ -42,10 +42,10 @@ class TieredReads:
         self._hot, self._archive = hot, archive
 
     async def read_facts(self, thread_id: str) -> ThreadFacts:
-        """As `ThreadStore.facts`."""
+        """As `ThreadStore.read_facts`."""
         incomplete = None
         while True:
-            header = await self._hot.header(thread_id)
+            header = await self._hot.read_header(thread_id)
             archive = (await self._archive.read_manifest(thread_id)).manifest
             if header is not None and _is_newest(header, archive):
                 return _hot_facts(header, archive)
@@ -81,7 +81,7 @@ class TieredReads:
 
     async def _find_source(self, request: ReadPage, *, trusting: bool) -> "_Source":
         thread_id = request.thread_id
-        header = await self._hot.header(thread_id)
+        header = await self._hot.read_header(thread_id)
         hot = header if trusting and header is not None and not header.deleted else None
         if hot is not None and _has_range(hot, request):
             return _Source(hot)
@@ -145,7 +145,7 @@ class TieredReads:
         return first[0], (*first[1], *rest[1])
 
     async def _hot_run(self, header: HotHeader, wanted: PageRange) -> Run:
-        snapshot = await self._hot.page(header.thread_id, wanted)
+        snapshot = await self._hot.read_page(header.thread_id, wanted)
         if (
             snapshot is None
             or snapshot.header.epoch != header.epoch

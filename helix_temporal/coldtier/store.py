@@ -339,8 +339,8 @@ class TieredThreads:
                 raise
             return page
 
-    async def facts(self, thread_id: str) -> ThreadFacts:
-        """As `ThreadStore.facts`."""
+    async def read_facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.read_facts`."""
         try:
             return await self._reading.read_facts(thread_id)
         except ThreadNotFoundError:
@@ -451,7 +451,7 @@ class TieredThreads:
             await self.upkeep.delete(thread_id, epoch)
 
     async def _is_known(self, thread_id: str) -> bool:
-        if self._legacy or await self.hot.header(thread_id) is not None:
+        if self._legacy or await self.hot.read_header(thread_id) is not None:
             return True
         async for _ in self.blobs.list(self.layout.thread_prefix(thread_id)):
             return True
@@ -522,7 +522,7 @@ class TieredThreads:
         A session that runs replaces such a copy with its next step.  Of a session that has ended nobody else
         would: it would stay for ever.
         """
-        header = await self.hot.header(thread_id)
+        header = await self.hot.read_header(thread_id)
         if header is None or header.epoch != epoch or not _is_earlier(header, archived):
             return Eviction.NEWER
         # Compared once more in the store: what has been written meanwhile stays.

@@ -101,7 +101,7 @@ class Garbage:
         self, held: Sequence[BlobInfo], listed: Sequence[BlobInfo], manifest: Manifest, after: float
     ) -> Sequence[BlobInfo]:
         """What of a thread that has long been at rest nobody comes back for."""
-        header = await self._hot.header(manifest.thread_id)
+        header = await self._hot.read_header(manifest.thread_id)
         if header is not None and not header.deleted:
             return ()
         now = await self._store_time()
@@ -285,7 +285,7 @@ class Upkeep:
 
         Damage is a line in ``problems``, not an error.
         """
-        header = await self._hot.header(thread_id)
+        header = await self._hot.read_header(thread_id)
 
         async def read_everything(archive: Manifest) -> tuple[Manifest, list[Record]]:
             await self._archive.read_slice(archive)

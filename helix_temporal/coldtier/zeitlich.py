@@ -250,7 +250,7 @@ class ZeitlichMigration:
             if stored.manifest.legacy is not None and not stored.manifest.deleted:
                 await legacy.check_unchanged(stored.manifest.legacy)
                 return stored.manifest
-            if stored.manifest.version > 0 or await self._hot.header(thread_id) is not None:
+            if stored.manifest.version > 0 or await self._hot.read_header(thread_id) is not None:
                 raise ThreadExistsError(f"thread {thread_id!r} exists, or was deleted; nothing was imported")
             old = await legacy.load_snapshot(thread_id, adapter)
             if old is None:
@@ -286,12 +286,12 @@ class ZeitlichMigration:
         """The snapshot of a thread that neither tier knows of."""
         if self._legacy is None or (await self._archive.read_manifest(thread_id)).manifest.version > 0:
             return None
-        if await self._hot.header(thread_id) is not None:
+        if await self._hot.read_header(thread_id) is not None:
             return None
         return await self._legacy.load_snapshot(thread_id)
 
     async def read_facts(self, thread_id: str) -> ThreadFacts | None:
-        """As `ThreadStore.facts`, of a snapshot that was not taken over yet; None if there is none."""
+        """As `ThreadStore.read_facts`, of a snapshot that was not taken over yet; None if there is none."""
         old = await self._load_unimported_snapshot(thread_id)
         if old is None:
             return None

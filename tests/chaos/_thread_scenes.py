@@ -87,7 +87,7 @@ async def state_is_loaded(stage: Stage, session: str) -> Task:
 @scene("helix.threads.save_state")
 async def state_is_saved(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
-    version = (await stage.backends.threads.facts(session)).slice_version
+    version = (await stage.backends.threads.read_facts(session)).slice_version
     request = SaveStateInput(
         thread_id=session, epoch=opened.handle.epoch, state={"agent": AGENT}, expected_version=version
     )

@@ -215,10 +215,10 @@ class Behaviours:
         stalls.blobs._script.clear()
         maintenance = worker(stalls)
         assert await maintenance.evict("t", author.epoch) == "newer"
-        header = await stalls.hot.header("t")
+        header = await stalls.hot.read_header("t")
         assert header is not None
         await maintenance.flush(FlushThread("t", header.epoch, closes=header.closed))
-        assert (await maintenance.facts("t")).archived == 2
+        assert (await maintenance.read_facts("t")).archived == 2
 
     async def test_14_a_wiped_redis_costs_what_was_not_archived(
         self, author: Author, threads: TieredThreads
@@ -317,7 +317,7 @@ class Behaviours:
         with pytest.raises(error) as caught:
             await worker(stalls).hydrate("t", author.epoch)
         assert not caught.value.retryable
-        assert await stalls.hot.inner.header("t") is None
+        assert await stalls.hot.inner.read_header("t") is None
         await repair()
         await author.threads.hydrate("t", author.epoch)
         assert await author.everything() == before

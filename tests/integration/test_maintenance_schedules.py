@@ -102,12 +102,12 @@ async def test_what_a_terminated_session_left_is_archived_and_dropped(
     sessions = SessionClient(client, task_queue=settings.task_queue)
     await sessions.ask("s", "keep this", agent="parrot")
     await client.get_workflow_handle(workflow_id("s")).terminate()
-    assert (await helix.backends.threads.facts("s")).archived < 2
+    assert (await helix.backends.threads.read_facts("s")).archived < 2
     names = await ensure_schedules(client, settings.task_queue, RARELY)
     await triggered(client, names[0])
-    assert (await helix.backends.threads.facts("s")).archived == 2
+    assert (await helix.backends.threads.read_facts("s")).archived == 2
     await triggered(client, names[1])
-    assert await helix.backends.hot.header("s") is None
+    assert await helix.backends.hot.read_header("s") is None
     assert [message.text for message in await sessions.session("s").get_messages()] == [
         "keep this",
         "keep this",
@@ -198,7 +198,7 @@ async def test_a_text_for_a_session_that_never_began_is_collected(
     old = await kept(client, settings, abandoned_after=-1.0)
     assert (old.seen, old.objects_deleted, old.failures) == (1, 1, 0)
     with pytest.raises(ThreadNotFoundError):
-        await helix.backends.threads.facts(thread_id)
+        await helix.backends.threads.read_facts(thread_id)
 
 
 @IDS

@@ -642,7 +642,7 @@ class Story:
         evicts = self._world.chance(0.5)
 
         async def work(worker: Worker) -> None:
-            header = await worker.threads.hot.header(THREAD)
+            header = await worker.threads.hot.read_header(THREAD)
             if header is not None and not header.deleted and not header.closed:
                 await worker.threads.flush(FlushThread(THREAD, header.epoch))
                 if evicts:

@@ -80,7 +80,7 @@ class Scene:
         self.record = self.record.model_copy(
             update={"turns": self.record.turns + 1, "steps": 1, "run": run_id, "turn_steps": 1, **slice_}
         )
-        header = (await self.threads.facts("s")).slice_version
+        header = (await self.threads.read_facts("s")).slice_version
         inputs = (to_record(Message(id=f"{run_id}-q", role="user", content="q")),)
         answer = to_record(Message(id=f"{run_id}-{text}", role="assistant", content=text))
         step = StepAppend("s", self.epoch, self.head, inputs, answer, True, self._slice(), header)

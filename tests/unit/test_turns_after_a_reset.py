@@ -147,7 +147,7 @@ class Here:
 
     async def state(self) -> SessionRecord:
         """What is stored with the thread."""
-        return parse_record((await self.threads.facts("s")).slice)
+        return parse_record((await self.threads.read_facts("s")).slice)
 
     async def ids(self) -> list[str]:
         """Of all finished messages."""
@@ -181,7 +181,7 @@ async def test_a_turn_that_is_interrupted_where_it_had_gone_on_is_counted(thread
     assert (result.exit_reason, result.in_thread) == (ExitReason.INTERRUPTED, True)
     assert (await here.state()).turns == 1
     assert (await here.ask(thread, "next")).text == "done"
-    state, facts = await here.state(), await threads.facts("s")
+    state, facts = await here.state(), await threads.read_facts("s")
     assert (state.turns, facts.committed, len(await here.ids())) == (2, 5, 5)
     assert here.model.calls == 3
 

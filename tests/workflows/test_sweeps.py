@@ -102,7 +102,7 @@ async def test_an_evicting_sweep_empties_redis_and_harms_no_live_session(lazy: S
     await leave(lazy, f"{unique}-dead")
     await lazy.sessions.ask(f"{unique}-alive", "one", agent="main")
     await sweep(lazy, evict=True)
-    assert await lazy.served.plugin.backends.hot.header(f"{unique}-dead") is None
+    assert await lazy.served.plugin.backends.hot.read_header(f"{unique}-dead") is None
     assert (await lazy.sessions.ask(f"{unique}-alive", "two")).text == "3: two"
     await lazy.finish(f"{unique}-alive")
 

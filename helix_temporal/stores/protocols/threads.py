@@ -338,7 +338,7 @@ class ThreadStore(Protocol):
         """
         ...
 
-    async def facts(self, thread_id: str) -> ThreadFacts:
+    async def read_facts(self, thread_id: str) -> ThreadFacts:
         """Where the thread stands."""
         ...
 

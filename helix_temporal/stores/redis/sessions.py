@@ -110,7 +110,7 @@ class RedisSessions:
         reply = threads.read_reply(appended, change.session_id, self._place_of_session(change.session_id))
         return RecordsCommitted(entry.revision, read_appended(reply, change.append, end))
 
-    async def page(
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
@@ -119,7 +119,7 @@ class RedisSessions:
         after: tuple[int, str] | None = None,
         descending: bool = False,
     ) -> RecordPage:
-        """See `SessionRecords.page`."""
+        """See `SessionRecords.read_page`."""
         args = session_index.page_args(kind, limit, after, descending)
         answer = await self._run_script(_PAGE, session_id, *args)
         assert isinstance(answer, list)

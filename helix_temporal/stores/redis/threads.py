@@ -313,17 +313,17 @@ class RedisThreads:
 
     # -- reads
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
         reply = await self._run_script(scripts.HEADER, thread_id)
         return None if reply is None else reply.header
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
         return _snapshot_of_reply(await self._run_script(scripts.SNAPSHOT, thread_id, since))
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
         return _snapshot_of_reply(
             await self._run_script(
                 scripts.PAGE,

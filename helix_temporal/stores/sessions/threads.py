@@ -198,7 +198,7 @@ class Threads:
         if header is not None:
             return None
         try:
-            return _standing_of(await self.store.facts(seen.session_id))
+            return _standing_of(await self.store.read_facts(seen.session_id))
         except ThreadNotFoundError:
             return None
 
@@ -349,7 +349,7 @@ class Threads:
             await self.store.fork(request)
         except (FencedError, ThreadExistsError):
             # The fork was made before and has been opened since; or the id was deleted, which is an error.
-            await self.store.facts(session_id)
+            await self.store.read_facts(session_id)
 
     async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):

@@ -18,7 +18,7 @@ async def an_old_copy(author: Author, threads: TieredThreads) -> HotSnapshot:
     """What a hydrate of now would install, were it held up on its way; the thread is cold again."""
     await author.go_cold()
     await threads.hydrate(author.thread_id, author.epoch)
-    snapshot = await threads.hot.snapshot(author.thread_id, 0)
+    snapshot = await threads.hot.read_snapshot(author.thread_id, 0)
     assert snapshot is not None
     await author.go_cold()
     return snapshot

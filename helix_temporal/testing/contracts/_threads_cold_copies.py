@@ -101,7 +101,7 @@ class GivenUpForkContract(ColdFixtures):
         left = [info.key async for info in blobs.list(threads.layout.thread_prefix(given_up.target_id))]
         assert left == [threads.layout.manifest_key(given_up.target_id)]
         with pytest.raises(ThreadNotFoundError):
-            await threads.facts(given_up.target_id)
+            await threads.read_facts(given_up.target_id)
 
     async def test_its_copies_are_kept_while_it_may_go_on(
         self, author: Author, given_up: ForkThread, threads: TieredThreads
@@ -178,7 +178,7 @@ class ColdDeleteContract(ColdFixtures):
         """A hydrate that read the archive before the deletion and installs after it."""
         await author.turn("secret")
         await author.flush()
-        snapshot = await threads.hot.snapshot(author.thread_id, 0)
+        snapshot = await threads.hot.read_snapshot(author.thread_id, 0)
         assert snapshot is not None
         await threads.delete(author.thread_id, author.epoch)
         await threads.hot.install(snapshot.header, snapshot.records, replace=False)

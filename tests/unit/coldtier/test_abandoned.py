@@ -111,7 +111,7 @@ async def test_the_copies_of_a_fork_that_was_given_up_are_collected(shelf: Shelf
     assert await shelf.collect("copy") == len(left) > 0
     assert await shelf.tiers.keys("copy") == ["manifest"]
     with pytest.raises(ThreadNotFoundError):
-        await shelf.tiers.worker().facts("copy")
+        await shelf.tiers.worker().read_facts("copy")
 
 
 @LENGTHS

@@ -298,7 +298,7 @@ class TestArchiveDown:
         await author.turn()
         clock.now += 3601
         await view(author)
-        assert (await author.threads.facts(author.thread_id)).archived == author.head.position
+        assert (await author.threads.read_facts(author.thread_id)).archived == author.head.position
 
     async def test_a_turn_under_way_is_let_to_its_end(self, author: Author, clock: Clock) -> None:
         """Tools have run already."""
@@ -367,7 +367,7 @@ class TestNoAccess:
         tiers.blobs.fail(BlobFault.NO_ACCESS, method="get")
         with pytest.raises(ArchiveAccessError):
             await tiers.author()
-        assert (await tiers.hot.header("t"), await tiers.keys()) == (None, [])
+        assert (await tiers.hot.read_header("t"), await tiers.keys()) == (None, [])
 
     @pytest.mark.parametrize("method", ["get", "put"])
     async def test_a_flush_is_refused_once(self, method: str) -> None:
@@ -391,7 +391,7 @@ class TestNoAccess:
         tiers.blobs.fail(BlobFault.NO_ACCESS, method="get", key_has="/seg/")
         with pytest.raises(ArchiveAccessError):
             await author.threads.hydrate("t", author.epoch)
-        assert await tiers.hot.header("t") is None
+        assert await tiers.hot.read_header("t") is None
 
 
 class TestMissingObjects:
@@ -422,7 +422,7 @@ class TestMissingObjects:
         """Nothing becomes hot."""
         with pytest.raises(ArchiveCorruptError, match="missing"):
             await tiers.worker().hydrate_whole("t", Author(tiers.threads, "t").epoch)
-        assert await tiers.hot.header("t") is None
+        assert await tiers.hot.read_header("t") is None
 
     async def test_a_fork_is_told(self, tiers: Tiers) -> None:
         """No thread is made."""
@@ -463,4 +463,4 @@ async def test_a_damaged_segment_is_told_and_not_used() -> None:
     await tiers.bucket.put(name, blob.data[:-1] + bytes([blob.data[-1] ^ 1]))
     with pytest.raises(ArchiveCorruptError, match="checksum"):
         await author.threads.hydrate("t", author.epoch)
-    assert await tiers.hot.header("t") is None
+    assert await tiers.hot.read_header("t") is None
