@@ -14,17 +14,17 @@ def a_breaker(*failed: str) -> Breaker:
 
 def test_one_thread_never_opens_it() -> None:
     """However often it fails."""
-    assert a_breaker(*["a"] * 100).allows(NOW)
+    assert a_breaker(*["a"] * 100).admit_try(NOW)
 
 
 def test_two_threads_do_not_open_it() -> None:
     """Two slow PUTs at once are no outage."""
-    assert a_breaker("a", "b", "a", "b").allows(NOW)
+    assert a_breaker("a", "b", "a", "b").admit_try(NOW)
 
 
 def test_three_threads_open_it() -> None:
     """Nobody has heard from the archive."""
-    assert not a_breaker("a", "b", "c").allows(NOW)
+    assert not a_breaker("a", "b", "c").admit_try(NOW)
 
 
 def test_a_success_between_them_keeps_it_closed() -> None:
