@@ -72,9 +72,9 @@ class SimHot:
         return await self._call("read_header", lambda: self.inner.read_header(thread_id), writes=False)  # type: ignore[no-any-return]
 
     async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        return await self._call(
+        return await self._call(  # type: ignore[no-any-return]
             "read_snapshot", lambda: self.inner.read_snapshot(thread_id, since), writes=False
-        )  # type: ignore[no-any-return]
+        )
 
     async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         return await self._call("read_page", lambda: self.inner.read_page(thread_id, wanted), writes=False)  # type: ignore[no-any-return]

@@ -111,7 +111,7 @@ def test_an_unknown_agent_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(
         AgentNotServedError, match="'suport' is not known to the worker that was asked; it knows: sales, sup"
     ):
-        AgentRegistry([_an_agent(), _an_agent(name="sales")]).get("suport")
+        AgentRegistry([_an_agent(), _an_agent(name="sales")]).get_agent("suport")
 
 
 def test_two_agents_of_one_name_are_refused() -> None:
