@@ -61,9 +61,9 @@ async def _bare(backends: Backends) -> int:
     assert backends.tiered is not None
     blobs = backends.tiered.blobs
     archive = Archive(blobs, backends.tiered.layout)
-    manifest = (await archive.manifest(_THREAD)).manifest
-    refs = await archive.refs(manifest)
-    objects = await asyncio.gather(*(blobs.get(archive.layout.segment(_THREAD, ref)) for ref in refs))
+    manifest = (await archive.read_manifest(_THREAD)).manifest
+    refs = await archive.list_segments(manifest)
+    objects = await asyncio.gather(*(blobs.get(archive.layout.segment_key(_THREAD, ref)) for ref in refs))
     found = [
         from_record(record)
         for ref, each in zip(refs, objects, strict=True)

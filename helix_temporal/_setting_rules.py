@@ -44,7 +44,7 @@ _NOT_SETTINGS: Final = re.compile(
 _SERVICE_PORT: Final = re.compile(r"HELIX_(?:\w+_)?PORT=(?:tcp|udp|sctp)://.*")
 
 
-def refuse_unknown(environment: Mapping[str, str], known: Collection[str]) -> None:
+def refuse_unknown(environment: Mapping[str, str], names: Collection[str]) -> None:
     """Refuse variables that begin as ours and are none: a misspelt address would mean other stores.
 
     Raises:
@@ -55,21 +55,21 @@ def refuse_unknown(environment: Mapping[str, str], known: Collection[str]) -> No
         for name, value in environment.items()
         if name.startswith("HELIX_")
         and value
-        and name not in known
+        and name not in names
         and not _NOT_SETTINGS.fullmatch(name)
         and not _SERVICE_PORT.fullmatch(f"{name}={value}")
     )
     if unknown:
-        raise ValueError("; ".join(_describe_unknown(name, known) for name in unknown[:10]))
+        raise ValueError("; ".join(_describe_unknown(name, names) for name in unknown[:10]))
 
 
-def _describe_unknown(name: str, known: Collection[str]) -> str:
-    return not_known(name, known, "docs/settings.md has all; names of your own begin with HELIX_APP_")
+def _describe_unknown(name: str, names: Collection[str]) -> str:
+    return not_known(name, names, "docs/settings.md has all; names of your own begin with HELIX_APP_")
 
 
-def not_known(name: str, known: Collection[str], otherwise: str = "docs/settings.md has all") -> str:
+def not_known(name: str, names: Collection[str], otherwise: str = "docs/settings.md has all") -> str:
     """That there is no such setting, and the nearest that there is."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return f"{name} is no setting: {f'{near[0]} is meant' if near else otherwise}"
 
 

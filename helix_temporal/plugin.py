@@ -76,7 +76,9 @@ class HelixPlugin(SimplePlugin):
         self._passthrough = ("helix_temporal", "redis", "annotated_types", *passthrough)
         self._backends: Any = backends
         # Stores from elsewhere may be anywhere.
-        check = DeploymentCheck(self.settings.deployment, self.settings.also_known_as, known=backends is None)
+        check = DeploymentCheck(
+            self.settings.deployment, self.settings.also_known_as, names_all=backends is None
+        )
         self._deployment = WorkerDeployment(check)
         super().__init__(
             "helix.HelixPlugin",

@@ -48,10 +48,10 @@ class _Group(BaseModel):
             raise InvalidConfigError("; ".join(_describe_problems(error, type(self).model_fields))) from None
 
 
-def _describe_problems(error: ValidationError, known: Collection[str]) -> Iterable[str]:
+def _describe_problems(error: ValidationError, names: Collection[str]) -> Iterable[str]:
     for problem in error.errors(include_url=False, include_input=False):
         if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-            yield rules.not_known(str(problem["loc"][0]), known)
+            yield rules.not_known(str(problem["loc"][0]), names)
             continue
         what = problem["msg"].removeprefix("Value error, ")
         yield ": ".join([*(str(part) for part in problem["loc"]), what])
@@ -75,7 +75,7 @@ class Timeouts(_Group):
         flush_attempt: The one try of a flush after a step; what fails is caught up later.
         s3_read: S3 may send nothing of an answer for so long; at least ``flush_attempt``.
         flush_retry_maximum: Longest pause before a failed flush is tried again.
-        finaliser_budget: Save and flush at the end of a session; past it the janitor takes over.
+        finaliser_budget: Save and flush at the end of a session; past it the maintenance worker takes over.
         max_heartbeat_throttle_interval: Longest time that a beat or a cancel waits in the worker.
         sticky_queue_schedule_to_start_timeout: Wait for the worker that holds the workflow in its cache.
     """

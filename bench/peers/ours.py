@@ -33,7 +33,7 @@ class Ours:
         writer = cls(backend, session_id)
         await writer._store.create_session(session_id, if_not_exists=True)
         threads = HotThreads(backend.threads)
-        if await backend.threads.header(session_id) is None:
+        if await backend.threads.read_header(session_id) is None:
             await threads.open(OpenThread(session_id, _EPOCH, "bench", Create.AUTO))
         await writer.refresh()
         return writer

@@ -51,7 +51,7 @@ async def test_the_next_lesson_knows_the_last_one(env: HelixEnv) -> None:
     first = await start(env, "mara")
     await first.execute_update(LessonWorkflow.ask, "Rain?")
     assert await first.result() == 1
-    assert await env.backends.hot.header("lesson-mara") is None
+    assert await env.backends.hot.read_header("lesson-mara") is None
     second = await start(env, "mara", 2)
     assert "asked: Rain?" in await second.execute_update(LessonWorkflow.ask, "Snow?")
     assert await second.result() == 2
@@ -64,7 +64,7 @@ async def test_a_cancelled_lesson_is_saved_and_archived(env: HelixEnv) -> None:
     with pytest.raises(WorkflowFailureError) as failed:
         await lesson.result()
     assert isinstance(failed.value.cause, CancelledError)
-    assert await env.backends.hot.header("lesson-mara") is None
+    assert await env.backends.hot.read_header("lesson-mara") is None
     assert len(await env.get_messages("lesson-mara")) == 2
     assert await (await start(env, "mara", 2)).result() == 1
 

@@ -151,7 +151,7 @@ class Demo:
         assert backends.blobs is not None
         assert backends.tiered is not None
         try:
-            prefixes = [backends.tiered.layout.thread(thread_id) for thread_id in thread_ids]
+            prefixes = [backends.tiered.layout.thread_prefix(thread_id) for thread_id in thread_ids]
             return len(keys), [info for prefix in prefixes async for info in backends.blobs.list(prefix)]
         finally:
             await backends.close()
@@ -172,7 +172,7 @@ class Demo:
         try:
             state = await backends.sessions.load_state(SESSION)
             runs = await backends.sessions.list_runs(SESSION)
-            facts = await backends.threads.facts(SESSION)
+            facts = await backends.threads.read_facts(SESSION)
         finally:
             await backends.close()
         turns = len(self.conversation.turns) + 1

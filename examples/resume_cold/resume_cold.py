@@ -67,7 +67,9 @@ async def where(settings: Settings, session_id: str, *, wipe: bool = False) -> N
     assert backends.blobs is not None
     assert backends.tiered is not None
     try:
-        sizes = [each.size async for each in backends.blobs.list(backends.tiered.layout.thread(session_id))]
+        sizes = [
+            each.size async for each in backends.blobs.list(backends.tiered.layout.thread_prefix(session_id))
+        ]
     finally:
         await backends.close()
     hot = f"{settings.redis_prefix}{{{session_id}}}" in keys

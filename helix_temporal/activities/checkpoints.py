@@ -16,7 +16,7 @@ from helix_temporal.stores.threads.hot_only import made_as
 
 
 async def restore_requested_checkpoint(
-    store: SessionStore, request: OpenSessionInput, header: HotHeader, kept: SessionRecord
+    store: SessionStore, request: OpenSessionInput, header: HotHeader, record: SessionRecord
 ) -> bool:
     """Go back to the checkpoint that was asked for, by this open or by one that cut the thread and died.
 
@@ -26,7 +26,7 @@ async def restore_requested_checkpoint(
     Raises:
         CheckpointNotFoundError: The one that this open names was removed meanwhile.
     """
-    asked = find_request_behind(kept, header)
+    asked = find_request_behind(record, header)
     checkpoint_id = request.checkpoint or (asked.checkpoint if asked is not None else None)
     if checkpoint_id is None:
         return False

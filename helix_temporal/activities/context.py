@@ -95,19 +95,19 @@ class Summaries:
         compaction = step.agent.compaction
         if compaction is None:
             return Found()
-        present = _summary_if_valid(step.state.summary, window)
+        present = _summary_if_valid(step.record.summary, window)
         if step.request.inputs[0].call is not None:
             return Found(present)  # within a turn: all of it is in the context
         since = EMPTY if present is None else present.upto
         upto = find_summary_end(step.agent, compaction, window, present)
         if upto is None or upto.position <= since.position:
             return Found(present)
-        known = self._made.get((step.thread_id, since, upto))
-        if known is not None:
-            return known
+        made = self._made.get((step.thread_id, since, upto))
+        if made is not None:
+            return made
         found = await self._make_summary(step, compaction, present, upto)
         if found.used is not None:
-            number = step_number(step.request, step.state)
+            number = step_number(step.request, step.record)
             await self._used.summary(step.agent, step.request, found.used, number)
         if found.summary is not present:
             self._made[step.thread_id, since, upto] = found
@@ -180,7 +180,7 @@ async def _request_summary(
             thread_id=step.thread_id,
             messages=(Message(id="summarise", role="user", content=asked),),
             instructions=compaction.prompt,
-            metadata=dict(step.state.metadata),
+            metadata=dict(step.record.metadata),
             step_key=step_key,
         ),
     )
@@ -315,13 +315,13 @@ async def given_to_model(
 
 
 async def _resolve_instructions(step: ModelStep) -> str:
-    if step.state.instructions is not None:
-        return step.state.instructions
+    if step.record.instructions is not None:
+        return step.record.instructions
     who = InstructionsContext(
         agent=step.agent.name,
         session_id=step.request.session_id,
         thread_id=step.thread_id,
-        metadata=dict(step.state.metadata),
+        metadata=dict(step.record.metadata),
     )
     with application_code(f"instructions of agent {step.agent.name!r}"):
         return await step.agent.instructions_for(who)

@@ -124,7 +124,7 @@ class DeletionActivities:
 
     async def _has_thread(self, thread_id: str) -> bool:
         try:
-            await self._threads.facts(thread_id)
+            await self._threads.read_facts(thread_id)
         except ThreadNotFoundError:
             return False
         except _DAMAGED:
@@ -242,7 +242,7 @@ async def refuse_execution(found: "WorkflowExecution", asking: Deployment, also:
     said = await found.memo_value(KEY, "", type_hint=str)
     whose = Deployment.parse(said) if said else Deployment(asking.name)
     queue = found.task_queue if found.parent_id is None else None
-    DeploymentCheck(whose, also, known=False).refuse(str(asking), queue)
+    DeploymentCheck(whose, also, names_all=False).refuse(str(asking), queue)
 
 
 async def _of_this_activity() -> "Client":

@@ -171,9 +171,9 @@ def turn_is_cut(run_id: str, status: RunStatus, reason: str) -> Keyed:
     return Keyed(ended, f"run/{run_id}/ended")
 
 
-def is_turn_in_thread(run: BegunRun, state: SessionRecord) -> bool:
+def is_turn_in_thread(run: BegunRun, record: SessionRecord) -> bool:
     """Whether the turn of this run is in the thread whose slice this is."""
-    return run.run_id == state.run if run.turn is None else run.turn <= state.turns
+    return run.run_id == record.run if run.turn is None else run.turn <= record.turns
 
 
 def tools_end(
@@ -221,7 +221,7 @@ def tool_ends(request: ToolInput, outcome: ToolOutcome) -> list[Keyed]:
 
 def _find_tool_facts(agent: Agent, tool: str) -> ToolFacts | None:
     found = agent.find_tool(tool)
-    return None if found is None else found.facts(agent.name)
+    return None if found is None else found.build_facts(agent.name)
 
 
 def _asked_by(result_id: str) -> str:
@@ -307,7 +307,7 @@ class Streaming:
         await self._write_chunks(request.session_id, run_of(request), request.epoch, items, reached=reached)
 
     async def opened(
-        self, request: OpenSessionInput, header: HotHeader, state: SessionRecord, left: str | None = None
+        self, request: OpenSessionInput, header: HotHeader, record: SessionRecord, left: str | None = None
     ) -> None:
         """A session was opened: its turn was aborted, it was taken back, or its thread was set back.
 
@@ -316,7 +316,7 @@ class Streaming:
         open is of a thread that is whole, hydrated or not: there the stream itself shows whether it was set
         back, to the first who writes (see the class).
         """
-        epoch, reached = header.epoch, state.stream_reached
+        epoch, reached = header.epoch, record.stream_reached
         if request.rewind_to is None and _has_lost(request, header.head):
             await self._reset_stream(request.session_id, epoch, "restored")
         if left is not None:
@@ -334,16 +334,16 @@ class Streaming:
         # again, and looks for it where nobody has written under this epoch.
         await self._write_chunks(session_id, run_id, epoch - 1, [cut], reached=reached)
 
-    async def at_work(self, session_id: str, epoch: int, state: SessionRecord) -> str | None:
+    async def at_work(self, session_id: str, epoch: int, record: SessionRecord) -> str | None:
         """The run that the stream shows at work, which no execution before ``epoch`` can end any more.
 
-        None if its turn stands in the thread, whose ``state`` this is: only the word of its end was lost.
+        None if its turn stands in the thread, whose ``record`` this is: only the word of its end was lost.
         """
         found: BegunRun | None = None
         async with self._suppress_failures(session_id):
             if self._store is not None:
                 found = await run_at_work(self._store, session_id, below=epoch)
-        return None if found is None or is_turn_in_thread(found, state) else found.run_id
+        return None if found is None or is_turn_in_thread(found, record) else found.run_id
 
     async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
         """A session ends, and with it this run that was under way."""
@@ -414,8 +414,8 @@ class Streaming:
 
 def _has_lost(request: OpenSessionInput, head: Head) -> bool:
     """Whether the thread ends before what the workflow that opens it again knows of it."""
-    known = None if request.reopen is None else request.reopen.known
-    return known is not None and known.position > head.position
+    known_head = None if request.reopen is None else request.reopen.known
+    return known_head is not None and known_head.position > head.position
 
 
 class StepStream:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class MaintenanceActivities:
-    """The janitor's hands.
+    """What the maintenance worker runs.
 
     Args:
         upkeep: The archive's; None where there is none, and then there is nothing to archive either.
@@ -79,7 +79,7 @@ class MaintenanceActivities:
         its next step.  A thread that cannot be archived for good is reported, not raised: it must not
         stop a sweep.
         """
-        header = await self._hot.header(request.thread_id)
+        header = await self._hot.read_header(request.thread_id)
         if header is None or header.deleted or self._upkeep is None:
             detail = "no_cold_tier" if self._upkeep is None else ""
             return SweepThreadResult(thread_id=request.thread_id, outcome="gone", detail=detail)
@@ -122,7 +122,7 @@ class MaintenanceActivities:
             return ListArchivedResult()
         async with heartbeat_with_progress(self._beat_every):
             found = sorted(
-                [each async for each in self._upkeep.archived(request.part) if each > request.after]
+                [each async for each in self._upkeep.list_archived(request.part) if each > request.after]
             )
         return ListArchivedResult(thread_ids=tuple(found[: request.limit]), more=len(found) > request.limit)
 

@@ -120,23 +120,23 @@ class SessionReads:
 
     async def _find_thread_facts(self, thread_id: str) -> ThreadFacts | None:
         try:
-            return await self._threads.facts(thread_id)
+            return await self._threads.read_facts(thread_id)
         except ThreadNotFoundError:
             return None
 
 
 def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
-    kept = parse_record(facts.slice)
+    record = parse_record(facts.slice)
     committed = facts.head.position == facts.committed
-    waits = not committed and find_suspension(kept, facts.head) is not None
+    waits = not committed and find_suspension(record, facts.head) is not None
     return SessionState(
         session_id=request.session_id,
-        agent_type=kept.agent,
+        agent_type=record.agent,
         status=SessionStatus.PAUSED if waits else SessionStatus.ACTIVE,
         version=max(facts.slice_version, 1),
-        step_count=kept.steps,
-        custom_state=kept.values,
-        metadata=dict(kept.metadata),
-        current_run_id=None if committed else kept.run,
+        step_count=record.steps,
+        custom_state=record.values,
+        metadata=dict(record.metadata),
+        current_run_id=None if committed else record.run,
         head=facts.head if committed else EMPTY,
     )

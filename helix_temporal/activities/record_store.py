@@ -57,7 +57,7 @@ async def swap_record(
     write: Callable[[StoredRecord], Awaitable[T]],
     during: str,
     *,
-    known: StoredRecord | None = None,
+    read_before: StoredRecord | None = None,
     otherwise: type[HelixError] = StoreUnavailableError,
 ) -> T:
     """Write against the version that is stored, and against the newer one if it was saved meanwhile.
@@ -67,15 +67,15 @@ async def swap_record(
         thread_id: Whose record it is.
         write: Writes what it makes of the stored record against its version.
         during: What is done meanwhile, for the error.
-        known: The record as the caller has read it; None to read it first.
+        read_before: The record as the caller has read it; None to read it first.
         otherwise: What is raised if somebody was faster each time.
     """
     for _ in range(_TRIES):
-        stored = known or StoredRecord.of(await threads.facts(thread_id))
+        stored = read_before or StoredRecord.of(await threads.read_facts(thread_id))
         try:
             return await write(stored)
         except StaleStateError:
-            known = None
+            read_before = None
     raise otherwise(f"thread {thread_id!r}: its state changed {_TRIES} times while {during}")
 
 
@@ -86,7 +86,7 @@ async def update_record(
     change: Callable[[StoredRecord], SessionRecord],
     during: str,
     *,
-    known: StoredRecord | None = None,
+    read_before: StoredRecord | None = None,
 ) -> StoredRecord:
     """Save what ``change`` makes of the record, as `swap_record`; nothing where that is the same.
 
@@ -105,7 +105,7 @@ async def update_record(
         version = await threads.save_slice(thread_id, epoch, encode_record(wanted), stored.version)
         return StoredRecord(wanted, version, stored.head, saved=True)
 
-    return await swap_record(threads, thread_id, write, during, known=known)
+    return await swap_record(threads, thread_id, write, during, read_before=read_before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +113,14 @@ class OpenedRecord:
     """The record of a thread that was opened, as it is stored now.
 
     Attributes:
-        found: As the open found it.
+        found_record: As the open found it.
         saved: It was, or may have been, by this open: nothing has archived it yet.
     """
 
     record: SessionRecord
     version: int
     header: HotHeader
-    found: SessionRecord
+    found_record: SessionRecord
     saved: bool
 
     def handle(self, at: Head | None = None) -> OpenHandle:
@@ -145,7 +145,7 @@ class OpenedRecord:
         if heads is None:
             return {}
         ahead = at != heads.known and at.position > heads.turn_start.position
-        back = any(is_unknown_request(each, request.known_epoch) for each in self.found.taken_back)
+        back = any(is_unknown_request(each, request.known_epoch) for each in self.found_record.taken_back)
         return {"reset": True} if ahead or back else {}
 
 
@@ -160,8 +160,8 @@ async def reopen_if_carried_out(
     taken = request.take_back
     if taken is None or request.rewind_to is None:
         return request
-    known = parse_record((await threads.facts(request.thread_id)).slice).taken_back
-    if all(each.id != taken.id or each.epoch >= epoch for each in known):
+    taken_back = parse_record((await threads.read_facts(request.thread_id)).slice).taken_back
+    if all(each.id != taken.id or each.epoch >= epoch for each in taken_back):
         return request
     asked = tuple(each.id for each in taken.messages)
     heads = ReopenHeads(known=request.rewind_to, turn_start=request.rewind_to, inputs=asked)
@@ -176,11 +176,11 @@ def rewrite_record(request: OpenSessionInput, epoch: int) -> Callable[[bytes, He
         return None
 
     def rewrite(data: bytes, head: Head, born: int) -> bytes:
-        stored = parse_record(data)
+        record = parse_record(data)
         wanted = apply_open(
-            stored, HotHeader(request.thread_id, epoch, request.owner, head, born=born), request
+            record, HotHeader(request.thread_id, epoch, request.owner, head, born=born), request
         )
-        return data if wanted == stored else encode_record(wanted)
+        return data if wanted == record else encode_record(wanted)
 
     return rewrite
 
@@ -189,7 +189,7 @@ async def save_opened_record(
     threads: ThreadStore,
     request: OpenSessionInput,
     header: HotHeader,
-    stored: SessionRecord,
+    record: SessionRecord,
     waiting: Suspension | None = None,
 ) -> OpenedRecord:
     """Bring the record up to date after an open, before anything may follow it; a repeat finds it so.
@@ -199,11 +199,11 @@ async def save_opened_record(
     Raises:
         FencedError: A newer open has the thread.
     """
-    unknown = OpenedRecord(stored, header.slice_version, header, stored, saved=request.take_back is not None)
+    opened = OpenedRecord(record, header.slice_version, header, record, saved=request.take_back is not None)
     return await _save_change(
         threads,
-        unknown,
-        lambda record: apply_open(add_waiting_children(record, header.head, waiting), header, request),
+        opened,
+        lambda before: apply_open(add_waiting_children(before, header.head, waiting), header, request),
     )
 
 
@@ -217,17 +217,17 @@ async def save_synced_record(threads: ThreadStore, opened: OpenedRecord) -> Open
 
 
 async def _save_change(
-    threads: ThreadStore, known: OpenedRecord, change: Callable[[SessionRecord], SessionRecord]
+    threads: ThreadStore, opened: OpenedRecord, change: Callable[[SessionRecord], SessionRecord]
 ) -> OpenedRecord:
-    header = known.header
-    before = StoredRecord(known.record, known.version, header.head)
+    header = opened.header
+    before = StoredRecord(opened.record, opened.version, header.head)
     after = await update_record(
         threads,
         header.thread_id,
         header.epoch,
         lambda stored: change(stored.record),
         "it was opened",
-        known=before,
+        read_before=before,
     )
-    saved = known.saved or after.saved
-    return replace(known, record=after.record, version=after.version, saved=saved)
+    saved = opened.saved or after.saved
+    return replace(opened, record=after.record, version=after.version, saved=saved)

@@ -72,12 +72,12 @@ async def head_after(threads: ThreadStore, thread_id: str, count: int) -> Head:
     while True:
         page = await _read_page(threads, thread_id, at, None)
         begun += bool(page.records) and not last
-        known = (*last, *page.records)
-        starts = starts_in(known)
+        window = (*last, *page.records)
+        starts = starts_in(window)
         if begun + len(starts) > count:
             end = starts[count - begun]
-            return Head(position=at - len(last) + end, last_id=known[end - 1].id)
-        begun, at, last = begun + len(starts), at + len(page.records), known[-1:]
+            return Head(position=at - len(last) + end, last_id=window[end - 1].id)
+        begun, at, last = begun + len(starts), at + len(page.records), window[-1:]
         if page.after is None:
             break
     if begun < count:
@@ -182,7 +182,7 @@ class TakeBacks:
     async def plan_take_back(self, request: PlanTakeBackInput) -> PlanTakeBackResult:
         """Where a request cuts the thread, and which messages it asks anew; or that it was carried out."""
         wanted = request.request
-        facts = await self._threads.facts(request.thread_id)
+        facts = await self._threads.read_facts(request.thread_id)
         earlier = find_carried_out(parse_record(facts.slice), wanted.id)
         if earlier is not None:
             return PlanTakeBackResult(to=facts.head, done=True, record=earlier)

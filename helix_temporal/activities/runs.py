@@ -27,11 +27,11 @@ async def unknown_place() -> int:
 
 
 async def begin_run(
-    store: SessionStore, request: RunStepInput, run_id: str, kept: SessionRecord, place: int
+    store: SessionStore, request: RunStepInput, run_id: str, record: SessionRecord, place: int
 ) -> None:
     """Record the run of a turn; one that was left behind by an earlier turn has ended.
 
-    ``kept`` is the thread's slice: a state that its store has lost is made from it.  ``place`` is where the
+    ``record`` is the thread's slice: a state that its store has lost is made from it.  ``place`` is where the
     turn begins on the session's stream.
 
     Raises:
@@ -45,24 +45,24 @@ async def begin_run(
         except SessionNotFoundError:
             if request.values is not None:
                 # What tools of the turn before changed is not in the slice yet; the workflow was told of it.
-                kept = kept.model_copy(update={"values": request.values})
-            await recreate_state(store, session_id, epoch, kept, request.head)
+                record = record.model_copy(update={"values": request.values})
+            await recreate_state(store, session_id, epoch, record, request.head)
             continue
         if isinstance(started, RunRecorded) or started.current_run_id is None:
             return
         await give_up_run(store, session_id, started.current_run_id, RunStatus.SUPERSEDED, epoch)
 
 
-async def run_under_way(store: SessionStore, session_id: str, known: str | None) -> str | None:
+async def run_under_way(store: SessionStore, session_id: str, named_run: str | None) -> str | None:
     """A session's run that has not ended; None for one that waits for people, which may go on.
 
-    It is the ``known`` one if that was never recorded.
+    It is ``named_run`` if that was never recorded.
     """
     state = await store.load_state(session_id)
     if state is None or state.suspension_context is not None:
         return None
-    if state.current_run_id is None and known is not None:
-        return known if await store.get_run(session_id, known) is None else None
+    if state.current_run_id is None and named_run is not None:
+        return named_run if await store.get_run(session_id, named_run) is None else None
     return state.current_run_id
 
 

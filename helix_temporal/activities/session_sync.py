@@ -199,13 +199,13 @@ class SessionSync:
         self,
         request: OpenSessionInput,
         header: HotHeader,
-        kept: SessionRecord,
+        record: SessionRecord,
         source: SessionState | None,
         tell: Callable[[str], Awaitable[None]] | None = None,
     ) -> OpenedState:
         """Create the state, or bring it where the thread is; takes the epoch in the session store.
 
-        ``kept`` is the thread's slice, ``source`` the state of the session that this one is a fork of.
+        ``record`` is the thread's slice, ``source`` the state of the session that this one is a fork of.
         ``tell`` is told of a run that was left behind, before its end is stored.
 
         Raises:
@@ -221,15 +221,15 @@ class SessionSync:
         state = await self._store.load_state(session_id)
         if state is None:
             source = source or await forked_state(self._store, self._threads, header)
-            state = await self._create_state(request, header, kept, source)
-            notes = () if source is not None else lost_staging_note(kept, session_id)
+            state = await self._create_state(request, header, record, source)
+            notes = () if source is not None else lost_staging_note(record, session_id)
         else:
-            if await restore_requested_checkpoint(self._store, request, header, kept):
+            if await restore_requested_checkpoint(self._store, request, header, record):
                 state = await self._load_state(session_id)
             if request.reopen is not None:
                 state, notes = await self._follow_cut(request, state, header)
             elif header.head.position == header.committed:
-                state, notes = await self._catch_up(request, state, header, kept)
+                state, notes = await self._catch_up(request, state, header, record)
         if request.properties is not None and request.reopen is None:
             state = await self.set_properties(session_id, request.properties, epoch)
         left = await self._settle_run(request, state, header, tell)
@@ -237,7 +237,7 @@ class SessionSync:
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
             notes = (*notes, Receipt(name="state", ok=False, detail=note))
-            values = kept.values
+            values = record.values
         return OpenedState(values, notes, left, state.expires_at, state.tracing_context)
 
     async def _settle_run(
@@ -282,34 +282,34 @@ class SessionSync:
         return await state_at(self._store, self._threads, request.fork_from, header)
 
     async def _create_state(
-        self, request: OpenSessionInput, header: HotHeader, kept: SessionRecord, source: SessionState | None
+        self, request: OpenSessionInput, header: HotHeader, record: SessionRecord, source: SessionState | None
     ) -> SessionState:
         options = make_new_session(
-            request, kept, source, at=await self._find_committed_head(header), forked_at=header.head
+            request, record, source, at=await self._find_committed_head(header), forked_at=header.head
         )
         return await self._store.create_session(
             request.session_id, options, if_not_exists=True, epoch=header.epoch
         )
 
     async def _catch_up(
-        self, request: OpenSessionInput, state: SessionState, header: HotHeader, kept: SessionRecord
+        self, request: OpenSessionInput, state: SessionState, header: HotHeader, record: SessionRecord
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         if state.head == header.head:
             return state, ()
         behind = state.head.position < header.head.position
         if behind and await has_head(self._threads, request.thread_id, state.head):
-            return await self._commit_missing_turns(state, header, kept)
+            return await self._commit_missing_turns(state, header, record)
         # Asked for by this open, or by one that cut the thread and died.
-        asked = request.rewind_to is not None or find_request_behind(kept, header) is not None
+        asked = request.rewind_to is not None or find_request_behind(record, header) is not None
         return await self._restore_latest_checkpoint(state, header, asked=asked)
 
     async def _commit_missing_turns(
-        self, state: SessionState, header: HotHeader, kept: SessionRecord
+        self, state: SessionState, header: HotHeader, record: SessionRecord
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The last turns are in the thread and their commits were lost: commit them from the slice."""
         answer = await self._answer_before(header)
         turn = TurnToCommit(
-            state.session_id, header.thread_id, header.epoch, header.head, kept, answer=answer
+            state.session_id, header.thread_id, header.epoch, header.head, record, answer=answer
         )
         turn, notes = await self._commits.bring(turn, header.head.position, state.head.position)
         try:
@@ -337,7 +337,7 @@ class SessionSync:
         Raises:
             StoreUnavailableError: Not the thread as it was opened lacks them, but an older copy of it.
         """
-        facts = await self._threads.facts(header.thread_id)
+        facts = await self._threads.read_facts(header.thread_id)
         if facts.head != header.head:
             raise went_elsewhere(header.thread_id, header.head, facts.head)
         checkpoint = await latest_reachable_checkpoint(self._store, self._threads, state.session_id, header)
@@ -365,18 +365,18 @@ class SessionSync:
 
     # -- turns
 
-    async def begin(self, request: RunStepInput, kept: SessionRecord, place: Place = unknown_place) -> None:
+    async def begin(self, request: RunStepInput, record: SessionRecord, place: Place = unknown_place) -> None:
         """Record the run of a turn; see `begin_run`.
 
         Raises:
             FencedError: A newer open has the session.
         """
         if request.run_id is not None:
-            await begin_run(self._store, request, request.run_id, kept, await place())
+            await begin_run(self._store, request, request.run_id, record, await place())
 
     @contextlib.asynccontextmanager
     async def beginning(
-        self, request: RunStepInput, kept: SessionRecord, place: Place = unknown_place
+        self, request: RunStepInput, record: SessionRecord, place: Place = unknown_place
     ) -> AsyncIterator[None]:
         """Record the run of a turn while what is done within goes on; at the end it is recorded.
 
@@ -388,10 +388,10 @@ class SessionSync:
             FencedError: A newer open has the session.
         """
         if self._together is not None:
-            await self.begin(request, kept, place)
+            await self.begin(request, record, place)
             yield
             return
-        async with run_alongside(self.begin(request, kept, place)):
+        async with run_alongside(self.begin(request, record, place)):
             yield
 
     async def is_live(self, session_id: str, run_id: str) -> bool:
@@ -415,10 +415,10 @@ class SessionSync:
         own = step.commits and step.thread_id == request.session_id
         if self._together is None or not own or not step.slice:
             return None
-        kept, session_id = parse_record(step.slice), request.session_id
+        record, session_id = parse_record(step.slice), request.session_id
         try:
             turn = TurnToCommit(
-                session_id, session_id, request.epoch, None, kept, *end_of_run(request),
+                session_id, session_id, request.epoch, None, record, *end_of_run(request),
                 answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
             )  # fmt: skip
             done = await self._commits.commit(turn, step)
@@ -429,7 +429,7 @@ class SessionSync:
         return CommittedTurn(done.appended, await self._load_promoted_values(session_id, done.promoted))
 
     async def finish(
-        self, request: RunStepInput | EndTurnInput, appended: Appended, kept: SessionRecord
+        self, request: RunStepInput | EndTurnInput, appended: Appended, record: SessionRecord
     ) -> FinishedTurn:
         """Commit the state of a turn that is in the thread; a repeat finds it committed.
 
@@ -444,12 +444,12 @@ class SessionSync:
         last = appended.records[-1] if appended.records else None
         answer = FinalAnswer.at(last, appended.head.position - 1)
         turn = TurnToCommit(
-            session_id, thread_id, epoch, appended.head, kept, *end_of_run(request), answer=answer
+            session_id, thread_id, epoch, appended.head, record, *end_of_run(request), answer=answer
         )
         try:
             done = await self._commits.commit(turn)
         except SessionNotFoundError:
-            await recreate_state(self._store, session_id, epoch, kept, appended.head)
+            await recreate_state(self._store, session_id, epoch, record, appended.head)
             done = await self._commits.commit(turn)
         except IdempotencyConflictError:
             # An attempt that died half way may have left what it had to promote by itself.
@@ -471,9 +471,9 @@ class SessionSync:
 
     # -- end
 
-    async def run_under_way(self, session_id: str, known: str | None = None) -> str | None:
+    async def run_under_way(self, session_id: str, named_run: str | None = None) -> str | None:
         """See `run_under_way`."""
-        return await run_under_way(self._store, session_id, known)
+        return await run_under_way(self._store, session_id, named_run)
 
     async def close(self, request: SaveValuesInput) -> None:
         """Store how the session ended.

@@ -91,9 +91,9 @@ MAX_TEXT = 1024 * 1024
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
-def _pending_call_fields(suspended: SuspendedTurn | None, stored: SessionRecord) -> dict[str, Any]:
+def _pending_call_fields(suspended: SuspendedTurn | None, record: SessionRecord) -> dict[str, Any]:
     """What is known of calls that wait or waited; only what is there: histories stay small."""
-    return only_truthy(suspended=suspended, answered=stored.answered)
+    return only_truthy(suspended=suspended, answered=record.answered)
 
 
 def _state_fields(state: OpenedState | SessionState) -> dict[str, Any]:
@@ -101,11 +101,11 @@ def _state_fields(state: OpenedState | SessionState) -> dict[str, Any]:
     return only_set(expires_at=state.expires_at, tracing_context=state.tracing_context)
 
 
-def _differing_fields(asked: OpenSessionInput, thread_id: str, stored: SessionRecord) -> dict[str, Any]:
+def _differing_fields(asked: OpenSessionInput, thread_id: str, record: SessionRecord) -> dict[str, Any]:
     """Metadata and thread of the session, where they are others than it was asked to be opened with."""
     found: dict[str, Any] = {} if thread_id == asked.thread_id else {"thread_id": thread_id}
-    if stored.metadata and stored.metadata != asked.metadata:
-        found["metadata"] = dict(stored.metadata)
+    if record.metadata and record.metadata != asked.metadata:
+        found["metadata"] = dict(record.metadata)
     return found
 
 
@@ -119,7 +119,7 @@ def _as_open(
     request: OpenSessionInput,
     epoch: int,
     agent: Agent,
-    state: SessionRecord,
+    record: SessionRecord,
     found_suspension: Suspension | None,
 ) -> OpenThread:
     def kept(data: bytes) -> Head | None:
@@ -132,7 +132,7 @@ def _as_open(
         create=_CREATE[request.mode],
         reopen=as_reopen(request.reopen),
         rewind_to=request.rewind_to,
-        slice=encode_record(state),
+        slice=encode_record(record),
         begun_with=agent.adapter,
         keeps=kept if request.reopen is None else None,
         rewrites=rewrite_record(request, epoch),
@@ -176,56 +176,58 @@ class SessionActivities:
     @limited_as("heartbeat")
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Create, continue, fork, rewind or re-open: take the epoch, make the thread hot, load its state."""
-        agent = self._agents.get(request.agent)
+        agent = self._agents.get_agent(request.agent)
         restrict_sub_agent_id(request)  # refused before anything is made
         epoch = scheduled_epoch()
         async with heartbeat_with_progress(self._beat_every) as progress:
             asked, request = request, await self._admit_request(request)
             request = await reopen_if_carried_out(self._threads, request, epoch)
-            state = await self._new_state(request)
+            new_record = await self._new_record(request)
             if request.mode == "fork" and request.reopen is None:
-                await self._fork_thread(request, epoch, state, progress)
+                await self._fork_thread(request, epoch, new_record, progress)
             found_suspension = await self._recover_sub_agent_calls(agent, request)
-            opens = _as_open(restrict_sub_agent_id(request), epoch, agent, state, found_suspension)
+            opens = _as_open(restrict_sub_agent_id(request), epoch, agent, new_record, found_suspension)
             opened = await self._open_thread(request, opens, progress)
             header = opened.header
-            found = parse_record(header.slice) if header.slice else state
-            record = await save_opened_record(self._threads, request, header, found, found_suspension)
-            stored = record.record
-            kept = await self._open_state(request, header, stored)
-            record = await save_synced_record(self._threads, record)
-            suspended = await self._sync_suspended_turn(request, header, stored)
+            found_record = parse_record(header.slice) if header.slice else new_record
+            opened_record = await save_opened_record(
+                self._threads, request, header, found_record, found_suspension
+            )
+            record = opened_record.record
+            state = await self._open_state(request, header, record)
+            opened_record = await save_synced_record(self._threads, opened_record)
+            suspended = await self._sync_suspended_turn(request, header, record)
             await self._settle_child_refs(request, agent, opened)
-            left = await self._left_behind(request, opened, found) if kept.left is None else None
-            await self._streams.opened(request, header, stored, left)
-            reset = await self._describe_reset(request, opened, record, suspended)
+            left = await self._left_behind(request, opened, found_record) if state.left is None else None
+            await self._streams.opened(request, header, record, left)
+            reset = await self._describe_reset(request, opened, opened_record, suspended)
         return OpenSessionResult(
-            handle=record.handle(None if suspended is not None else opened.at),
-            facts=agent.facts(),
+            handle=opened_record.handle(None if suspended is not None else opened.at),
+            facts=agent.build_facts(),
             policy=self._policy,
             created=opened.created,
             cut=opened.cut,
-            turns=stored.turns,
-            usage=stored.usage if suspended is None else usage_before_turn(stored, suspended),
-            values=dict(kept.values) or None,
-            stale_values=dict(kept.values) != stored.values,
-            notes=kept.notes,
+            turns=record.turns,
+            usage=record.usage if suspended is None else usage_before_turn(record, suspended),
+            values=dict(state.values) or None,
+            stale_values=dict(state.values) != record.values,
+            notes=state.notes,
             **reset,
-            **record.options(request),
-            **_pending_call_fields(suspended, stored),
-            **_state_fields(kept),
-            **_differing_fields(asked, request.thread_id, stored),
+            **opened_record.options(request),
+            **_pending_call_fields(suspended, record),
+            **_state_fields(state),
+            **_differing_fields(asked, request.thread_id, record),
         )
 
     async def _describe_reset(
         self,
         request: OpenSessionInput,
         opened: OpenedThread,
-        record: OpenedRecord,
+        opened_record: OpenedRecord,
         suspended: SuspendedTurn | None,
     ) -> dict[str, Any]:
         """What a workflow is told that was reset, and does not know how its thread went on."""
-        told: dict[str, Any] = record.reset(request, opened.at)
+        told: dict[str, Any] = opened_record.reset(request, opened.at)
         if suspended is not None:
             return told
         messages = await read_messages_under_way(self._threads, self._payloads, opened.header, opened.at)
@@ -270,40 +272,40 @@ class SessionActivities:
             raise
 
     async def _left_behind(
-        self, request: OpenSessionInput, opened: OpenedThread, found: SessionRecord
+        self, request: OpenSessionInput, opened: OpenedThread, found_record: SessionRecord
     ) -> str | None:
         """The run of a turn that an earlier execution left behind: the thread knows of it, or its stream."""
         header = opened.header
         if request.reopen is not None:
             return None  # the run under way is this execution's own
         if opened.cut:
-            return found.run
+            return found_record.run
         if header.head.position != header.committed:
             return None  # it waits for people, and goes on
-        return await self._streams.at_work(request.session_id, header.epoch, found)
+        return await self._streams.at_work(request.session_id, header.epoch, found_record)
 
     async def _recover_sub_agent_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
         limit, deployment = self._inline_arguments, self._deployment
         return await recover_sub_agent_calls(self._threads, agent, request, limit, deployment)
 
     async def _sync_suspended_turn(
-        self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
+        self, request: OpenSessionInput, header: HotHeader, record: SessionRecord
     ) -> SuspendedTurn | None:
         """The turn that waits for answers, and is gone on with; the session store follows the thread."""
-        if request.reopen is not None and find_suspension(stored, header.head):
+        if request.reopen is not None and find_suspension(record, header.head):
             return None  # the workflow knows
         states = None if self._states is None else self._states.suspended
-        waits = states is not None and find_suspension(stored, header.head) is not None
+        waits = states is not None and find_suspension(record, header.head) is not None
         answers = await states.list_answers(request.session_id) if states is not None and waits else {}
         suspended = await read_suspended_turn(
-            self._threads, self._payloads, header, stored, answers, self._inline_arguments
+            self._threads, self._payloads, header, record, answers, self._inline_arguments
         )
         if states is not None and suspended is not None:
             await states.restore_waiting(
-                request.session_id, header.epoch, suspended, list_answered_calls(stored, header.head)
+                request.session_id, header.epoch, suspended, list_answered_calls(record, header.head)
             )
         elif states is not None:
-            await states.drop_waiting(request.session_id, header.epoch, stored.answered)
+            await states.drop_waiting(request.session_id, header.epoch, record.answered)
         return suspended
 
     @activity.defn(name="helix.sessions.save")
@@ -319,9 +321,9 @@ class SessionActivities:
         if request.ends_run and request.session_id is not None:
             await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
-            known = request.known or (request.suspended.known if request.suspended is not None else ())
-            if known and request.session_id is not None:
-                await self._states.suspended.save_answers(request.session_id, request.epoch, known)
+            outcomes = request.known or (request.suspended.known if request.suspended is not None else ())
+            if outcomes and request.session_id is not None:
+                await self._states.suspended.save_answers(request.session_id, request.epoch, outcomes)
             await self._states.close(request)
         return SaveValuesResult(version=version)
 
@@ -331,7 +333,7 @@ class SessionActivities:
             return await self._states.run_under_way(session_id, request.run_id)
         if request.run_id is None:
             return None
-        facts = await self._threads.facts(request.thread_id)
+        facts = await self._threads.read_facts(request.thread_id)
         whole = facts.head.position == facts.committed and parse_record(facts.slice).run == request.run_id
         return None if whole else request.run_id
 
@@ -347,16 +349,16 @@ class SessionActivities:
         return saved.version
 
     async def _open_state(
-        self, request: OpenSessionInput, header: HotHeader, stored: SessionRecord
+        self, request: OpenSessionInput, header: HotHeader, record: SessionRecord
     ) -> OpenedState:
         if self._states is None:
-            return OpenedState(stored.values)
+            return OpenedState(record.values)
         source = await self._states.source(request, header) if request.mode == "fork" else None
 
         async def tell(run_id: str) -> None:
-            await self._streams.left_behind(request.session_id, run_id, header.epoch, stored.stream_reached)
+            await self._streams.left_behind(request.session_id, run_id, header.epoch, record.stream_reached)
 
-        return await self._states.open(request, header, stored, source, tell)
+        return await self._states.open(request, header, record, source, tell)
 
     async def _settle_child_refs(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
         """References to sub-agents whose calls are in the thread no more say so, whatever cut them."""
@@ -370,8 +372,8 @@ class SessionActivities:
 
         await self._states.children.follow_thread(session_id, header.epoch, called)
 
-    async def _new_state(self, request: OpenSessionInput) -> SessionRecord:
-        agent = self._agents.get(request.agent)
+    async def _new_record(self, request: OpenSessionInput) -> SessionRecord:
+        agent = self._agents.get_agent(request.agent)
         instructions = None
         if agent.instructions_mode == "pinned":
             who = InstructionsContext(
@@ -391,20 +393,28 @@ class SessionActivities:
         )
 
     async def _fork_thread(
-        self, request: OpenSessionInput, epoch: int, state: SessionRecord, progress: Progress
+        self, request: OpenSessionInput, epoch: int, record: SessionRecord, progress: Progress
     ) -> None:
         if request.fork_from is None:
             raise InvalidRequestError(f"session {request.session_id!r}: mode 'fork' needs fork_from")
-        source = await self._threads.facts(request.fork_from.thread_id)
-        kept = parse_record(source.slice)
-        inherited = state.model_copy(
-            update={"values": kept.values, "instructions": kept.instructions, "summary": kept.summary}
+        source = await self._threads.read_facts(request.fork_from.thread_id)
+        source_record = parse_record(source.slice)
+        inherited = record.model_copy(
+            update={
+                "values": source_record.values,
+                "instructions": source_record.instructions,
+                "summary": source_record.summary,
+            }
         )
         if request.parent is not None:
             # Another agent, with its own.
-            inherited = inherited.model_copy(update={"instructions": state.instructions})
+            inherited = inherited.model_copy(update={"instructions": record.instructions})
         else:
-            options = kept.options if request.options is None else request.options.over(kept.options)
+            options = (
+                source_record.options
+                if request.options is None
+                else request.options.over(source_record.options)
+            )
             inherited = inherited.model_copy(update={"options": options})
         fork = ForkThread(
             source_id=request.fork_from.thread_id,
@@ -448,7 +458,7 @@ class SessionActivities:
         Raises:
             NotServedError: This worker has another version of it; another worker is tried.
         """
-        return self._agents.with_tools(request.agent, request.tools).facts()
+        return self._agents.with_tools(request.agent, request.tools).build_facts()
 
     @activity.defn(name="helix.sessions.put_text")
     @raise_application_errors

@@ -22,12 +22,12 @@ STEPS: Final = "helix_steps"
 
 @dataclass(frozen=True, slots=True)
 class ModelStep:
-    """A step that calls its model: whose, on which thread, and the state in its slice."""
+    """A step that calls its model: whose, on which thread, and its record."""
 
     agent: Agent
     request: RunStepInput
     thread_id: str
-    state: SessionRecord
+    record: SessionRecord
 
 
 def head_moved_error(thread_id: str, head: Head) -> HeadMovedError:
@@ -77,13 +77,13 @@ def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple
     )
 
 
-def step_number(request: RunStepInput | EndTurnInput, state: SessionRecord) -> int:
+def step_number(request: RunStepInput | EndTurnInput, record: SessionRecord) -> int:
     """Which step of its turn this one is, or would be, from 1."""
-    return (state.turn_steps if request.run_id == state.run else 0) + 1
+    return (record.turn_steps if request.run_id == record.run else 0) + 1
 
 
-def state_of(view: StepView) -> SessionRecord:
-    """The state that was read with a step's view."""
+def record_of(view: StepView) -> SessionRecord:
+    """The record that was read with a step's view."""
     return parse_record(view.header.slice)
 
 

@@ -42,10 +42,10 @@ async def save_change(
 
 
 async def recreate_state(
-    store: SessionStore, session_id: str, epoch: int | None, kept: SessionRecord, head: Head
+    store: SessionStore, session_id: str, epoch: int | None, record: SessionRecord, head: Head
 ) -> None:
     """Make the state again that a store without persistence has lost; its checkpoints are gone."""
     options = CreateSession(
-        agent_type=kept.agent, custom_state=kept.values, metadata=dict(kept.metadata), head=head
+        agent_type=record.agent, custom_state=record.values, metadata=dict(record.metadata), head=head
     )
     await store.create_session(session_id, options, if_not_exists=True, epoch=epoch)

@@ -40,20 +40,20 @@ async def catch_up_state(
         The turn to commit, and what is to be said of it; nothing where only the newest
         turn was missing, and the slice has all of its changes.
     """
-    kept = turn.kept
+    record = turn.record
     starts, steps = await _scan_turns(threads, turn.thread_id, at, stop)
-    if kept.changes is None and len(starts) <= 1:
+    if record.changes is None and len(starts) <= 1:
         return turn, ()
-    unknown = count_unknown_turns(kept, starts) + await _lost_staging(store, turn)
-    behind = MissingTurns(at, list_missing_changes(kept, at, stop), steps)
+    unknown = count_unknown_turns(record, starts) + await _lost_staging(store, turn)
+    behind = MissingTurns(at, list_missing_changes(record, at, stop), steps)
     is_news = len(starts) > 1 or unknown
     notes = (_report_catch_up(turn.session_id, at, len(starts), unknown),) if is_news else ()
     return replace(turn, behind=behind), notes
 
 
-def lost_staging_note(kept: SessionRecord, session_id: str) -> tuple[Receipt, ...]:
+def lost_staging_note(record: SessionRecord, session_id: str) -> tuple[Receipt, ...]:
     """What a state lacks that is made again from its thread's slice: what tools of the newest turn staged."""
-    if kept.changes is None or not kept.changes.staged:
+    if record.changes is None or not record.changes.staged:
         return ()
     found = (
         f"{StateBehindThreadError.__name__}: the state was gone, and was made again from its thread; what "
@@ -65,7 +65,7 @@ def lost_staging_note(kept: SessionRecord, session_id: str) -> tuple[Receipt, ..
 
 async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
     """Whether tools of the newest turn changed the state, and its store has lost that."""
-    changes = turn.kept.changes
+    changes = turn.record.changes
     if changes is None or not changes.staged or turn.run_id is None:
         return False
     rows = await store.list_staged(turn.session_id, turn.run_id)
@@ -192,7 +192,7 @@ class TurnCommits:
             StepCommit(
                 step_id=turn.step_id,
                 run_id=turn.run_id,
-                step_count=turn.kept.steps,
+                step_count=turn.record.steps,
                 promote=promote,
                 results=turn.results,
             ),

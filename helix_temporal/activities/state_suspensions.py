@@ -74,13 +74,13 @@ class SuspendedStates:
             await self._run_is(session_id, run_id, RunStatus.SUSPENDED_AWAITING_CHILDREN, epoch)
         await self._save_change(session_id, epoch, lambda state: project_waiting_children(state, suspension))
 
-    async def save_answers(self, session_id: str, epoch: int, known: Sequence[CallOutcome]) -> None:
+    async def save_answers(self, session_id: str, epoch: int, outcomes: Sequence[CallOutcome]) -> None:
         """Some of the calls were answered; others are still wanted.
 
         Raises:
             FencedError: A newer open has the session.
         """
-        answers = [each.answered for each in known if each.answered is not None]
+        answers = [each.answered for each in outcomes if each.answered is not None]
         if answers:
             await self._save_change(session_id, epoch, lambda state: project_answers(state, answers))
 
@@ -96,8 +96,8 @@ class SuspendedStates:
             waits = Suspension(head=turn.head, calls=turn.waiting, children=turn.children)
             await self.save_suspension(session_id, epoch, waits)
         calls = Message(id=turn.head.last_id, role="assistant", tool_calls=turn.calls)
-        known = {each.at for each in turn.known}
-        waiting = [each for each in turn.waiting if each.at not in known]
+        answered_at = {each.at for each in turn.known}
+        waiting = [each for each in turn.waiting if each.at not in answered_at]
         if waiting:
             await self.save_waiting(session_id, epoch, turn.run_id, calls, turn.head, waiting)
         await self._save_change(

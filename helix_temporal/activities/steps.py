@@ -30,8 +30,8 @@ from helix_temporal.activities.standing_step import (
     head_moved_error,
     is_archived,
     new_id,
+    record_of,
     standing_step,
-    state_of,
     step_number,
     unarchived_fields,
 )
@@ -85,19 +85,19 @@ class StepNews:
         self._agents, self._states = agents, states
 
     def beginning(
-        self, request: RunStepInput, kept: SessionRecord, place: Place
+        self, request: RunStepInput, record: SessionRecord, place: Place
     ) -> AbstractAsyncContextManager[None]:
         """The turn's run is recorded while its model is called; see `SessionSync.beginning`."""
         if self._states is None or not _begins_turn(request):
             return contextlib.nullcontext()
-        return self._states.beginning(request, kept, place)
+        return self._states.beginning(request, record, place)
 
     async def stood(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
         """A step was found: the attempt that made it may have died before its run was recorded."""
         # What the thread has gone on from is over, and its run with it.
         last = appended.head == appended.header.head
         if self._states is not None and last and _begins_turn(request):
-            await self._states.begin(request, state_of(view))
+            await self._states.begin(request, record_of(view))
 
     async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
@@ -109,7 +109,7 @@ class StepNews:
 
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
         """Calls that a client, or a person, must answer; none is not told to the workflow."""
-        agent, head = self._agents.get(request.agent), appended.head
+        agent, head = self._agents.get_agent(request.agent), appended.head
         waiting = list_step_waits(appended.header.slice, agent, answer, head)
         if not waiting:
             return {}
@@ -126,7 +126,7 @@ class StepNews:
             return
         await self._states.children.mark_answered(request)
         if isinstance(request, RunStepInput) and answer is not None:
-            await self._states.children.add_called(self._agents.get(request.agent), request, answer)
+            await self._states.children.add_called(self._agents.get_agent(request.agent), request, answer)
 
 
 def _begins_turn(request: RunStepInput) -> bool:
@@ -169,7 +169,7 @@ async def ask_model(
                 messages=given.messages,
                 instructions=given.instructions,
                 tools=tuple(tool.spec for tool in agent.tools),
-                metadata=dict(step.state.metadata),
+                metadata=dict(step.record.metadata),
                 step_key=_step_key(step),
                 tracing_context=request.tracing_context,
             ),
@@ -286,10 +286,10 @@ class Stepper:
             TooLargeError: An input is larger than messages may be; ``facts`` has its ``message_id``.
         """
         self._check_archive(request)
-        agent = self._agents.get(request.agent)
+        agent = self._agents.get_agent(request.agent)
         thread_id = request.thread_id or request.session_id
         seen = await self._look_up_step(request, agent, thread_id)
-        if seen.inputs and seen.stands is None and _may_be_archived(state_of(seen.view)):
+        if seen.inputs and seen.stands is None and _may_be_archived(record_of(seen.view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
             # The archive may have taken its time, in which another attempt's answer came.
             seen = await self._look_up_step(request, agent, thread_id)
@@ -306,8 +306,8 @@ class Stepper:
             if seen.stands is None:
                 raise
             return await self._finish_standing_step(request, agent, thread_id, seen)
-        state = state_of(seen.view)
-        number, reached = step_number(request, state), state.stream_reached
+        record = record_of(seen.view)
+        number, reached = step_number(request, record), record.stream_reached
         async with self._streams.step(request, agent, new_id(), number, reached) as live:
             live.begins(inputs)
             result = await self._new_step(request, agent, thread_id, seen, inputs, live)
@@ -323,13 +323,13 @@ class Stepper:
         inputs: list[Message],
         live: StepStream,
     ) -> RunStepResult:
-        state = state_of(seen.view)
-        async with self._news.beginning(request, state, live.place):
-            asks = ModelStep(agent, request, thread_id, state)
+        record = record_of(seen.view)
+        async with self._news.beginning(request, record, live.place):
+            asks = ModelStep(agent, request, thread_id, record)
             answer, given = await ask_model(asks, seen.view, inputs, live, self._summaries)
             if agent.compaction is not None:
                 # One of another timeline goes: a later window may not reach back to where it shows.
-                state = state.model_copy(update={"summary": given.summary})
+                record = record.model_copy(update={"summary": given.summary})
             step = StepAppend(
                 thread_id,
                 request.epoch,
@@ -343,7 +343,7 @@ class Stepper:
                 # The answer is paid for, and another attempt would ask the model again.
                 appended, turn = await repeat_while_away(
                     lambda: self._append_step(
-                        step, state, request, [*inputs, answer], seen.view, live.reached
+                        step, record, request, [*inputs, answer], seen.view, live.reached
                     ),
                     _APPEND_PAUSES,
                 )
@@ -376,26 +376,26 @@ class Stepper:
             # end it are stored with its state.
             raise head_moved_error(thread_id, request.head)
         stands = [record.id for record in view.after] == [each.id for each in request.inputs]
-        if not stands and _may_be_archived(state_of(view)):
+        if not stands and _may_be_archived(record_of(view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
         turn, told = None, False
         if stands:
             # It stands already, and its payloads may be gone.
             appended = await self._append_again(step, view)
             inputs = [from_record(record) for record in view.after]
-            told = state_of(view).run != request.run_id
+            told = record_of(view).run != request.run_id
         else:
             inputs = await self._build_messages(request, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
             await self._news.answers(request, view.header.slice)
-            appended, turn = await self._append_step(step, state_of(view), request, inputs, view)
+            appended, turn = await self._append_step(step, record_of(view), request, inputs, view)
         receipt = await self._archive_step(step, appended, request)
         await self._drop_payloads(request, request.inputs, receipt)
         await self._news.children(request)
-        await self._used.results(request, state_of(view))
+        await self._used.results(request, record_of(view))
         committed = await self._commit_state(request, appended, turn)
         if not told:
-            await self._streams.turn_ended(request, inputs, appended.head, state_of(view).stream_reached)
+            await self._streams.turn_ended(request, inputs, appended.head, record_of(view).stream_reached)
         return RunStepResult(
             head=appended.head,
             slice_version=appended.header.slice_version,
@@ -416,12 +416,12 @@ class Stepper:
             max_bytes=agent.context.max_bytes,
             ids=_dedup_window(request) if users else 0,
         )
-        known = {*view.earlier_ids, *(record.id for record in view.before)}
+        stored_ids = {*view.earlier_ids, *(record.id for record in view.before)}
         gone = _taken_back(request, view)
         dropped = tuple(
             each.id
             for each in request.inputs
-            if each.call is None and (each.id in known or (gone and shorten_id(each.id) in gone))
+            if each.call is None and (each.id in stored_ids or (gone and shorten_id(each.id) in gone))
         )
         inputs = tuple(each for each in request.inputs if each.id not in dropped)
         stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
@@ -444,7 +444,7 @@ class Stepper:
             raise head_moved_error(thread_id, request.head)
         window = [*view.earlier_ids, *(record.id for record in view.before)]
         start = request.head.position - len(window)
-        places = {known: start + at for at, known in enumerate(window) if known in dropped}
+        places = {message_id: start + at for at, message_id in enumerate(window) if message_id in dropped}
         position, newest = min(places.values(), default=0), max(places.values(), default=-1)
         found = TurnAnswers(places)
         while position < request.head.position and (position <= newest or found.open):
@@ -477,15 +477,15 @@ class Stepper:
         await self._news.stood(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
         *taken, stored = (from_record(record) for record in appended.records)
-        async with self._used.recording(agent, request, stored, state_of(seen.view).turn_steps):
+        async with self._used.recording(agent, request, stored, record_of(seen.view).turn_steps):
             result = await self._build_result(request, appended, stored, receipt, seen)
-            same_run = state_of(seen.view).run == request.run_id
-            if known := await self._results_behind(appended, result, same_run=same_run):
-                result = result.model_copy(update={"known": known})
+            same_run = record_of(seen.view).run == request.run_id
+            if outcomes := await self._results_behind(appended, result, same_run=same_run):
+                result = result.model_copy(update={"known": outcomes})
             if appended.header.head.position > appended.head.position:
                 result = result.model_copy(update={"goes_on": True})
             if same_run:
-                reached = state_of(seen.view).stream_reached
+                reached = record_of(seen.view).stream_reached
                 await self._streams.stood(request, agent, taken, stored, result, reached)
         return result if request.run_id == asked else result.model_copy(update={"run": request.run_id})
 
@@ -495,7 +495,7 @@ class Stepper:
         What its tools staged, and what was told of it, has that name.  A run that the session store has
         ended keeps its name to itself: the thread lost steps that the store had committed.
         """
-        kept = state_of(view)
+        kept = record_of(view)
         is_newest = kept.changes is not None and kept.changes.turn <= request.head.position
         if kept.run is None or request.run_id in {None, kept.run} or not is_newest:
             return request
@@ -582,7 +582,7 @@ class Stepper:
     async def _append_step(
         self,
         step: StepAppend,
-        state: SessionRecord,
+        record: SessionRecord,
         request: RunStepInput | EndTurnInput,
         messages: Sequence[Message],
         view: StepView,
@@ -598,13 +598,13 @@ class Stepper:
             with_slice = replace(step, slice=encode_record(after), slice_version=stored.version)
             return await self._append_with_state(with_slice, request)
 
-        known = StoredRecord(state, view.header.slice_version, view.header.head)
+        read_before = StoredRecord(record, view.header.slice_version, view.header.head)
         return await swap_record(
             self._threads,
             step.thread_id,
             write,
             "a step was appended",
-            known=known,
+            read_before=read_before,
             otherwise=StaleStateError,
         )
 
@@ -613,7 +613,7 @@ class Stepper:
     ) -> tuple[WaitingCall, ...]:
         if not isinstance(request, RunStepInput) or step.answer is None:
             return ()
-        return list_waiting_calls(self._agents.get(request.agent), messages[-1], current_millis())
+        return list_waiting_calls(self._agents.get_agent(request.agent), messages[-1], current_millis())
 
     async def _append_with_state(
         self, step: StepAppend, request: RunStepInput | EndTurnInput
@@ -690,7 +690,7 @@ class Stepper:
         """
         if seen.stands is not None:
             return {}
-        agent = self._agents.get(request.agent)
+        agent = self._agents.get_agent(request.agent)
         unknown = tuple(at for at, call in enumerate(answer.tool_calls) if agent.find_tool(call.name) is None)
         return {"unknown": unknown} if unknown else {}
 
@@ -726,12 +726,12 @@ class Stepper:
         return RunStepResult(**fields)
 
 
-def _may_be_archived(state: SessionRecord) -> bool:
+def _may_be_archived(record: SessionRecord) -> bool:
     """Whether a step that does not stand may have been made all the same, and only its record was lost.
 
     By an earlier attempt; or by one of the run before, which was reset while the step was under way.
     """
-    return current_attempt() > 1 or state.writer != workflow_run()
+    return current_attempt() > 1 or record.writer != workflow_run()
 
 
 def _dedup_window(request: RunStepInput) -> int:
@@ -747,8 +747,8 @@ def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
     since = request.since
     if since is None:
         return frozenset()
-    taken = (each.cut for each in state_of(view).taken_back if each.epoch > since.epoch)
-    return frozenset(known for cut in taken for known in cut)
+    taken = (each.cut for each in record_of(view).taken_back if each.epoch > since.epoch)
+    return frozenset(message_id for cut in taken for message_id in cut)
 
 
 def _payload_location(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:

@@ -73,7 +73,7 @@ def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCal
     found = []
     for at, call in enumerate(answer.tool_calls):
         tool, name = agent.find_tool(call.name), make_result_id(answer.id, at)
-        facts = None if tool is None else tool.facts(agent.name)
+        facts = None if tool is None else tool.build_facts(agent.name)
         if facts is None or facts.kind != "agent" or why_not_run(call) is not None:
             continue
         child = child_session_id(session_id, facts.name, facts.thread, name)
@@ -83,7 +83,7 @@ def agent_calls(agent: Agent, session_id: str, answer: Message) -> list[AgentCal
 
 def calls_agents(agent: Agent) -> bool:
     """Whether any of its tools is another agent."""
-    return any(each.facts(agent.name).kind == "agent" for each in agent.tools)
+    return any(each.build_facts(agent.name).kind == "agent" for each in agent.tools)
 
 
 async def open_calls(
@@ -307,14 +307,14 @@ class ChildActivities:
             if refs or await self._sessions.load_state(request.session_id) is not None:
                 return by_refs(request, refs)
         try:
-            facts = await self._threads.facts(request.thread)
+            facts = await self._threads.read_facts(request.thread)
         except ThreadNotFoundError:
             if request.if_any:
                 return SubAgentPage(Page(items=(), total=0))
             raise SessionNotFoundError(
                 f"session {request.session_id!r} has neither a state nor a thread"
             ) from None
-        agent = self._agents.get(parse_record(facts.slice).agent)
+        agent = self._agents.get_agent(parse_record(facts.slice).agent)
         return await by_calls(self._threads, agent, request, facts)
 
     async def _add_usage(self, items: Sequence[ChildInfo], unsure: frozenset[str]) -> list[ChildInfo]:
@@ -325,15 +325,15 @@ class ChildActivities:
                 return child
             async with gate:
                 try:
-                    facts = await self._threads.facts(child.session_id)
+                    facts = await self._threads.read_facts(child.session_id)
                 except ThreadNotFoundError:
                     # It did not get so far, or was deleted since.
                     return None if child.session_id in unsure else child
                 except (StoreCorruptError, ArchiveCorruptError) as error:
                     activity.logger.warning("session %r: its usage is not known: %s", child.session_id, error)
                     return child
-            kept = parse_record(facts.slice)
-            return child.model_copy(update={"usage": kept.usage, "steps": kept.steps})
+            record = parse_record(facts.slice)
+            return child.model_copy(update={"usage": record.usage, "steps": record.steps})
 
         found = await asyncio.gather(*(one(each) for each in items))
         return [each for each in found if each is not None]
@@ -395,7 +395,7 @@ async def _find_thread_under_way(
     if not begins or request.mode not in {"auto", "continue"} or not calls_agents(agent):
         return None
     try:
-        thread = await threads.facts(request.thread_id)
+        thread = await threads.read_facts(request.thread_id)
     except ThreadNotFoundError:
         return None
     return thread if thread.head.position > thread.committed and not thread.closed else None
@@ -412,7 +412,7 @@ async def _find_waiting_call(
     if before is not None and not before.calls:
         return before  # behind another call of the same session
     try:
-        thread = await threads.facts(call.session_id)
+        thread = await threads.read_facts(call.session_id)
     except ThreadNotFoundError:
         return before
     suspended = find_suspension(parse_record(thread.slice), thread.head)

@@ -43,7 +43,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
     taken: set[str] = set()
     for at, call in enumerate(answer.tool_calls):
         tool = agent.find_tool(call.name)
-        facts = None if tool is None else tool.facts(agent.name)
+        facts = None if tool is None else tool.build_facts(agent.name)
         if facts is None or not (facts.kind == "client" or facts.approval):
             continue
         if why_not_run(call) is not None:
@@ -85,7 +85,7 @@ async def read_suspended_turn(
     threads: ThreadStore,
     payloads: Payloads,
     header: HotHeader,
-    state: SessionRecord,
+    record: SessionRecord,
     responses: Mapping[str, CallOutcome],
     inline_arguments: int,
 ) -> SuspendedTurn | None:
@@ -94,47 +94,47 @@ async def read_suspended_turn(
     ``responses`` are answers that were given to the session store meanwhile, by the calls' ids; arguments
     of more than ``inline_arguments`` bytes are left out.
     """
-    suspended = find_suspension(state, header.head)
+    suspended = find_suspension(record, header.head)
     if suspended is None or header.head.position <= header.committed:
         return None
     start, records = await read_turn_under_way(threads, header)
-    messages = [from_record(record) for record in records]
-    known = {each.at: each for each in suspended.known}
+    messages = [from_record(each) for each in records]
+    outcomes = {each.at: each for each in suspended.known}
     for call in suspended.calls:
-        if call.id in responses and call.at not in known:
-            known[call.at] = await _shorten_answer(payloads, header.thread_id, call, responses[call.id])
+        if call.id in responses and call.at not in outcomes:
+            outcomes[call.at] = await _shorten_answer(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
-    usage = sum_usage(messages, known.values())
+    usage = sum_usage(messages, outcomes.values())
     # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
-    ended = {at for at, each in known.items() if each.result is not None}
+    ended = {at for at, each in outcomes.items() if each.result is not None}
     children = tuple(each for each in suspended.children if each.at not in ended)
     return SuspendedTurn(
         head=header.head,
         start=start,
-        run_id=state.run,
+        run_id=record.run,
         steps=sum(1 for each in messages if each.role == "assistant"),
         usage=usage,
         messages=tuple([await _shorten_message(payloads, header.thread_id, each) for each in users]),
         calls=tuple(shorten_arguments(call, inline_arguments) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
-        known=tuple(known[at] for at in sorted(known)),
+        known=tuple(outcomes[at] for at in sorted(outcomes)),
         **only_truthy(children=children),
     )
 
 
-def usage_before_turn(state: SessionRecord, turn: SuspendedTurn) -> Usage:
+def usage_before_turn(record: SessionRecord, turn: SuspendedTurn) -> Usage:
     """What the session used before the turn that is suspended."""
-    return state.usage + _sum_result_usage(turn.known) - turn.usage
+    return record.usage + _sum_result_usage(turn.known) - turn.usage
 
 
-def sum_usage(messages: Iterable[Message], known: Iterable[CallOutcome]) -> Usage:
+def sum_usage(messages: Iterable[Message], outcomes: Iterable[CallOutcome]) -> Usage:
     """What a turn used so far, also for results that are not in the thread yet."""
-    return sum((each.usage for each in messages if each.usage), start=_sum_result_usage(known))
+    return sum((each.usage for each in messages if each.usage), start=_sum_result_usage(outcomes))
 
 
-def _sum_result_usage(known: Iterable[CallOutcome]) -> Usage:
+def _sum_result_usage(outcomes: Iterable[CallOutcome]) -> Usage:
     """What tools used whose results are not in the thread yet."""
-    results = (each.result for each in known if each.result is not None)
+    results = (each.result for each in outcomes if each.result is not None)
     return sum((each.usage for each in results if each.usage is not None), start=Usage())
 
 
@@ -206,12 +206,12 @@ async def read_results_behind(
         return ()
     names = {call.at: call.id for call in waiting}
     answered = {each.id: each for each in parse_record(header.slice).answered}
-    known: list[CallOutcome] = []
+    outcomes: list[CallOutcome] = []
     for at, record in enumerate(records):
         result = await _as_result(payloads, thread_id, from_record(record), inline_result)
         before = answered.get(names.get(at, ""))
-        known.append(CallOutcome(at=at, result=result, **only_set(answered=before)))
-    return tuple(known)
+        outcomes.append(CallOutcome(at=at, result=result, **only_set(answered=before)))
+    return tuple(outcomes)
 
 
 async def _as_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:

@@ -146,7 +146,7 @@ class ThreadActivities:
         """Add one step's messages exactly at the head; a repeat finds them there."""
         records = self._build_records(request.messages)
         if not records:
-            facts = await self._threads.facts(request.thread_id)
+            facts = await self._threads.read_facts(request.thread_id)
             return AppendMessagesResult(head=facts.head, committed=facts.committed, repeated=True)
         step = StepAppend(request.thread_id, request.epoch, request.head, records, commits=request.commits)
         appended = await self._threads.append(step)
@@ -223,7 +223,7 @@ class ThreadActivities:
     @raise_application_errors
     async def describe(self, request: ThreadInput) -> DescribeThreadResult:
         """Where a thread stands, without its messages."""
-        return _describe_thread(await self._threads.facts(request.thread_id))
+        return _describe_thread(await self._threads.read_facts(request.thread_id))
 
     @activity.defn(name="helix.threads.fork")
     @raise_application_errors
@@ -234,10 +234,10 @@ class ThreadActivities:
         if request.transform is not None:
             transform = self._transforms.get(request.transform)
             if transform is None:
-                known = ", ".join(sorted(self._transforms)) or "none"
+                names = ", ".join(sorted(self._transforms)) or "none"
                 raise NotServedError(
                     f"transform {request.transform!r} is not known to the worker that was asked; "
-                    f"it knows: {known}",
+                    f"it knows: {names}",
                     retry_for_ms=self._retry_for_ms,
                 )
             transform = _wrap_transform(transform, request.transform)
@@ -254,7 +254,7 @@ class ThreadActivities:
 
     async def _without_summary(self, thread_id: str) -> bytes:
         """The slice for changed messages: what was said of them as they were must not go along."""
-        data = (await self._threads.facts(thread_id)).slice
+        data = (await self._threads.read_facts(thread_id)).slice
         if not data:
             return data
         told = {"summary", "taken_back"}
@@ -264,7 +264,7 @@ class ThreadActivities:
     @raise_application_errors
     async def load_state(self, request: ThreadInput) -> LoadStateResult:
         """The slice as JSON, and its version."""
-        facts = await self._threads.facts(request.thread_id)
+        facts = await self._threads.read_facts(request.thread_id)
         check_size(len(facts.slice), self._max_payload, "state")
         return LoadStateResult(state=orjson.loads(facts.slice or b"{}"), version=facts.slice_version)
 
@@ -289,7 +289,7 @@ class ThreadActivities:
                 closes=request.closes,
                 ends=request.ends,
                 slice_version=request.slice_version,
-                known=request.head,
+                known_head=request.head,
             )
             receipt = await self._threads.flush(flush, progress)
         return FlushThreadResult(

@@ -97,9 +97,9 @@ class ToolRunner:
 
     def activities(self, agent: Agent) -> list[Callable[..., Any]]:
         """The activities of one agent's tools and hooks."""
-        facts = agent.facts()
+        facts = agent.build_facts()
         tools = [
-            self._define_tool_activity(tool, tool.facts(agent.name).activity, hides=agent.hide_errors)
+            self._define_tool_activity(tool, tool.build_facts(agent.name).activity, hides=agent.hide_errors)
             for tool in agent.tools
         ]
         hooks = [

@@ -209,10 +209,10 @@ class UsageLog:
         async with self._record_alongside(request.session_id, _of_summary(agent, request, used, number)):
             pass
 
-    async def results(self, request: EndTurnInput, state: SessionRecord) -> None:
+    async def results(self, request: EndTurnInput, record: SessionRecord) -> None:
         """Record the results that end a turn."""
-        step = step_number(request, state) - 1
-        async with self._record_alongside(request.session_id, _of_results(request, state.agent, step)):
+        step = step_number(request, record) - 1
+        async with self._record_alongside(request.session_id, _of_results(request, record.agent, step)):
             pass
 
     async def _record_entries(self, store: UsageStore, entries: Sequence[UsageEntry]) -> None:

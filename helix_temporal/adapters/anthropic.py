@@ -531,9 +531,9 @@ def _without_retries(client: anthropic.AsyncAnthropic) -> anthropic.AsyncAnthrop
 
 def _as_known(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The library's arguments; fields of the API that this version of it does not name go as they are."""
-    known = inspect.signature(AsyncMessages.create).parameters
-    more = {name: value for name, value in fields.items() if name not in known}
-    given = {name: value for name, value in fields.items() if name in known}
+    parameters = inspect.signature(AsyncMessages.create).parameters
+    more = {name: value for name, value in fields.items() if name not in parameters}
+    given = {name: value for name, value in fields.items() if name in parameters}
     return given | ({"extra_body": {**more, **given.get("extra_body", {})}} if more else {})
 
 

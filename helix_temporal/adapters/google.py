@@ -99,10 +99,10 @@ def _convert_schema(schema: Any) -> JsonObject:
 
 def _convert_schema_maps(schema: JsonObject) -> JsonObject:
     new: dict[str, Any] = {}
-    for name, known in _MAPS.items():
+    for name, field in _MAPS.items():
         inner = schema.get(name)
         if isinstance(inner, dict):
-            new[known] = new.get(known, {}) | {key: _convert_schema(value) for key, value in inner.items()}
+            new[field] = new.get(field, {}) | {key: _convert_schema(value) for key, value in inner.items()}
     return new
 
 
@@ -112,10 +112,10 @@ def _convert_schema_lists(schema: JsonObject) -> JsonObject:
         # How older drafts write it.
         given["prefixItems"] = given["items"]
     new: dict[str, Any] = {}
-    for name, known in _LISTS.items():
+    for name, field in _LISTS.items():
         inner = given.get(name)
         if isinstance(inner, list) and inner:
-            new[known] = [*new.get(known, []), *map(_convert_schema, inner)]
+            new[field] = [*new.get(field, []), *map(_convert_schema, inner)]
     return new
 
 
@@ -150,10 +150,10 @@ def _names_or_empty(value: Any) -> list[str]:
 
 def _add_bounds(schema: JsonObject, new: JsonObject) -> None:
     whole = schema.get("type") == "integer"
-    for name, known, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+    for name, field, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
         bound = schema.get(name)
         if isinstance(bound, int | float) and not isinstance(bound, bool):
-            new.setdefault(known, bound + step if whole else bound)
+            new.setdefault(field, bound + step if whole else bound)
 
 
 def _add_choices(schema: JsonObject, new: JsonObject) -> None:

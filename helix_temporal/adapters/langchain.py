@@ -326,8 +326,8 @@ class LangChainModel:
         if begun:
             _log.warning("the stream from %s broke off", self._kind, exc_info=error)
             return cut_off(self._kind, type(error).__name__)
-        known = library in _LIBRARIES or names & {"APIConnectionError", "OSError", "TimeoutError"}
-        if not known:
+        is_provider_error = library in _LIBRARIES or names & {"APIConnectionError", "OSError", "TimeoutError"}
+        if not is_provider_error:
             # Its text may quote what was said, and histories are read by others than this log.
             _log.warning("%s failed", self._kind, exc_info=error)
         return error_for_connection_failure(self._kind, error)

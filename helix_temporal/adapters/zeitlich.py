@@ -143,10 +143,10 @@ class _RowReader:
 
     def _take_call_id(self, part: Mapping[str, Any]) -> str:
         name = str(part.get("name"))
-        known = part.get("id")
-        found = next((each for each in self._open if each[0] == name and known in {None, each[1]}), None)
+        call_id = part.get("id")
+        found = next((each for each in self._open if each[0] == name and call_id in {None, each[1]}), None)
         if found is None:
-            return str(known or name)
+            return str(call_id or name)
         self._open.remove(found)
         return found[1]
 

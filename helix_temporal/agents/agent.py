@@ -180,7 +180,7 @@ class Agent:
             )
         return text
 
-    def facts(self) -> AgentFacts:
+    def build_facts(self) -> AgentFacts:
         """What a workflow must know of the agent; activity names are derived from the names."""
         hooks = {hook: f"helix.hooks.{self.name}.{hook}" for hook in self.hooks.names}
         return AgentFacts(
@@ -188,7 +188,7 @@ class Agent:
             max_steps=self.max_steps,
             parallel_tools=self.parallel_tools,
             instructions_mode=self.instructions_mode,
-            tools=tuple(tool.facts(self.name) for tool in self.tools),
+            tools=tuple(tool.build_facts(self.name) for tool in self.tools),
             hooks=HookFacts(**hooks),
         )
 
@@ -224,7 +224,7 @@ class AgentRegistry:
                 raise InvalidConfigError(f"two agents are named {agent.name!r}; rename one")
             self._agents[agent.name] = agent
 
-    def get(self, name: str) -> Agent:
+    def get_agent(self, name: str) -> Agent:
         """The agent of this name.
 
         Raises:
@@ -232,9 +232,9 @@ class AgentRegistry:
         """
         agent = self._agents.get(name)
         if agent is None:
-            known = ", ".join(sorted(self._agents)) or "none"
+            names = ", ".join(sorted(self._agents)) or "none"
             raise AgentNotServedError(
-                f"agent {name!r} is not known to the worker that was asked; it knows: {known}. "
+                f"agent {name!r} is not known to the worker that was asked; it knows: {names}. "
                 "Start workers that serve the agent, or correct its name",
                 retry_for_ms=self._retry_for_ms,
             )
@@ -247,7 +247,7 @@ class AgentRegistry:
             NotServedError: It lacks one of them in this worker.
             AgentNotServedError: This worker serves none of that name.
         """
-        agent = self.get(name)
+        agent = self.get_agent(name)
         for each in tools:
             if agent.find_tool(each) is None:
                 raise NotServedError(

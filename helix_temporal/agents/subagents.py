@@ -56,7 +56,7 @@ class AgentTool(Tool):
                 f"got {self.thread!r}"
             )
 
-    def facts(self, agent: str) -> ToolFacts:
+    def build_facts(self, agent: str) -> ToolFacts:
         """What the workflow must know to run it."""
         given = {
             "task_queue": self.task_queue,

@@ -324,7 +324,7 @@ class Tool:
         """What the model is told."""
         return ToolSpec(name=self.name, description=self.description, parameters=self.parameters)
 
-    def facts(self, agent: str) -> ToolFacts:
+    def build_facts(self, agent: str) -> ToolFacts:
         """What the workflow must know to run it."""
         return ToolFacts(
             name=self.name,
@@ -463,7 +463,7 @@ _QUESTION: Final[dict[str, JsonValue]] = {
 class ClientTool(Tool):
     """A tool whose result somebody submits; made by `client_tool`."""
 
-    def facts(self, agent: str) -> ToolFacts:
+    def build_facts(self, agent: str) -> ToolFacts:
         """What the workflow must know of it."""
         name = f"helix.tools.{agent}.{self.name}"
         within = only_set(answer_within=self.answer_within)

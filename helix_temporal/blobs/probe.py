@@ -56,7 +56,7 @@ async def prove_conditional_writes(store: BlobStore, prefix: str) -> None:
                 raise verdict
     finally:
         # The verdict counts; a few bytes that could not be removed harm nobody.
-        await asyncio.gather(*map(probe.remove, (name, *created, *replaced)))
+        await asyncio.gather(*map(probe.remove_object, (name, *created, *replaced)))
 
 
 async def check_access(store: BlobStore, prefix: str) -> None:
@@ -65,7 +65,7 @@ async def check_access(store: BlobStore, prefix: str) -> None:
     Raises:
         StoreUnavailableError, ArchiveAccessError: As above.
     """
-    await _Probe(store).repeat(lambda: store.get(f"{prefix.rstrip('/')}/answers"))
+    await _Probe(store).repeat_call(lambda: store.get(f"{prefix.rstrip('/')}/answers"))
 
 
 class _Probe:
@@ -90,10 +90,10 @@ class _Probe:
         etag = await self._must_pass(key, b"first", "If-None-Match: * on a missing object", create=True)
         await self._race_writers(key, "If-Match of several writers", etag)
 
-    async def remove(self, key: str) -> None:
+    async def remove_object(self, key: str) -> None:
         """Remove an object, if the store answers."""
         with contextlib.suppress(StoreUnavailableError, ArchiveAccessError):
-            await self.repeat(lambda: self._store.delete(key))
+            await self.repeat_call(lambda: self._store.delete(key))
 
     async def _race_writers(self, key: str, what: str, etag: str | None) -> None:
         """Let several writers go at once, of which one may win, and only what it wrote is there.
@@ -102,25 +102,25 @@ class _Probe:
         """
         writers = [b"%d %s" % (number, uuid.uuid4().hex.encode()) for number in range(_WRITERS)]
 
-        async def write(data: bytes) -> bytes | None:
+        async def write_once(data: bytes) -> bytes | None:
             try:
-                await self.repeat(lambda: self._store.put(key, data, create=etag is None, if_match=etag))
+                await self.repeat_call(lambda: self._store.put(key, data, create=etag is None, if_match=etag))
             except ConditionFailedError:
                 return None
             return data
 
-        results = await asyncio.gather(*map(write, writers), return_exceptions=True)
+        results = await asyncio.gather(*map(write_once, writers), return_exceptions=True)
         for each in results:
             if isinstance(each, BaseException):
                 raise each
         won = [each for each in results if each is not None]
-        found = await self.repeat(lambda: self._store.get(key))
+        found = await self.repeat_call(lambda: self._store.get(key))
         if len(won) > 1:
             raise _unsupported_error(what, f"at once was accepted {len(won)} times", "accepted once")
         if won and (found is None or found.data != won[0]):
             raise _unsupported_error(what, "at once was answered as refused but written", "refused")
 
-    async def repeat(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def repeat_call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call again while its failure is passing; a repeated write may be refused for its success."""
         pause = _PAUSE
         for _ in range(_TRIES - 1):
@@ -137,10 +137,10 @@ class _Probe:
         self, key: str, data: bytes, what: str, *, create: bool = False, if_match: str | None = None
     ) -> None:
         with contextlib.suppress(ConditionFailedError):
-            await self.repeat(lambda: self._store.put(key, data, create=create, if_match=if_match))
+            await self.repeat_call(lambda: self._store.put(key, data, create=create, if_match=if_match))
             raise _unsupported_error(what, "was accepted", "refused")
         # A refusal that wrote all the same is as bad as none.
-        found = await self.repeat(lambda: self._store.get(key))
+        found = await self.repeat_call(lambda: self._store.get(key))
         if found is not None and found.data == data:
             raise _unsupported_error(what, "was answered as refused but written", "refused")
 
@@ -148,9 +148,9 @@ class _Probe:
         self, key: str, data: bytes, what: str, *, create: bool = False, if_match: str | None = None
     ) -> str:
         with contextlib.suppress(ConditionFailedError):
-            await self.repeat(lambda: self._store.put(key, data, create=create, if_match=if_match))
+            await self.repeat_call(lambda: self._store.put(key, data, create=create, if_match=if_match))
         # Read back in any case: a PUT that was sent again is refused although it won.
-        found = await self.repeat(lambda: self._store.get(key))
+        found = await self.repeat_call(lambda: self._store.get(key))
         if found is None or found.data != data:
             raise _unsupported_error(what, "was refused", "accepted")
         return found.etag

@@ -136,7 +136,7 @@ class S3Connection:
         self._base = base_url(client.meta.endpoint_url, config.bucket, config.virtual_hosted)
 
     @classmethod
-    async def open(cls, config: S3Config) -> Self:
+    async def open_client(cls, config: S3Config) -> Self:
         """Create the client.  No request is sent.
 
         Raises:
@@ -169,7 +169,9 @@ class S3Connection:
             client.meta.events.register_first("needs-retry.s3", _stay_here)
             return cls(stack.pop_all(), client, opened[-1], credentials, config)
 
-    async def send(self, method: str, key: str, headers: dict[str, str], data: bytes = b"") -> Response:
+    async def send_request(
+        self, method: str, key: str, headers: dict[str, str], data: bytes = b""
+    ) -> Response:
         """One signed request, never repeated by us.
 
         Raises:
@@ -393,7 +395,7 @@ class S3Blobs:
         check_key(key)
         place = self._bucket_place("get", key)
         async with self._use_connection(place) as connection:
-            response = await connection.send("GET", key, {})
+            response = await connection.send_request("GET", key, {})
         if response.status == 200:
             _check_length(place, response)
             return Blob(response.body, _parse_etag(response.headers.get("etag", "")))
@@ -418,7 +420,7 @@ class S3Blobs:
             headers["If-Match"] = if_match
         place = self._bucket_place("put", key)
         async with self._use_connection(place) as connection:
-            response = await connection.send("PUT", key, headers, data)
+            response = await connection.send_request("PUT", key, headers, data)
         if response.status == 200:
             return _parse_etag(response.headers.get("etag", ""))
         code = code_of(response.body)
@@ -493,7 +495,7 @@ class S3Blobs:
         opening = self._opening.get(loop)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
             await self._forget_closed_loops()
-            opening = self._opening[loop] = loop.create_task(S3Connection.open(self._config))
+            opening = self._opening[loop] = loop.create_task(S3Connection.open_client(self._config))
         # Others wait for it too: one caller's cancellation must not take it from them.
         return await asyncio.shield(opening)
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from helix_temporal.cli._running import run_service
-from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue
+from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect, startup_line
 
@@ -35,13 +35,13 @@ def maintenance(
         float | None, typer.Option(metavar="DAYS", help="Delete sessions unchanged for so long.")
     ] = None,
 ) -> None:
-    """Create the Temporal Schedules of the janitor, and serve them until SIGTERM or Ctrl-C.
+    """Create the Temporal Schedules of maintenance, and serve them until SIGTERM or Ctrl-C.
 
     One is enough; more do no harm.  Addresses come from HELIX_… variables, the same as the session workers'.
     """
     run_service(
         _serve_maintenance(
-            lambda: JanitorPlan(
+            lambda: MaintenancePlan(
                 sweep=timedelta(seconds=sweep),
                 evict=timedelta(seconds=evict),
                 keep=timedelta(seconds=keep),
@@ -54,7 +54,7 @@ def maintenance(
     )
 
 
-async def _serve_maintenance(make_plan: Callable[[], JanitorPlan]) -> None:
+async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> None:
     settings, plan = Settings.from_env(os.environ), make_plan()
     queue = maintenance_queue(settings.task_queue)
     client, helix = await connect(settings)

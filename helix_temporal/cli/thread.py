@@ -107,7 +107,7 @@ def export_v1(
         tiered = _require_archive(backends)
 
         async def export_thread(thread_id: str) -> str:
-            facts = await tiered.facts(thread_id)
+            facts = await tiered.read_facts(thread_id)
             if not (adapter or envelope_of(facts.adapter)):
                 raise InvalidRequestError(
                     f"thread {thread_id!r}: it did not come from zeitlich, so it has no adapter of "
@@ -157,12 +157,12 @@ def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: boo
 
 
 async def _print_thread(backends: Backends, thread_id: str) -> None:
-    facts = await backends.threads.facts(thread_id)
+    facts = await backends.threads.read_facts(thread_id)
     for name, value in _rows_of_facts(facts, archives=backends.tiered is not None):
         typer.echo(f"{name:<11}{value}")
     if backends.tiered is None or backends.blobs is None:
         return
-    prefix = backends.tiered.layout.thread(thread_id)
+    prefix = backends.tiered.layout.thread_prefix(thread_id)
     objects = sorted([(each.key, each.size) async for each in backends.blobs.list(prefix)])
     size = sum(size for _, size in objects)
     typer.echo(f"{'objects':<11}{len(objects)}, {size:,} bytes below {prefix}")
@@ -190,7 +190,7 @@ def _rows_of_facts(facts: ThreadFacts, *, archives: bool) -> list[tuple[str, str
 
 
 async def _verify_thread(backends: Backends, thread_id: str) -> tuple[str, ...]:
-    facts = await backends.threads.facts(thread_id)
+    facts = await backends.threads.read_facts(thread_id)
     if backends.tiered is None:
         typer.echo(f"{thread_id}: {facts.head.position:,} messages, no cold tier is set")
         return ()

@@ -202,7 +202,7 @@ class SessionExecutions:
             await self._ignore_missing(self._workflow_handle(each).terminate(reason="the session is deleted"))
         why = (
             "it was terminated: what an activity of it puts aside late is collected after a week, by the "
-            "janitor or by its time to live"
+            "maintenance worker or by its time to live"
         )
         return [LeftBehind(what="late_writes", where=each, why=why) for each in running]
 

@@ -76,17 +76,17 @@ class Archive:
 
     # -- manifests
 
-    async def manifest(self, thread_id: str, traffic: Traffic | None = None) -> Stored:
+    async def read_manifest(self, thread_id: str, traffic: Traffic | None = None) -> Stored:
         """Read a manifest; of a thread that has none, an empty one.
 
         Raises:
             ArchiveCorruptError, UnsupportedFormatError: It is not one this version can trust.
         """
-        blob = await self.blobs.get(self.layout.manifest(thread_id))
+        blob = await self.blobs.get(self.layout.manifest_key(thread_id))
         if traffic:
             traffic.gets += 1
         if blob is None:
-            self.forget(thread_id)
+            self.forget_manifest(thread_id)
             return Stored(None, Manifest(thread_id))
         return self._remember_manifest(Stored(blob.etag, decode_manifest(thread_id, blob.data, self.key)))
 
@@ -96,21 +96,19 @@ class Archive:
         Raises:
             ArchiveCorruptError: An object is missing, and the manifest still names it.
         """
-        incomplete = ""
+        incomplete = None
         while True:
-            manifest = (await self.manifest(thread_id)).manifest
+            manifest = (await self.read_manifest(thread_id)).manifest
             try:
                 return await use(manifest)
             except SegmentGoneError as gone:
-                if incomplete == manifest.nonce:
-                    raise missing_object_error(thread_id, gone) from gone
-                incomplete = manifest.nonce
+                incomplete = check_not_gone_again(manifest, incomplete, gone)
 
-    def remembered(self, thread_id: str) -> Stored | None:
+    def find_remembered(self, thread_id: str) -> Stored | None:
         """The manifest as this worker last saw or wrote it; may be outdated."""
         return self._remembered.get(thread_id)
 
-    def forget(self, thread_id: str) -> None:
+    def forget_manifest(self, thread_id: str) -> None:
         """The remembered manifest turned out to be outdated."""
         stored = self._remembered.pop(thread_id, None)
         if stored is not None:
@@ -118,24 +116,24 @@ class Archive:
 
     def _remember_manifest(self, stored: Stored) -> Stored:
         thread_id = stored.manifest.thread_id
-        self.forget(thread_id)
+        self.forget_manifest(thread_id)
         self._remembered[thread_id] = stored
         self._remembered_bytes += _size_in_memory(stored.manifest)
         while self._remembered_bytes > REMEMBERED_BYTES and len(self._remembered) > 1:
-            self.forget(next(iter(self._remembered)))
+            self.forget_manifest(next(iter(self._remembered)))
         return stored
 
     @staticmethod
-    def nonce() -> str:
+    def make_nonce() -> str:
         """Makes each manifest's bytes, and so its etag, unique."""
         return secrets.token_hex(8)
 
-    async def commit(
+    async def commit_plan(
         self, plan: CommitPlan, over: Stored, traffic: Traffic, progress: Progress = no_progress
     ) -> None:
         """Write a plan's objects, then swap the manifest in.
 
-        Where there is none yet, one that only names the thread may precede the objects: `named`.
+        Where there is none yet, one that only names the thread may precede the objects: `ensure_named`.
 
         Raises:
             ConditionFailedError: The manifest was not ``over`` any more, as far as the answer tells:
@@ -144,16 +142,18 @@ class Archive:
         """
         thread_id = plan.manifest.thread_id
         if plan.objects:
-            over = await self.named(over, traffic)
+            over = await self.ensure_named(over, traffic)
         for number, draft in enumerate(plan.objects):
-            key = (self.layout.index if draft.area == "idx" else self.layout.segment)(thread_id, draft.ref)
+            key = (self.layout.index_key if draft.area == "idx" else self.layout.segment_key)(
+                thread_id, draft.ref
+            )
             # Named by content and generation: what an earlier attempt wrote is what we would write.
             if key not in progress.finished:
                 await self._create_object(key, draft.data)
                 traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(draft.data)
             progress("put", number, len(draft.data), key)
-        self.forget(thread_id)
-        key = self.layout.manifest(thread_id)
+        self.forget_manifest(thread_id)
+        key = self.layout.manifest_key(thread_id)
         traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(plan.body)
         try:
             etag = await self.blobs.put(key, plan.body, create=over.etag is None, if_match=over.etag)
@@ -162,7 +162,7 @@ class Archive:
             raise
         self._remember_manifest(Stored(etag, plan.manifest))
 
-    async def named(self, stored: Stored, traffic: Traffic) -> Stored:
+    async def ensure_named(self, stored: Stored, traffic: Traffic) -> Stored:
         """``stored``, or the manifest that this writes to say whose the objects are that follow it.
 
         Keys of a long id hold a hash: what a writer left that died before its own manifest could not be
@@ -170,28 +170,28 @@ class Archive:
         is there, like the one that garbage collection leaves.
 
         Raises:
-            ConditionFailedError, StoreUnavailableError: As `commit`.
+            ConditionFailedError, StoreUnavailableError: As `commit_plan`.
         """
         thread_id = stored.manifest.thread_id
-        if stored.etag is not None or self.layout.tells(thread_id):
+        if stored.etag is not None or self.layout.keys_name_thread(thread_id):
             return stored
-        nobody = replace(stored.manifest, nonce=self.nonce())
-        await self.commit(self.alone(nobody), stored, traffic)
+        nobody = replace(stored.manifest, nonce=self.make_nonce())
+        await self.commit_plan(self.plan_manifest_only(nobody), stored, traffic)
         return self._remembered[thread_id]
 
-    async def committed(
+    async def try_commit(
         self, plan: CommitPlan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress
     ) -> bool:
-        """As `commit`; false where it is not certain that this plan is what is there now."""
+        """As `commit_plan`; false where it is not certain that this plan is what is there now."""
         try:
-            await self.commit(plan, over, traffic or Traffic(), progress)
+            await self.commit_plan(plan, over, traffic or Traffic(), progress)
         except Exception as error:
             if not is_outcome_unclear(error):
                 raise
             return False
         return True
 
-    def alone(self, manifest: Manifest) -> CommitPlan:
+    def plan_manifest_only(self, manifest: Manifest) -> CommitPlan:
         """A plan that writes no other object."""
         return CommitPlan((), manifest, encode_manifest(manifest, self.key))
 
@@ -204,7 +204,7 @@ class Archive:
 
     # -- segments
 
-    async def records(
+    async def read_segments(
         self, thread_id: str, refs: Sequence[SegmentRef], progress: Progress = no_progress
     ) -> list[Record]:
         """The messages of adjacent segments, read in parallel.
@@ -213,22 +213,22 @@ class Archive:
             SegmentGoneError: One is not there.
             ArchiveCorruptError: One is damaged.
         """
-        parts = await self._read_segments(thread_id, refs, decode_segment, progress)
+        parts = await self._fetch_segments(thread_id, refs, decode_segment, progress)
         return [record for part in parts for record in part]
 
-    async def packed(self, manifest: Manifest, start: int, progress: Progress = no_progress) -> Packed:
+    async def read_packed(self, manifest: Manifest, start: int, progress: Progress = no_progress) -> Packed:
         """All messages from a position on, as bytes to be copied.
 
         Raises:
-            SegmentGoneError, ArchiveCorruptError: As `records`.
+            SegmentGoneError, ArchiveCorruptError: As `read_segments`.
         """
-        refs = await self.refs(manifest, start)
-        parts = await self._read_segments(manifest.thread_id, refs, split_segment, progress)
+        refs = await self.list_segments(manifest, start)
+        parts = await self._fetch_segments(manifest.thread_id, refs, split_segment, progress)
         first = refs[0].first if refs else manifest.inline_first
         pieces = [piece for part in parts for piece in part]
         return Packed([*pieces, *pack_each(manifest.inline, manifest.inline_first)][start - first :])
 
-    async def _read_segments(
+    async def _fetch_segments(
         self,
         thread_id: str,
         refs: Sequence[SegmentRef],
@@ -237,15 +237,15 @@ class Archive:
     ) -> list[Sequence[T]]:
         limit = asyncio.Semaphore(PARALLEL)
 
-        async def one(number: int, ref: SegmentRef) -> Sequence[T]:
+        async def read_one(number: int, ref: SegmentRef) -> Sequence[T]:
             async with limit:
-                data = await self._read_object(self.layout.segment(thread_id, ref))
+                data = await self._read_object(self.layout.segment_key(thread_id, ref))
                 offload = ref.raw_size > OFFLOAD_BYTES
                 part = await asyncio.to_thread(decode, ref, data) if offload else decode(ref, data)
             progress("get", number, ref.size)
             return part
 
-        return await asyncio.gather(*(one(number, ref) for number, ref in enumerate(refs)))
+        return await asyncio.gather(*(read_one(number, ref) for number, ref in enumerate(refs)))
 
     async def _read_object(self, key: str) -> bytes:
         blob = await self.blobs.get(key)
@@ -253,26 +253,26 @@ class Archive:
             raise SegmentGoneError(key)
         return blob.data
 
-    async def indexed(self, manifest: Manifest) -> tuple[SegmentRef, ...]:
+    async def read_index(self, manifest: Manifest) -> tuple[SegmentRef, ...]:
         """The segments that the index lists."""
         if manifest.index is None:
             return ()
-        data = await self._read_object(self.layout.index(manifest.thread_id, manifest.index))
+        data = await self._read_object(self.layout.index_key(manifest.thread_id, manifest.index))
         return decode_index(manifest.index, data)
 
-    async def refs(self, manifest: Manifest, from_position: int = 0) -> tuple[SegmentRef, ...]:
+    async def list_segments(self, manifest: Manifest, from_position: int = 0) -> tuple[SegmentRef, ...]:
         """All segments that hold messages from a position on; reads the index only if it must."""
         refs = manifest.segments
         if manifest.index is not None and from_position < manifest.index.stop:
-            refs = (*await self.indexed(manifest), *refs)
+            refs = (*await self.read_index(manifest), *refs)
         return tuple(ref for ref in refs if ref.stop > from_position)
 
-    async def read(
+    async def read_records(
         self, manifest: Manifest, start: int, stop: int, progress: Progress = no_progress
     ) -> list[Record]:
         """Messages ``start <= position < stop`` of the archive."""
-        refs = [ref for ref in await self.refs(manifest, start) if ref.first < stop]
-        parts = await self._read_segments(manifest.thread_id, refs, split_segment, progress)
+        refs = [ref for ref in await self.list_segments(manifest, start) if ref.first < stop]
+        parts = await self._fetch_segments(manifest.thread_id, refs, split_segment, progress)
         pieces = [piece for part in parts for piece in part]
         first = refs[0].first if refs else manifest.inline_first
         # Of a segment with thousands of messages a page may want a few: only those are decoded.
@@ -289,19 +289,19 @@ class Archive:
         if position > manifest.head.position:
             return None
         inline = manifest.record_at(position - 1)
-        return inline.id if inline else (await self.read(manifest, position - 1, position))[0].id
+        return inline.id if inline else (await self.read_records(manifest, position - 1, position))[0].id
 
     async def holds(self, manifest: Manifest, head: Head) -> bool:
         """Whether the message that ``head`` names stands just before it, in the archive."""
         return await self.id_before(manifest, head.position) == head.last_id
 
-    async def cut(self, manifest: Manifest, position: int) -> Log:
+    async def read_log_below(self, manifest: Manifest, position: int) -> Log:
         """The archive's parts below a position; reads what the cut splits."""
         log = whole_log(manifest)
         if manifest.index is not None and position < manifest.index.stop:
-            log = Log(None, (*await self.indexed(manifest), *manifest.segments), manifest.inline)
+            log = Log(None, (*await self.read_index(manifest), *manifest.segments), manifest.inline)
         ref = find_straddled_segment(log.segments, position)
-        split = await self.records(manifest.thread_id, [ref]) if ref else ()
+        split = await self.read_segments(manifest.thread_id, [ref]) if ref else ()
         return cut_log(log, position, split)
 
     # -- slices
@@ -312,11 +312,11 @@ class Archive:
             return data, ""
         name = f"g{gen}.{hashlib.sha256(data).hexdigest()}.{len(data)}"
         packed = compress_frame(data)
-        await self._create_object(self.layout.state(thread_id, name), packed)
+        await self._create_object(self.layout.slice_key(thread_id, name), packed)
         traffic.puts, traffic.uploaded = traffic.puts + 1, traffic.uploaded + len(packed)
         return b"", name
 
-    async def slice(self, manifest: Manifest) -> bytes:
+    async def read_slice(self, manifest: Manifest) -> bytes:
         """The slice's bytes.
 
         Raises:
@@ -325,7 +325,7 @@ class Archive:
         if not manifest.slice_object:
             return manifest.slice
         _, digest, size = manifest.slice_object.split(".")
-        packed = await self._read_object(self.layout.state(manifest.thread_id, manifest.slice_object))
+        packed = await self._read_object(self.layout.slice_key(manifest.thread_id, manifest.slice_object))
         data = decompress_frame(packed, int(size), "state slice")
         if hashlib.sha256(data).hexdigest() != digest:
             raise ArchiveCorruptError(
@@ -352,6 +352,25 @@ def check_slice(data: bytes) -> None:
 def is_outcome_unclear(error: Exception) -> bool:
     """Whether a failed commit may have happened after all, so that reading back decides."""
     return isinstance(error, ConditionFailedError | StoreUnavailableError)
+
+
+def check_not_gone_again(manifest: Manifest, incomplete: str | None, gone: SegmentGoneError) -> str:
+    """Tell a manifest that is outdated, and to be read again, from one that is damaged.
+
+    Args:
+        manifest: Whose segment is gone.
+        incomplete: What this returned the last time; None the first time.
+        gone: Which segment.
+
+    Returns:
+        The nonce of the manifest.
+
+    Raises:
+        ArchiveCorruptError: It was read again, is the same, and its segment is still gone.
+    """
+    if incomplete == manifest.nonce:
+        raise missing_object_error(manifest.thread_id, gone) from gone
+    return manifest.nonce
 
 
 def missing_object_error(thread_id: str, gone: SegmentGoneError) -> ArchiveCorruptError:

@@ -17,8 +17,8 @@ from helix_temporal.coldtier.archive import (
     SegmentGoneError,
     Stored,
     Traffic,
+    check_not_gone_again,
     is_outcome_unclear,
-    missing_object_error,
 )
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.plan import CommitPlan, Log, plan_commit, whole_log
@@ -166,7 +166,7 @@ def _check_state(request: FlushThread, version: int) -> None:
 
 def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
     _check_state(request, archive.slice_version)
-    wanted = request.mine or request.known
+    wanted = request.mine or request.known_head
     if wanted is not None and not archive_holds_mine:
         raise HeadMovedError(
             f"thread {request.thread_id!r}: not hot, and the archive at {archive.head.position} does not "
@@ -176,13 +176,13 @@ def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bo
 
 
 def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: bool) -> None:
-    mine, header = request.mine or request.known, hot.header
+    mine, header = request.mine or request.known_head, hot.header
     if mine is None:
         return
-    known = hot.id_before(mine.position)
+    last_id = hot.id_before(mine.position)
     behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
     # What is too old to be in the snapshot is archived, if it is there at all.
-    if behind or (known != mine.last_id if known is not None else not archive_holds_mine):
+    if behind or (last_id != mine.last_id if last_id is not None else not archive_holds_mine):
         raise HeadMovedError(
             f"thread {request.thread_id!r}: the record at {header.head.position} (committed "
             f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
@@ -211,7 +211,7 @@ class Breaker:
         """Whether steps go without the archive."""
         return len(self._failed) >= THREADS
 
-    def allows(self, now: float) -> bool:
+    def admit_try(self, now: float) -> bool:
         """Whether a step may try the archive; while it is open this counts as the try."""
         if not self.is_open:
             return True
@@ -220,13 +220,13 @@ class Breaker:
         self._next_try = now + PAUSE_SECONDS
         return True
 
-    def fail(self, thread_id: str, now: float) -> None:
+    def note_failure(self, thread_id: str, now: float) -> None:
         """A try for this thread failed."""
         if not self.is_open:
             self._failed.add(thread_id)
             self._next_try = now + PAUSE_SECONDS
 
-    def succeed(self) -> None:
+    def note_success(self) -> None:
         """The archive has answered, whatever it said."""
         self._failed.clear()
 
@@ -269,7 +269,7 @@ class Flushing:
         self.breaker = Breaker()
         self._failed_by = ""
 
-    async def flush(
+    async def flush_thread(
         self,
         request: FlushThread,
         progress: Progress = no_progress,
@@ -279,27 +279,25 @@ class Flushing:
     ) -> FlushReceipt:
         """As `ThreadStore.flush`; ``first_try`` is what the caller just appended."""
         traffic, hot, incomplete = traffic or Traffic(), first_try, None
-        stored = self._archive.remembered(request.thread_id)
+        stored = self._archive.find_remembered(request.thread_id)
         for attempt in range(TRIES):
             # Hot before the manifest: the other way round an archive that grew meanwhile would
             # look as if it had gone back.
             fresh = hot is None and stored is None
-            hot = hot or await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
-            stored = stored or await self._archive.manifest(request.thread_id, traffic)
+            hot = hot or await self._hot.read_snapshot(request.thread_id, SINCE_ARCHIVED)
+            stored = stored or await self._archive.read_manifest(request.thread_id, traffic)
             manifest = None
             try:
                 manifest = await self._try_flush(request, hot, stored, traffic, progress)
             except SegmentGoneError as gone:
-                if incomplete == stored.manifest.nonce:
-                    raise missing_object_error(request.thread_id, gone) from gone
-                incomplete = stored.manifest.nonce
+                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
             except HelixError:
                 # Judged on a remembered manifest or on a part of the hot record: look again.
                 if fresh:
                     raise
             if manifest is not None:
                 return _build_receipt(manifest, hot, traffic)
-            self._archive.forget(request.thread_id)
+            self._archive.forget_manifest(request.thread_id)
             stored = hot = None
             if fresh:
                 await back_off(attempt)
@@ -319,7 +317,7 @@ class Flushing:
             return stored.manifest
         try:
             plan = await self._plan_flush(request, decision, stored.manifest, traffic)
-            await self._archive.commit(plan, stored, traffic, progress)
+            await self._archive.commit_plan(plan, stored, traffic, progress)
         except Exception as error:
             if not is_outcome_unclear(error):
                 raise
@@ -329,7 +327,7 @@ class Flushing:
     async def _decide_flush(
         self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest
     ) -> FlushDecision:
-        mine = request.mine or request.known
+        mine = request.mine or request.known_head
         holds = mine is not None and await self._archive.holds(archive, mine)
         return decide_flush(request, hot, archive, archive_holds_mine=holds)
 
@@ -347,7 +345,7 @@ class Flushing:
             archive,
             log,
             decision.records,
-            nonce=self._archive.nonce(),
+            nonce=self._archive.make_nonce(),
             key=self._archive.key,
             head_before=EMPTY if archive.is_absent else archive.head,
             **changes,
@@ -366,16 +364,16 @@ class Flushing:
             changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}
         return changes
 
-    async def settle(self, thread_id: str) -> None:
+    async def archive_hot_record(self, thread_id: str) -> None:
         """Archive what is hot, under the record's own epoch, before the archive is copied.
 
         A leftover that does not continue the archive is let lie: the archive is what the thread is.
         """
-        header = await self._hot.header(thread_id)
+        header = await self._hot.read_header(thread_id)
         if header is None or header.deleted:
             return
         try:
-            await self.flush(FlushThread(thread_id, header.epoch, closes=header.closed, ends=False))
+            await self.flush_thread(FlushThread(thread_id, header.epoch, closes=header.closed, ends=False))
         except (FencedError, HeadMovedError) as error:
             logger.info("thread %s: taken from its archive alone: %s", thread_id, error)
 
@@ -390,15 +388,15 @@ class Flushing:
                 the thread, or hot may have been rolled back, so the step cannot be called done.
         """
         header, traffic = appended.header, Traffic()
-        if not self.breaker.allows(self._clock()):
+        if not self.breaker.admit_try(self._clock()):
             reason = f"not tried: steps of {THREADS} or more threads failed, none succeeded; the last: "
             return replace(_not_archived(header, reason + self._failed_by), tried=False)
         request, first_try = _of_step(step, appended)
         try:
             async with asyncio.timeout(self._step_seconds):
-                receipt = await self.flush(request, first_try=first_try, traffic=traffic)
+                receipt = await self.flush_thread(request, first_try=first_try, traffic=traffic)
         except (StoreUnavailableError, TimeoutError) as error:
-            self.breaker.fail(step.thread_id, self._clock())
+            self.breaker.note_failure(step.thread_id, self._clock())
             if traffic.refused:
                 raise StoreUnavailableError(
                     f"thread {step.thread_id!r}: the archive refused the step and did not say why; try again"
@@ -410,13 +408,13 @@ class Flushing:
                 self._failed_by = f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
             return _not_archived(header, self._failed_by)
         except (FencedError, HeadMovedError):
-            self.breaker.succeed()
+            self.breaker.note_success()
             raise
         if traffic.puts or traffic.gets:
-            self.breaker.succeed()
+            self.breaker.note_success()
         return receipt
 
-    async def confirm(self, step: StepAppend, appended: Appended) -> None:
+    async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
         """As `ThreadStore.confirm_step`, for a step that is the first behind what is known to be archived.
 
         Nothing archived is behind it now, so that nothing drops the record until it has been archived:
@@ -436,19 +434,21 @@ class Flushing:
                 # Judged on a part of the record.
             else:
                 return
-        await self._check_against_archive(request, await self._hot.snapshot(step.thread_id, SINCE_ARCHIVED))
+        await self._check_against_archive(
+            request, await self._hot.read_snapshot(step.thread_id, SINCE_ARCHIVED)
+        )
 
     async def _check_against_archive(self, request: FlushThread, hot: HotSnapshot | None) -> None:
-        async def decide(archive: Manifest) -> FlushDecision:
+        async def decide_by_archive(archive: Manifest) -> FlushDecision:
             return await self._decide_flush(request, hot, archive)
 
-        await self._archive.with_manifest(request.thread_id, decide)
+        await self._archive.with_manifest(request.thread_id, decide_by_archive)
 
     async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
         """As `ThreadStore.confirm_head`."""
         try:
             async with asyncio.timeout(self._step_seconds):
-                archive = (await self._archive.manifest(thread_id)).manifest
+                archive = (await self._archive.read_manifest(thread_id)).manifest
         except (StoreUnavailableError, TimeoutError):
             logger.warning("thread %s: tried again without a look at its archive, which is down", thread_id)
             return
@@ -473,7 +473,7 @@ class Flushing:
         # ``flush="exit"`` it is what keeps a long session from running away from its archive.
         try:
             async with asyncio.timeout(BACKLOG_SECONDS):
-                await self.flush(FlushThread(header.thread_id, header.epoch))
+                await self.flush_thread(FlushThread(header.thread_id, header.epoch))
         except (StoreUnavailableError, TimeoutError) as error:
             raise self._too_far_behind(header) from error
 

@@ -9,8 +9,8 @@ from helix_temporal.coldtier.archive import (
     SegmentGoneError,
     Stored,
     Traffic,
+    check_not_gone_again,
     is_outcome_unclear,
-    missing_object_error,
 )
 from helix_temporal.coldtier.flush import Flushing, back_off
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
@@ -31,27 +31,25 @@ class Forking:
     def __init__(self, archive: Archive, flushing: Flushing) -> None:
         self._archive, self._flushing = archive, flushing
 
-    async def fork(
+    async def fork_thread(
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
     ) -> ForkedThread:
         """As `ThreadStore.fork`."""
-        traffic, incomplete = Traffic(), ""
+        traffic, incomplete = Traffic(), None
         for attempt in range(TRIES):
-            target = await self._archive.manifest(request.target_id, traffic)
+            target = await self._archive.read_manifest(request.target_id, traffic)
             if not target.manifest.is_absent:
                 return first_answer(request, target.manifest.origin)
             _check_deleted(request, target.manifest)
-            await self._flushing.settle(request.source_id)
-            source = (await self._archive.manifest(request.source_id, traffic)).manifest
+            await self._flushing.archive_hot_record(request.source_id)
+            source = (await self._archive.read_manifest(request.source_id, traffic)).manifest
             try:
                 cut = await self._find_fork_head(request, source)
-                target = await self._archive.named(target, traffic)
+                target = await self._archive.ensure_named(target, traffic)
                 plan = await self._plan_fork(request, source, target, cut, transform, traffic, progress)
-                await self._archive.commit(plan, target, traffic, progress)
+                await self._archive.commit_plan(plan, target, traffic, progress)
             except SegmentGoneError as gone:
-                if incomplete == source.nonce:
-                    raise missing_object_error(request.source_id, gone) from gone
-                incomplete = source.nonce
+                incomplete = check_not_gone_again(source, incomplete, gone)
                 continue
             except Exception as error:
                 if not is_outcome_unclear(error):
@@ -61,13 +59,13 @@ class Forking:
             return first_answer(request, plan.manifest.origin)
         raise StoreUnavailableError(f"thread {request.target_id!r}: not forked in {TRIES} tries")
 
-    async def forked(self, request: ForkThread) -> ForkedThread | None:
+    async def find_earlier_fork(self, request: ForkThread) -> ForkedThread | None:
         """What an earlier attempt of this fork answered, None if there was none.
 
         Raises:
             ThreadExistsError: The target was made by something else.
         """
-        target = (await self._archive.manifest(request.target_id)).manifest
+        target = (await self._archive.read_manifest(request.target_id)).manifest
         return None if target.is_absent else first_answer(request, target.origin)
 
     async def _plan_fork(
@@ -84,13 +82,13 @@ class Forking:
         drafts: tuple[Draft, ...] = ()
         new: tuple[Record, ...] = ()
         if transform is not None:
-            before = await self._archive.read(source, 0, cut.position, progress)
+            before = await self._archive.read_records(source, 0, cut.position, progress)
             log, new, cut = Log(None, (), ()), tuple(await transform(before)), EMPTY
         else:
-            log = await self._archive.cut(source, cut.position)
+            log = await self._archive.read_log_below(source, cut.position)
             log, drafts = await self._copy_segments(source, request.target_id, log, gen, progress)
         head = head_after(cut, new)
-        slice_bytes = await self._archive.slice(source) if request.slice is None else request.slice
+        slice_bytes = await self._archive.read_slice(source) if request.slice is None else request.slice
         data, name = await self._archive.store_slice(request.target_id, gen, slice_bytes, traffic)
         base = replace(Manifest(request.target_id), version=target.manifest.version, gen=gen)
         forked = ForkedThread(
@@ -100,7 +98,7 @@ class Forking:
         )  # fmt: skip
         plan = plan_commit(
             base, log, new,
-            nonce=self._archive.nonce(), key=self._archive.key, head_before=cut,
+            nonce=self._archive.make_nonce(), key=self._archive.key, head_before=cut,
             epoch=request.epoch, owner=request.owner, born=request.epoch, closed=False,
             committed=head.position, slice=data, slice_object=name,
             slice_version=forked.slice_version, adapter=forked.adapter, origin=origin_of(forked),
@@ -111,7 +109,9 @@ class Forking:
         if source.is_absent:
             raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
         position = fork_position(request, source.committed)
-        around = await self._archive.read(source, max(0, position - 1), min(position + 1, source.committed))
+        around = await self._archive.read_records(
+            source, max(0, position - 1), min(position + 1, source.committed)
+        )
         before = around[0] if position else None
         after = around[-1].kind if position < source.committed else None
         check_split(f"thread {request.source_id!r}", position, before and before.kind, after)
@@ -124,12 +124,12 @@ class Forking:
 
         Under its old name a copy could be one that garbage collection of the target has on its list.
         """
-        indexed = await self._archive.indexed(source) if log.index is not None else ()
+        indexed = await self._archive.read_index(source) if log.index is not None else ()
         copies = []
         for number, ref in enumerate((*indexed, *log.segments)):
             copies.append(replace(ref, gen=gen))
-            target = self._archive.layout.segment(target_id, copies[-1])
-            await self._copy_one(self._archive.layout.segment(source.thread_id, ref), target, progress)
+            target = self._archive.layout.segment_key(target_id, copies[-1])
+            await self._copy_one(self._archive.layout.segment_key(source.thread_id, ref), target, progress)
             progress("copy", number, ref.size, target)
         listed, direct = copies[: len(indexed)], tuple(copies[len(indexed) :])
         if not listed:

@@ -125,7 +125,7 @@ class Manifest:
         """No thread: never written, or a tombstone."""
         return self.version == 0 or self.deleted
 
-    def next(self, nonce: str, **changes: object) -> "Manifest":
+    def make_next(self, nonce: str, **changes: object) -> "Manifest":
         """The manifest of the next commit."""
         return replace(self, version=self.version + 1, nonce=nonce, **changes)  # type: ignore[arg-type]
 
@@ -436,8 +436,6 @@ def _compute_checksum(data: bytes, key: bytes | None) -> bytes:
     return hmac.new(key, data, hashlib.sha256).hexdigest().encode()
 
 
-PARTS: Final = 256
-"""How many parts the objects of all threads are spread over."""
 _POSITION_DIGITS = 20
 
 
@@ -456,41 +454,41 @@ class Layout:
             )
         self._root = "/".join([*parts, "v2"])
 
-    def thread(self, thread_id: str) -> str:
+    def thread_prefix(self, thread_id: str) -> str:
         """The common prefix of a thread's objects, ending in a slash."""
         spread = hashlib.sha256(thread_id.encode()).hexdigest()[:2]
         return f"{self._root}/{spread}/{encode_id(thread_id)}/"
 
     @staticmethod
-    def tells(thread_id: str) -> bool:
+    def keys_name_thread(thread_id: str) -> bool:
         """Whether a thread's keys say whose they are; those of a long id hold a hash."""
         return decode_id(encode_id(thread_id)) is not None
 
-    def part(self, number: int) -> str:
-        """The common prefix of the threads in one of `PARTS` parts of the archive."""
+    def part_prefix(self, number: int) -> str:
+        """The common prefix of the threads in one of `ARCHIVE_PARTS` parts of the archive."""
         return f"{self._root}/{number:02x}/"
 
-    def manifest(self, thread_id: str) -> str:
+    def manifest_key(self, thread_id: str) -> str:
         """The one object that is ever replaced."""
-        return f"{self.thread(thread_id)}manifest"
+        return f"{self.thread_prefix(thread_id)}manifest"
 
-    def segment(self, thread_id: str, ref: SegmentRef) -> str:
+    def segment_key(self, thread_id: str, ref: SegmentRef) -> str:
         """An immutable run of messages."""
-        return f"{self.thread(thread_id)}seg/{_object_name(ref)}"
+        return f"{self.thread_prefix(thread_id)}seg/{_object_name(ref)}"
 
-    def index(self, thread_id: str, ref: SegmentRef) -> str:
+    def index_key(self, thread_id: str, ref: SegmentRef) -> str:
         """An immutable list of the oldest segments."""
-        return f"{self.thread(thread_id)}idx/{_object_name(ref)}"
+        return f"{self.thread_prefix(thread_id)}idx/{_object_name(ref)}"
 
-    def state(self, thread_id: str, name: str) -> str:
+    def slice_key(self, thread_id: str, name: str) -> str:
         """A state slice too large for the manifest; ``name`` is its generation and SHA-256."""
-        return f"{self.thread(thread_id)}state/{name}"
+        return f"{self.thread_prefix(thread_id)}state/{name}"
 
-    def payloads(self, thread_id: str) -> str:
+    def payload_prefix(self, thread_id: str) -> str:
         """The common prefix of a thread's payloads on their way."""
-        return f"{self.thread(thread_id)}payload/"
+        return f"{self.thread_prefix(thread_id)}payload/"
 
-    def probe(self) -> str:
+    def probe_prefix(self) -> str:
         """Prefix of the objects that the start-up probe writes."""
         return f"{self._root}/probe/"
 

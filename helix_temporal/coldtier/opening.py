@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, missing_object_error
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Traffic, check_not_gone_again
 from helix_temporal.coldtier.flush import (
     Backlog,
     Flushing,
@@ -52,7 +52,7 @@ from helix_temporal.stores.threads.opening import (
     check_adapter,
     check_existence,
     check_rewind,
-    kept_after_known,
+    count_kept_messages,
     other_message_error,
 )
 
@@ -111,12 +111,12 @@ class Opening:
     def __init__(self, hot: HotTier, archive: Archive, legacy: LegacySource | None = None) -> None:
         self._hot, self._archive, self._legacy = hot, archive, legacy
 
-    async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
+    async def open_thread(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
         traffic, incomplete = Traffic(), None
         for attempt in range(TRIES):
-            hot = await self._hot.snapshot(request.thread_id, SINCE_ARCHIVED)
-            stored = await self._archive.manifest(request.thread_id, traffic)
+            hot = await self._hot.read_snapshot(request.thread_id, SINCE_ARCHIVED)
+            stored = await self._archive.read_manifest(request.thread_id, traffic)
             header = hot.header if hot else None
             try:
                 old = await self._load_v1_snapshot(request, header, stored.manifest)
@@ -129,14 +129,12 @@ class Opening:
                 plan = await self._plan_open(request, base, cut, traffic)
                 if not await self._fence_old_epoch(header):
                     continue
-                if not await self._archive.committed(plan, stored, traffic, progress):
+                if not await self._archive.try_commit(plan, stored, traffic, progress):
                     await back_off(attempt)
                     continue
                 return await self._rebase_or_install(request, base, plan.manifest, progress)
             except SegmentGoneError as gone:
-                if incomplete == stored.manifest.nonce:
-                    raise missing_object_error(request.thread_id, gone) from gone
-                incomplete = stored.manifest.nonce
+                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
 
     async def _fence_old_epoch(self, seen: HotHeader | None) -> bool:
@@ -149,7 +147,7 @@ class Opening:
             return True
         if not seen.closed:
             await self._hot.close_epoch(seen.thread_id, seen.epoch)
-        return await self._hot.header(seen.thread_id) == replace(seen, closed=True)
+        return await self._hot.read_header(seen.thread_id) == replace(seen, closed=True)
 
     # -- what the open goes on from
 
@@ -163,7 +161,7 @@ class Opening:
             await self._legacy.check_unchanged(archive.legacy)
         if archive.version > 0 or is_alive(hot, archive):
             return None
-        return await self._legacy.load(request.thread_id, request.adapter)
+        return await self._legacy.load_snapshot(request.thread_id, request.adapter)
 
     async def _build_base(
         self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, old: LegacySnapshot | None
@@ -182,7 +180,7 @@ class Opening:
         header = hot.header
         data, version = header.slice, header.slice_version
         if version < archive.slice_version:
-            data, version = await self._archive.slice(archive), archive.slice_version
+            data, version = await self._archive.read_slice(archive), archive.slice_version
         committed = max(header.committed, archive.committed)
         return OpenBase(
             archive, hot_records_from(hot, archive.head.position), committed, header.head, header,
@@ -227,12 +225,12 @@ class Opening:
 
     async def _find_reopen_place(self, reopen: Reopen, base: OpenBase) -> OpenPlace:
         """What is committed stays: only a rewind cuts it."""
-        if reopen.known is None:
+        if reopen.known_head is None:
             return OpenPlace(base.head, await self._find_committed_head(base))
-        if await self._holds(base, reopen.known):
-            end = await self._after_known(reopen, reopen.known, base)
+        if await self._holds(base, reopen.known_head):
+            end = await self._find_end_of_step(reopen, reopen.known_head, base)
             if base.committed <= end.position:
-                return OpenPlace(base.head if reopen.reset else end, reopen.known)
+                return OpenPlace(base.head if reopen.reset else end, reopen.known_head)
         elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
             return OpenPlace(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
         return OpenPlace(base.head, await self._find_committed_head(base))
@@ -254,7 +252,7 @@ class Opening:
     async def _load_slice(self, base: OpenBase) -> bytes:
         """The slice that the open goes on from, wherever it is."""
         if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
-            return await self._archive.slice(base.archive)
+            return await self._archive.read_slice(base.archive)
         return base.slice
 
     async def _rewrite_slice(self, request: OpenThread, base: OpenBase, cut: Head) -> OpenBase:
@@ -267,14 +265,16 @@ class Opening:
             return base
         return replace(base, slice=changed, slice_version=base.slice_version + 1)
 
-    async def _after_known(self, reopen: Reopen, known: Head, base: OpenBase) -> Head:
-        first = known.position
+    async def _find_end_of_step(self, reopen: Reopen, known_head: Head, base: OpenBase) -> Head:
+        first = known_head.position
         stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
         start = 0 if base.archive.is_absent else base.archive.head.position
-        after = await self._archive.read(base.archive, first, min(stop, start)) if first < start else []
+        after = (
+            await self._archive.read_records(base.archive, first, min(stop, start)) if first < start else []
+        )
         after += base.extra[max(first - start, 0) : max(stop - start, 0)]
-        kept = kept_after_known(reopen, after, base.committed)
-        return base.head if kept is None else head_after(known, after[:kept])
+        kept = count_kept_messages(reopen, after, base.committed)
+        return base.head if kept is None else head_after(known_head, after[:kept])
 
     async def _check_rewind_head(self, to: Head, request: OpenThread, base: OpenBase) -> Head:
         check_rewind(request, to.position, base.committed)
@@ -288,7 +288,7 @@ class Opening:
         start = 0 if base.archive.is_absent else base.archive.head.position
         log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
         if cut.position < start:
-            log = await self._archive.cut(base.archive, cut.position)
+            log = await self._archive.read_log_below(base.archive, cut.position)
         new = (*base.extra[: max(0, cut.position - start)], *request.records)
         end = cut.position + len(request.records)
         changes: dict[str, Any] = {
@@ -313,7 +313,7 @@ class Opening:
             changes |= {"slice": data, "slice_object": name}
         return plan_commit(
             base.archive, log, new,
-            nonce=self._archive.nonce(), key=self._archive.key, head_before=cut, **changes,
+            nonce=self._archive.make_nonce(), key=self._archive.key, head_before=cut, **changes,
         )  # fmt: skip
 
     # -- the hot copy
@@ -364,7 +364,7 @@ class Opening:
     ) -> HotHeader:
         # A step that stands already is looked for at its head: that must be held, too.
         start = min(tail_start(archive, TAIL_MESSAGES, TAIL_BYTES), max(0, back_to - 1))
-        records = await self._archive.packed(archive, start, progress)
+        records = await self._archive.read_packed(archive, start, progress)
         base = EMPTY
         if start == archive.head.position:
             base = archive.head
@@ -372,7 +372,7 @@ class Opening:
             # The first message is read for its id alone: a record must know what comes before it.
             base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
         below = archive.size - records.message_bytes
-        header = self._build_header(archive, base, below, await self._archive.slice(archive))
+        header = self._build_header(archive, base, below, await self._archive.read_slice(archive))
         return await self._hot.install(header, records, replace=replace)
 
     @staticmethod
@@ -396,7 +396,7 @@ class Opening:
             cut=archive.cut,
         )
 
-    async def hydrate(
+    async def hydrate_thread(
         self, thread_id: str, epoch: int, progress: Progress = no_progress, *, back_to: int = UNBOUNDED
     ) -> HotHeader:
         """As `ThreadStore.hydrate`: the newest messages, and all from ``back_to`` on (0: the whole thread).
@@ -405,18 +405,16 @@ class Opening:
             FencedError: Another epoch has the thread, or this one is closed.
             HeadMovedError: The archive is from before the caller's open.
         """
-        before: Stored | None = None
+        incomplete = None
         while True:
-            stored = await self._archive.manifest(thread_id)
+            stored = await self._archive.read_manifest(thread_id)
             self._check_own(stored.manifest, epoch)
             try:
                 return await self._install_hot_record(
                     stored.manifest, progress, replace=False, back_to=back_to
                 )
             except SegmentGoneError as gone:
-                if before is not None and before.etag == stored.etag:
-                    raise missing_object_error(thread_id, gone) from gone
-                before = stored
+                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
 
     @staticmethod
     def _check_own(archive: Manifest, epoch: int) -> None:
@@ -462,17 +460,17 @@ class MendedHot:
         # Over the damaged record itself: a flush in here must not lead here again.
         self._flushing = Flushing(inner, archive, Backlog())
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
-        return await self._call_with_repair(thread_id, lambda: self._inner.header(thread_id))
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
+        return await self._call_with_repair(thread_id, lambda: self._inner.read_header(thread_id))
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
-        return await self._call_with_repair(thread_id, lambda: self._inner.snapshot(thread_id, since))
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
+        return await self._call_with_repair(thread_id, lambda: self._inner.read_snapshot(thread_id, since))
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
-        return await self._call_with_repair(thread_id, lambda: self._inner.page(thread_id, wanted))
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
+        return await self._call_with_repair(thread_id, lambda: self._inner.read_page(thread_id, wanted))
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -556,14 +554,14 @@ class MendedHot:
 
     async def _drop_damaged_record(self, thread_id: str) -> bool:
         """Drop a damaged record, if the archive holds it; whether it is gone."""
-        archive = (await self._archive.manifest(thread_id)).manifest
+        archive = (await self._archive.read_manifest(thread_id)).manifest
         if archive.is_absent:
             return False
         try:
             if await self._try_evict(archive):
                 return True
         except StoreCorruptError:
-            slice_ = await self._archive.slice(archive)
+            slice_ = await self._archive.read_slice(archive)
             return await self._inner.drop_damaged(thread_id, archive.archived, slice_)
         return await self._archived_and_evicted(archive)
 
@@ -575,14 +573,14 @@ class MendedHot:
         """The damage may lie below what the archive lacks: then that can be read and archived."""
         thread_id = archive.thread_id
         try:
-            rest = await self._inner.snapshot(thread_id, archive.head.position)
+            rest = await self._inner.read_snapshot(thread_id, archive.head.position)
             if rest is None:
                 return True
             request = FlushThread(thread_id, rest.header.epoch, closes=rest.header.closed, ends=False)
-            await self._flushing.flush(request, first_try=_snapshot_beyond_archive(rest, archive))
+            await self._flushing.flush_thread(request, first_try=_snapshot_beyond_archive(rest, archive))
         except (StoreCorruptError, ConflictError):
             return False
-        return await self._try_evict((await self._archive.manifest(thread_id)).manifest)
+        return await self._try_evict((await self._archive.read_manifest(thread_id)).manifest)
 
 
 def _snapshot_beyond_archive(rest: HotSnapshot, archive: Manifest) -> HotSnapshot | None:

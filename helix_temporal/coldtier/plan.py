@@ -46,6 +46,13 @@ class Log:
     segments: tuple[SegmentRef, ...]
     inline: tuple[Record, ...]
 
+    @property
+    def segments_end(self) -> int:
+        """Position of the first inline message: where the segments, or those in the index, end."""
+        if self.segments:
+            return self.segments[-1].stop
+        return self.index.stop if self.index else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -80,7 +87,7 @@ def cut_log(log: Log, cut: int, split: Sequence[Record] = ()) -> Log:
 
     The index must have been expanded into segments if the cut lies inside it.
     """
-    ends = log.segments[-1].stop if log.segments else (log.index.stop if log.index else 0)
+    ends = log.segments_end
     if cut >= ends:
         return replace(log, inline=log.inline[: cut - ends])
     kept = tuple(ref for ref in log.segments if ref.stop <= cut)
@@ -103,11 +110,11 @@ def plan_commit(
     ``head_before`` is the head of ``log``; it is needed only when nothing follows.
     """
     inline = (*log.inline, *new)
-    ends = log.segments[-1].stop if log.segments else (log.index.stop if log.index else 0)
+    ends = log.segments_end
     last_id = inline[-1].id if inline else head_before.last_id
     head = Head(position=ends + len(inline), last_id=last_id)
     size = size_before(replace(base, index=log.index), log.segments, inline)
-    manifest = base.next(
+    manifest = base.make_next(
         nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
     )
     raw = pack_records(inline, ends)
@@ -166,11 +173,6 @@ def tail_start(manifest: Manifest, messages: int, max_bytes: int) -> int:
     return start
 
 
-def level_of_segment(ref: SegmentRef) -> int:
-    """Size class of a segment: each is four times the one below."""
-    return ((ref.raw_size // SMALL_RAW).bit_length() + 1) // 2
-
-
 def find_mergeable_run(
     segments: Sequence[SegmentRef], head: int, max_raw: int = MAX_SEGMENT_RAW
 ) -> tuple[int, int] | None:
@@ -184,7 +186,7 @@ def find_mergeable_run(
     for limit in range(level_of_raw(MAX_SEGMENT_RAW) + 1):
         start = 0
         for at in range(len(segments) + 1):
-            if at < len(segments) and level_of_segment(segments[at]) <= limit:
+            if at < len(segments) and level_of_raw(segments[at].raw_size) <= limit:
                 continue
             found = _find_allowed_run(segments[start:at], head, min(max_raw, MAX_SEGMENT_RAW))
             if found:
@@ -194,7 +196,7 @@ def find_mergeable_run(
 
 
 def level_of_raw(raw_size: int) -> int:
-    """Size class of so many packed bytes."""
+    """Size class of a segment with so many packed bytes: each is four times the one below."""
     return ((raw_size // SMALL_RAW).bit_length() + 1) // 2
 
 
@@ -225,7 +227,7 @@ def plan_merge(
     start, stop = run
     ref, data = encode_segment(records, manifest.segments[start].first, manifest.gen)
     segments = (*manifest.segments[:start], ref, *manifest.segments[stop:])
-    merged = manifest.next(nonce, segments=segments)
+    merged = manifest.make_next(nonce, segments=segments)
     return CommitPlan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
 
 
@@ -253,5 +255,5 @@ def plan_index(
         drafts.append(Draft("seg", ref, data))
         listed = (*listed[: run[0]], ref, *listed[run[1] :])
     drafts.append(Draft("idx", *encode_index(listed, manifest.gen)))
-    changed = manifest.next(nonce, index=drafts[-1].ref, segments=kept)
+    changed = manifest.make_next(nonce, index=drafts[-1].ref, segments=kept)
     return CommitPlan(tuple(drafts), changed, encode_manifest(changed, key))

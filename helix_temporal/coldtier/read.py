@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, missing_object_error
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, check_not_gone_again
 from helix_temporal.coldtier.flush import is_alive
 from helix_temporal.coldtier.format import Manifest, SegmentRef
 from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
@@ -41,12 +41,12 @@ class TieredReads:
     def __init__(self, hot: HotTier, archive: Archive) -> None:
         self._hot, self._archive = hot, archive
 
-    async def facts(self, thread_id: str) -> ThreadFacts:
-        """As `ThreadStore.facts`."""
-        incomplete = ""
+    async def read_facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.read_facts`."""
+        incomplete = None
         while True:
-            header = await self._hot.header(thread_id)
-            archive = (await self._archive.manifest(thread_id)).manifest
+            header = await self._hot.read_header(thread_id)
+            archive = (await self._archive.read_manifest(thread_id)).manifest
             if header is not None and _is_newest(header, archive):
                 return _hot_facts(header, archive)
             if archive.is_absent:
@@ -54,38 +54,34 @@ class TieredReads:
             try:
                 return await self._cold_facts(archive)
             except SegmentGoneError as gone:
-                if incomplete == archive.nonce:
-                    raise missing_object_error(thread_id, gone) from gone
-                incomplete = archive.nonce
+                incomplete = check_not_gone_again(archive, incomplete, gone)
 
     async def _cold_facts(self, archive: Manifest) -> ThreadFacts:
         thread_id = archive.thread_id
         return ThreadFacts(
             thread_id, archive.head, archive.committed, archive.epoch, archive.owner, archive.closed,
-            False, archive.head.position, await self._archive.slice(archive), archive.slice_version,
+            False, archive.head.position, await self._archive.read_slice(archive), archive.slice_version,
             archive.adapter, archive.size,
         )  # fmt: skip
 
-    async def read(self, request: ReadPage) -> ThreadPage:
+    async def read_page(self, request: ReadPage) -> ThreadPage:
         """As `ThreadStore.read`: one page never mixes what was there before and after an open."""
         check_page(request)
-        incomplete = ""
+        incomplete = None
         for attempt in range(TRIES):
             source = await self._find_source(request, trusting=attempt == 0)
             try:
-                return await self._read_page(request, source)
+                return await self._read_page_from(request, source)
             except _MovedError:
                 continue
             except SegmentGoneError as gone:
-                nonce = source.archive.nonce if source.archive else ""
-                if incomplete == nonce:
-                    raise missing_object_error(request.thread_id, gone) from gone
-                incomplete = nonce
+                assert source.archive is not None, "segments are read by way of a manifest"
+                incomplete = check_not_gone_again(source.archive, incomplete, gone)
         raise StoreUnavailableError(f"thread {request.thread_id!r}: opened again and again while it was read")
 
     async def _find_source(self, request: ReadPage, *, trusting: bool) -> "_Source":
         thread_id = request.thread_id
-        header = await self._hot.header(thread_id)
+        header = await self._hot.read_header(thread_id)
         hot = header if trusting and header is not None and not header.deleted else None
         if hot is not None and _has_range(hot, request):
             return _Source(hot)
@@ -93,7 +89,7 @@ class TieredReads:
         instead = hot if request.stop is None else None
         try:
             async with asyncio.timeout(ARCHIVE_SECONDS if instead else None):
-                archive = (await self._archive.manifest(thread_id)).manifest
+                archive = (await self._archive.read_manifest(thread_id)).manifest
         except (HelixError, TimeoutError):
             if instead is None:
                 raise
@@ -104,7 +100,7 @@ class TieredReads:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
         return _Source(None, archive)
 
-    async def _read_page(self, request: ReadPage, source: "_Source") -> ThreadPage:
+    async def _read_page_from(self, request: ReadPage, source: "_Source") -> ThreadPage:
         if source.header is not None and request.start < source.header.base.position:
             await self._load_archive(request.thread_id, source)
         header, archive = source.header, source.archive or Manifest(request.thread_id)
@@ -112,16 +108,16 @@ class TieredReads:
         committed = header.committed if header else archive.committed
         bounds = Bounds.of(request, head.position, committed)
 
-        async def fetch(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Run:
+        async def fetch_run(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Run:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
             return await self._fetch_run(request.thread_id, wanted, source)
 
-        return await finish_page(request, bounds, fetch, head, committed)
+        return await finish_page(request, bounds, fetch_run, head, committed)
 
     async def _load_archive(self, thread_id: str, source: "_Source") -> Manifest:
         """The archive behind the hot record, if the record is still the thread."""
         if source.archive is None:
-            source.archive = (await self._archive.manifest(thread_id)).manifest
+            source.archive = (await self._archive.read_manifest(thread_id)).manifest
             if source.header is None or not _is_newest(source.header, source.archive):
                 raise _MovedError
         return source.archive
@@ -149,7 +145,7 @@ class TieredReads:
         return first[0], (*first[1], *rest[1])
 
     async def _hot_run(self, header: HotHeader, wanted: PageRange) -> Run:
-        snapshot = await self._hot.page(header.thread_id, wanted)
+        snapshot = await self._hot.read_page(header.thread_id, wanted)
         if (
             snapshot is None
             or snapshot.header.epoch != header.epoch
@@ -170,44 +166,44 @@ class TieredReads:
             start = max(start, stop - wanted.limit)
         else:
             stop = min(stop, start + wanted.limit)
-        parts = _split_at_segments(await self._archive.refs(archive, start), start, stop)
+        parts = _split_at_segments(await self._archive.list_segments(archive, start), start, stop)
         found: list[Record] = []
         first = stop if wanted.backward else start
         for low, high in reversed(parts) if wanted.backward else parts:
-            records = await self._archive.read(archive, low, high)
+            records = await self._archive.read_records(archive, low, high)
             found = [*records, *found] if wanted.backward else [*found, *records]
             first = low if wanted.backward else first
             if len(found) >= wanted.limit or size_of(found) > wanted.max_bytes:
                 break
         return trim_records(first, found, wanted)
 
-    async def older(self, thread_id: str, stop: Head, limit: int, max_bytes: int) -> tuple[Record, ...]:
+    async def read_older(self, thread_id: str, stop: Head, limit: int, max_bytes: int) -> tuple[Record, ...]:
         """Archived messages just before ``stop``, newest ones that fit."""
         wanted = PageRange(0, stop.position, limit, max_bytes, backward=True)
 
-        async def before(archive: Manifest) -> tuple[Record, ...]:
+        async def read_before(archive: Manifest) -> tuple[Record, ...]:
             return () if archive.head.position < stop.position else (await self._cold_run(archive, wanted))[1]
 
-        return await self._archive.with_manifest(thread_id, before)
+        return await self._archive.with_manifest(thread_id, read_before)
 
-    async def older_ids(self, thread_id: str, stop: Head, count: int) -> tuple[str, ...]:
+    async def read_older_ids(self, thread_id: str, stop: Head, count: int) -> tuple[str, ...]:
         """Ids of the ``count`` archived messages before ``stop``, whatever they weigh.
 
         Segment by segment, so that their bodies are never in memory all at once.
         """
         start = max(0, stop.position - count)
 
-        async def before(archive: Manifest) -> tuple[str, ...]:
+        async def read_before(archive: Manifest) -> tuple[str, ...]:
             if archive.head.position < stop.position:
                 return ()
             found: list[str] = []
             for low, high in _split_at_segments(
-                await self._archive.refs(archive, start), start, stop.position
+                await self._archive.list_segments(archive, start), start, stop.position
             ):
-                found += [record.id for record in await self._archive.read(archive, low, high)]
+                found += [record.id for record in await self._archive.read_records(archive, low, high)]
             return tuple(found)
 
-        return await self._archive.with_manifest(thread_id, before)
+        return await self._archive.with_manifest(thread_id, read_before)
 
 
 def _has_range(header: HotHeader, request: ReadPage) -> bool:

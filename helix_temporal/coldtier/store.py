@@ -7,16 +7,16 @@ of messages are remembered, and payloads in the archive.
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier.archive import Archive, Stored, Traffic, check_slice
 from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier.fork import Forking
 from helix_temporal.coldtier.format import Layout, Manifest
-from helix_temporal.coldtier.opening import MendedHot, Opening
+from helix_temporal.coldtier.opening import UNBOUNDED, MendedHot, Opening
 from helix_temporal.coldtier.plan import DIRECT_MAX
 from helix_temporal.coldtier.read import TieredReads
 from helix_temporal.coldtier.upkeep import Upkeep
@@ -50,6 +50,8 @@ from helix_temporal.stores.protocols.threads import (
 from helix_temporal.stores.threads.fences import Fence
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BROUGHT_BACK_MAX: Final = 64 * 1024 * 1024
 """More than so many bytes are not made hot again for the sake of a step that may stand there."""
@@ -92,17 +94,17 @@ def _mean_size(header: HotHeader) -> float:
 
 
 class Trimming:
-    """Keeps the hot record of an open thread small, and brings back what a late look needs."""
+    """Keeps the hot record of an open thread small, but long enough for a late look."""
 
     def __init__(self, hot: HotTier, archive: Archive, flushing: Flushing, held: Held) -> None:
         self._hot, self._archive, self._flushing, self._held = hot, archive, flushing, held
 
-    async def trim(self, thread_id: str, view: StepView, head: Head) -> None:
+    async def trim_record(self, thread_id: str, view: StepView, head: Head) -> None:
         """Forget what no step needs any more, if the archive is known to hold it; no step fails by this."""
-        known, header = self._archive.remembered(thread_id), view.header
-        if known is None or known.manifest.epoch != header.epoch or known.manifest.is_absent:
+        stored, header = self._archive.find_remembered(thread_id), view.header
+        if stored is None or stored.manifest.epoch != header.epoch or stored.manifest.is_absent:
             return
-        archived = known.manifest.archived
+        archived = stored.manifest.archived
         place = keep_from(view, head, archived, self._held)
         if place is None:
             return
@@ -112,17 +114,17 @@ class Trimming:
             # The next step tries again.
             logger.warning("thread %s: not trimmed: %s", thread_id, type(error).__name__)
 
-    async def bring_back(self, thread_id: str, view: StepView, head: Head) -> bool:
-        """Drop a record that begins after ``head``, so that one is made that holds it; whether it did.
+    async def drop_if_too_short(self, thread_id: str, view: StepView, head: Head) -> bool:
+        """Drop a record that begins after ``head``, so that a longer one is installed; whether it did.
 
         After a reset, the workflow looks for steps that stand further back than any other look does.
         """
         header = view.header
         if head.position >= header.base.position or not can_come_back(header, head):
             return False
-        await self._flushing.flush(FlushThread(thread_id, header.epoch))
-        known = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
-        await self._hot.evict(thread_id, header.epoch, known.manifest.archived)
+        await self._flushing.flush_thread(FlushThread(thread_id, header.epoch))
+        stored = self._archive.find_remembered(thread_id) or await self._archive.read_manifest(thread_id)
+        await self._hot.evict(thread_id, header.epoch, stored.manifest.archived)
         return True
 
 
@@ -131,7 +133,7 @@ REMEMBERED: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _RememberedIds:
     """Ids of the messages before a base; they are what they are for as long as the epoch lasts."""
 
     epoch: int
@@ -148,9 +150,9 @@ class Windows:
 
     def __init__(self, reading: TieredReads) -> None:
         self._reading = reading
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._remembered: OrderedDict[str, _RememberedIds] = OrderedDict()
 
-    async def complete(
+    async def complete_window(
         self, thread_id: str, view: StepView, head: Head, limit: int, max_bytes: int, ids: int
     ) -> StepView:
         """Take from the archive what the window and its ids want and the hot record no longer holds."""
@@ -169,31 +171,34 @@ class Windows:
     async def _read_older(self, thread_id: str, view: StepView, limit: int, space: int) -> tuple[Record, ...]:
         if space <= 0:
             return ()
-        found = await self._reading.older(thread_id, view.header.base, limit, space)
+        found = await self._reading.read_older(thread_id, view.header.base, limit, space)
         # A page gives one message even if it is too large; a window does so only if it is empty.
         return () if view.before and size_of(found) > space else found
 
     async def _list_ids_before(self, thread_id: str, header: HotHeader, count: int) -> tuple[str, ...]:
         """Ids of up to ``count`` messages before the record's base."""
-        known = self._known.get(thread_id)
+        remembered = self._remembered.get(thread_id)
         wanted = min(count, header.base.position)
-        is_same = known is not None and (known.epoch, known.base) == (header.epoch, header.base)
-        if known is None or not is_same or len(known.ids) < wanted:
-            known = _Known(
-                header.epoch, header.base, await self._reading.older_ids(thread_id, header.base, wanted)
+        is_same = remembered is not None and (remembered.epoch, remembered.base) == (
+            header.epoch,
+            header.base,
+        )
+        if remembered is None or not is_same or len(remembered.ids) < wanted:
+            remembered = _RememberedIds(
+                header.epoch, header.base, await self._reading.read_older_ids(thread_id, header.base, wanted)
             )
-            self._remember_ids(thread_id, known)
-        return known.ids[max(len(known.ids) - wanted, 0) :]
+            self._remember_ids(thread_id, remembered)
+        return remembered.ids[max(len(remembered.ids) - wanted, 0) :]
 
-    def forget(self, thread_id: str) -> None:
+    def forget_ids(self, thread_id: str) -> None:
         """Nobody is at work on the thread."""
-        self._known.pop(thread_id, None)
+        self._remembered.pop(thread_id, None)
 
-    def _remember_ids(self, thread_id: str, known: _Known) -> None:
-        self._known[thread_id] = known
-        self._known.move_to_end(thread_id)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+    def _remember_ids(self, thread_id: str, remembered: _RememberedIds) -> None:
+        self._remembered[thread_id] = remembered
+        self._remembered.move_to_end(thread_id)
+        while len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
 
 
 class BlobPayloads:
@@ -205,27 +210,27 @@ class BlobPayloads:
     async def put_payload(self, thread_id: str, key: str, data: bytes, ttl: float) -> None:  # noqa: ARG002 (nothing expires here)
         """As `PayloadStore.put_payload`; nothing expires here."""
         await self._ensure_manifest(thread_id)
-        await self._blobs.put(self._layout.payloads(thread_id) + key, data)
+        await self._blobs.put(self._layout.payload_prefix(thread_id) + key, data)
 
     async def get_payload(self, thread_id: str, key: str) -> bytes | None:
         """As `PayloadStore.get_payload`."""
-        blob = await self._blobs.get(self._layout.payloads(thread_id) + key)
+        blob = await self._blobs.get(self._layout.payload_prefix(thread_id) + key)
         return blob.data if blob else None
 
     async def delete_payload(self, thread_id: str, key: str) -> None:
         """As `PayloadStore.delete_payload`."""
-        await self._blobs.delete(self._layout.payloads(thread_id) + key)
+        await self._blobs.delete(self._layout.payload_prefix(thread_id) + key)
 
     async def delete_payloads(self, thread_id: str) -> None:
         """As `PayloadStore.delete_payloads`."""
-        for key in [info.key async for info in self._blobs.list(self._layout.payloads(thread_id))]:
+        for key in [info.key async for info in self._blobs.list(self._layout.payload_prefix(thread_id))]:
             await self._blobs.delete(key)
 
     async def _ensure_manifest(self, thread_id: str) -> None:
-        """The thread of a text may never come to be: the janitor must find it all the same."""
-        stored = self._archive.remembered(thread_id) or Stored(None, Manifest(thread_id))
+        """The thread of a text may never come to be: the maintenance worker must find it all the same."""
+        stored = self._archive.find_remembered(thread_id) or Stored(None, Manifest(thread_id))
         try:
-            await self._archive.named(stored, Traffic())
+            await self._archive.ensure_named(stored, Traffic())
         except ConditionFailedError:
             return  # a manifest is there already
 
@@ -281,20 +286,21 @@ class TieredThreads:
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
         check_slice(request.slice)
-        return await self._opening.open(request, progress)
+        return await self._opening.open_thread(request, progress)
 
     async def append(self, step: StepAppend) -> Appended:
         """As `ThreadStore.append`; hydrates a cold thread first."""
         check_slice(step.slice or b"")
-        known = self._archive.remembered(step.thread_id)
-        if known is not None and known.manifest.epoch == step.epoch:
-            step = replace(step, archived=known.manifest.archived)
-        for _ in range(_APPEND_TRIES):
-            appended = await self.hot.append(step)
-            if appended is not None:
-                return appended
-            await self._opening.hydrate(step.thread_id, step.epoch, back_to=step.head.position)
-        raise _hot_record_lost_error(step.thread_id)
+        stored = self._archive.find_remembered(step.thread_id)
+        if stored is not None and stored.manifest.epoch == step.epoch:
+            step = replace(step, archived=stored.manifest.archived)
+        return await self._install_if_wiped(
+            step.thread_id,
+            step.epoch,
+            lambda: self.hot.append(step),
+            back_to=step.head.position,
+            tries=_APPEND_TRIES,
+        )
 
     async def step_view(
         self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -304,41 +310,41 @@ class TieredThreads:
         Raises:
             ColdTierBehindError: It is.
         """
-        for _ in range(_HYDRATE_TRIES):
+
+        async def look_at_step() -> StepView | None:
             view = await self.hot.step_view(
                 thread_id, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids
             )
             if view is None:
-                await self._opening.hydrate(thread_id, epoch, back_to=head.position)
-                continue
+                return None
             Fence.of(view.header).check_writer(epoch)
-            if await self._trimming.bring_back(thread_id, view, head):
-                continue
-            if ids and not view.after:
-                # A turn begins; one under way is let to its end.
-                await self._flushing.check_backlog(view.header)
-            if limit > 1:
-                # The end of a turn looks at one message, which tells nothing of the window.
-                await self._trimming.trim(thread_id, view, head)
-            return await self._windows.complete(thread_id, view, head, limit, max_bytes, ids)
-        raise _hot_record_lost_error(thread_id)
+            return None if await self._trimming.drop_if_too_short(thread_id, view, head) else view
+
+        view = await self._install_if_wiped(thread_id, epoch, look_at_step, back_to=head.position)
+        if ids and not view.after:
+            # A turn begins; one under way is let to its end.
+            await self._flushing.check_backlog(view.header)
+        if limit > 1:
+            # The end of a turn looks at one message, which tells nothing of the window.
+            await self._trimming.trim_record(thread_id, view, head)
+        return await self._windows.complete_window(thread_id, view, head, limit, max_bytes, ids)
 
     async def read(self, request: ReadPage) -> ThreadPage:
         """As `ThreadStore.read`."""
         try:
-            return await self._reading.read(request)
+            return await self._reading.read_page(request)
         except ThreadNotFoundError:
-            page = await self._migration.read(request)
+            page = await self._migration.read_page(request)
             if page is None:
                 raise
             return page
 
-    async def facts(self, thread_id: str) -> ThreadFacts:
-        """As `ThreadStore.facts`."""
+    async def read_facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.read_facts`."""
         try:
-            return await self._reading.facts(thread_id)
+            return await self._reading.read_facts(thread_id)
         except ThreadNotFoundError:
-            facts = await self._migration.facts(thread_id)
+            facts = await self._migration.read_facts(thread_id)
             if facts is None:
                 raise
             return facts
@@ -351,11 +357,11 @@ class TieredThreads:
         A source that is a version 1 snapshot is imported first.
         """
         # Before anything else: by now the source may be gone.
-        made = await self._forking.forked(request)
+        made = await self._forking.find_earlier_fork(request)
         if made is not None:
             return made
         await self._migration.import_if_needed(request.source_id)
-        return await self._forking.fork(request, transform, progress)
+        return await self._forking.fork_thread(request, transform, progress)
 
     def v1_threads(self) -> AsyncIterator[str]:
         """The ids of all threads that have a version 1 snapshot, taken over or not.
@@ -363,7 +369,7 @@ class TieredThreads:
         Raises:
             InvalidConfigError: Nobody said where they lie.
         """
-        return self._migration.threads()
+        return self._migration.list_threads()
 
     async def import_v1(self, thread_id: str, adapter: str = "") -> ThreadFacts:
         """Make a version 1 snapshot the archive of this thread, which nobody has open yet.
@@ -377,7 +383,7 @@ class TieredThreads:
             InvalidRequestError: Its rows are of another adapter than the one named.
         """
         await self._migration.import_v1(thread_id, adapter)
-        return await self._reading.facts(thread_id)
+        return await self._reading.read_facts(thread_id)
 
     async def export_v1(self, thread_id: str, instructions: str | None = None, *, adapter: str = "") -> str:
         """Write all finished turns as a version 1 snapshot; returns its key.
@@ -400,12 +406,44 @@ class TieredThreads:
             TooLargeError: It exceeds 64 MiB.
         """
         check_slice(data)
-        for _ in range(_HYDRATE_TRIES):
-            version = await self.hot.save_slice(thread_id, epoch, data, expected_version)
-            if version is not None:
-                return version
-            await self._opening.hydrate(thread_id, epoch)
-        raise _hot_record_lost_error(thread_id)
+        return await self._install_if_wiped(
+            thread_id, epoch, lambda: self.hot.save_slice(thread_id, epoch, data, expected_version)
+        )
+
+    async def _install_if_wiped(
+        self,
+        thread_id: str,
+        epoch: int,
+        call: Callable[[], Awaitable[T | None]],
+        *,
+        back_to: int = UNBOUNDED,
+        tries: int = _HYDRATE_TRIES,
+    ) -> T:
+        """The answer of a call on the hot record, which is installed from the archive where it is not there.
+
+        Redis was wiped, was short of memory, or the thread is cold: then the call answers None, and is made
+        again once the record is back.
+
+        Args:
+            thread_id: Whose record.
+            epoch: The caller's.
+            call: A call on the hot tier; None if it does not hold the record.
+            back_to: The record must hold all messages from this position on.
+            tries: How often the record may vanish again.
+
+        Raises:
+            StoreUnavailableError: It vanished each time.
+            FencedError, HeadMovedError, ThreadNotFoundError: As `hydrate`.
+        """
+        for _ in range(tries):
+            answer = await call()
+            if answer is not None:
+                return answer
+            await self._opening.hydrate_thread(thread_id, epoch, back_to=back_to)
+        raise StoreUnavailableError(
+            f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; "
+            "is it short of memory?"
+        )
 
     async def delete(self, thread_id: str, epoch: int) -> None:
         """As `ThreadStore.delete`: leaves a tombstone in the archive, where there was anything."""
@@ -413,25 +451,25 @@ class TieredThreads:
             await self.upkeep.delete(thread_id, epoch)
 
     async def _is_known(self, thread_id: str) -> bool:
-        if self._legacy or await self.hot.header(thread_id) is not None:
+        if self._legacy or await self.hot.read_header(thread_id) is not None:
             return True
-        async for _ in self.blobs.list(self.layout.thread(thread_id)):
+        async for _ in self.blobs.list(self.layout.thread_prefix(thread_id)):
             return True
         return False
 
     async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
         """As `ThreadStore.hydrate`: the newest part; older pages are read where they lie."""
-        return await self._opening.hydrate(thread_id, epoch, progress)
+        return await self._opening.hydrate_thread(thread_id, epoch, progress)
 
     async def hydrate_whole(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader:
         """Install every message, not only the newest part."""
-        return await self._opening.hydrate(thread_id, epoch, progress, back_to=0)
+        return await self._opening.hydrate_thread(thread_id, epoch, progress, back_to=0)
 
     async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
         """As `ThreadStore.flush`."""
         if request.closes:
             await self.hot.close_epoch(request.thread_id, request.epoch)
-        return await self._flushing.flush(request, progress)
+        return await self._flushing.flush_thread(request, progress)
 
     async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         """As `ThreadStore.archive_step`."""
@@ -443,7 +481,7 @@ class TieredThreads:
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
         """As `ThreadStore.confirm_step`: one look at the manifest, and the record stays what it is."""
         if appended.header.archived >= step.head.position:
-            await self._flushing.confirm(step, appended)
+            await self._flushing.confirm_step(step, appended)
 
     async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
         """As `ThreadStore.confirm_head`: one look at the manifest."""
@@ -460,13 +498,13 @@ class TieredThreads:
         """As `ThreadStore.evict`; a copy that the archive has left behind goes, too."""
         outcome = await self._evict_hot_record(thread_id, epoch)
         # Mostly the last that a worker has to do with a thread for long.
-        self._archive.forget(thread_id)
-        self._windows.forget(thread_id)
+        self._archive.forget_manifest(thread_id)
+        self._windows.forget_ids(thread_id)
         return outcome
 
     async def _evict_hot_record(self, thread_id: str, epoch: int) -> str:
-        for stored in (self._archive.remembered(thread_id), None):
-            known = stored or await self._archive.manifest(thread_id)
+        for stored in (self._archive.find_remembered(thread_id), None):
+            known = stored or await self._archive.read_manifest(thread_id)
             if known.manifest.epoch == epoch:
                 archived: Archived = known.manifest.archived
                 outcome = await self.hot.evict(thread_id, epoch, archived, warm_ttl=self._warm_ttl)
@@ -484,7 +522,7 @@ class TieredThreads:
         A session that runs replaces such a copy with its next step.  Of a session that has ended nobody else
         would: it would stay for ever.
         """
-        header = await self.hot.header(thread_id)
+        header = await self.hot.read_header(thread_id)
         if header is None or header.epoch != epoch or not _is_earlier(header, archived):
             return Eviction.NEWER
         # Compared once more in the store: what has been written meanwhile stays.
@@ -505,9 +543,3 @@ def _is_earlier(header: HotHeader, archived: Archived) -> bool:
     mine = (header.head.position, header.committed, header.slice_version)
     theirs = (archived.head.position, archived.committed, archived.slice_version)
     return mine != theirs and all(one <= other for one, other in zip(mine, theirs, strict=True))
-
-
-def _hot_record_lost_error(thread_id: str) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; is it short of memory?"
-    )

@@ -47,7 +47,7 @@ class Garbage:
     def __init__(self, hot: HotTier, archive: Archive) -> None:
         self._hot, self._archive = hot, archive
 
-    async def collect(
+    async def collect_garbage(
         self,
         thread_id: str,
         progress: Progress = no_progress,
@@ -62,12 +62,14 @@ class Garbage:
         the new generation.
         """
         for attempt in range(TRIES):
-            listed = [info async for info in self._archive.blobs.list(self._archive.layout.thread(thread_id))]
-            stored = await self._archive.manifest(thread_id)
+            listed = [
+                info async for info in self._archive.blobs.list(self._archive.layout.thread_prefix(thread_id))
+            ]
+            stored = await self._archive.read_manifest(thread_id)
             try:
                 garbage = await self._find_garbage(listed, stored.manifest, abandoned_after, buried=buried)
             except SegmentGoneError as gone:
-                if (await self._archive.manifest(thread_id)).etag == stored.etag:
+                if (await self._archive.read_manifest(thread_id)).etag == stored.etag:
                     raise missing_object_error(thread_id, gone) from gone
                 continue
             if not garbage:
@@ -99,11 +101,11 @@ class Garbage:
         self, held: Sequence[BlobInfo], listed: Sequence[BlobInfo], manifest: Manifest, after: float
     ) -> Sequence[BlobInfo]:
         """What of a thread that has long been at rest nobody comes back for."""
-        header = await self._hot.header(manifest.thread_id)
+        header = await self._hot.read_header(manifest.thread_id)
         if header is not None and not header.deleted:
             return ()
         now = await self._store_time()
-        own = self._archive.layout.manifest(manifest.thread_id)
+        own = self._archive.layout.manifest_key(manifest.thread_id)
 
         def is_old(info: BlobInfo) -> bool:
             return now is not None and info.modified is not None and now - info.modified > after
@@ -116,7 +118,7 @@ class Garbage:
 
     async def _store_time(self) -> float | None:
         """What time it is by the store's clock, the one that its objects were dated by."""
-        key = f"{self._archive.layout.probe()}clock/{uuid.uuid4().hex}"
+        key = f"{self._archive.layout.probe_prefix()}clock/{uuid.uuid4().hex}"
         await self._archive.blobs.put(key, b"")
         try:
             return max([info.modified or 0.0 async for info in self._archive.blobs.list(key)], default=None)
@@ -125,12 +127,12 @@ class Garbage:
 
     async def _list_named_keys(self, manifest: Manifest) -> set[str]:
         layout, thread_id = self._archive.layout, manifest.thread_id
-        named = {layout.manifest(thread_id)}
-        named |= {layout.segment(thread_id, ref) for ref in await self._archive.refs(manifest)}
+        named = {layout.manifest_key(thread_id)}
+        named |= {layout.segment_key(thread_id, ref) for ref in await self._archive.list_segments(manifest)}
         if manifest.index is not None:
-            named.add(layout.index(thread_id, manifest.index))
+            named.add(layout.index_key(thread_id, manifest.index))
         if manifest.slice_object:
-            named.add(layout.state(thread_id, manifest.slice_object))
+            named.add(layout.slice_key(thread_id, manifest.slice_object))
         return named
 
     async def _raise_generation(self, stored: Stored) -> bool:
@@ -139,10 +141,10 @@ class Garbage:
         Where there is no thread, the manifest that is written says so: version 0, as if it were not there.
         A fork that copied segments before finds another generation and copies them again.
         """
-        raised = stored.manifest.next(self._archive.nonce(), gen=stored.manifest.gen + 1)
+        raised = stored.manifest.make_next(self._archive.make_nonce(), gen=stored.manifest.gen + 1)
         if stored.manifest.version == 0:
             raised = replace(raised, version=0)
-        return await self._archive.committed(self._archive.alone(raised), stored)
+        return await self._archive.try_commit(self._archive.plan_manifest_only(raised), stored)
 
 
 def _may_be_wanted(key: str, manifest: Manifest) -> bool:
@@ -172,16 +174,18 @@ class Upkeep:
         ``max_bytes`` bounds the packed bytes of one merge; larger ones are left for another time.
         A concurrent commit makes a merge fail harmlessly; it is planned again.
         """
-        traffic, stored, misses = Traffic(), await self._archive.manifest(thread_id), 0
+        traffic, stored, misses = Traffic(), await self._archive.read_manifest(thread_id), 0
         before, listing = len(stored.manifest.segments), max_bytes == UNBOUNDED
         while misses < TRIES:
             try:
                 plan = await self._plan_next_merge(stored.manifest, max_bytes, progress, listing=listing)
                 if plan is None:
                     break
-                await self._archive.commit(plan, stored, traffic, progress)
+                await self._archive.commit_plan(plan, stored, traffic, progress)
                 listing = listing or plan.manifest.index != stored.manifest.index
-                stored = self._archive.remembered(thread_id) or await self._archive.manifest(thread_id)
+                stored = self._archive.find_remembered(thread_id) or await self._archive.read_manifest(
+                    thread_id
+                )
             except SegmentGoneError as gone:
                 misses, stored = misses + 1, await self._read_changed_manifest(stored, gone)
             except Exception as error:
@@ -189,7 +193,7 @@ class Upkeep:
                     raise
                 misses += 1
                 await back_off(misses)
-                stored = await self._archive.manifest(thread_id)
+                stored = await self._archive.read_manifest(thread_id)
         after = len(stored.manifest.segments)
         return Maintenance(thread_id, segments_before=before, segments_after=after, uploaded=traffic.uploaded)
 
@@ -199,7 +203,7 @@ class Upkeep:
         Raises:
             ArchiveCorruptError: It is still the same.
         """
-        again = await self._archive.manifest(stored.manifest.thread_id)
+        again = await self._archive.read_manifest(stored.manifest.thread_id)
         if again.etag == stored.etag:
             raise missing_object_error(stored.manifest.thread_id, gone) from gone
         return again
@@ -208,22 +212,24 @@ class Upkeep:
         self, manifest: Manifest, max_bytes: int, progress: Progress, *, listing: bool
     ) -> CommitPlan | None:
         """The next merge; ``listing`` looks for one among the indexed segments, too."""
-        nonce, key, head = self._archive.nonce(), self._archive.key, manifest.head.position
+        nonce, key, head = self._archive.make_nonce(), self._archive.key, manifest.head.position
         run = find_mergeable_run(manifest.segments, head, max_bytes)
         if run is not None:
-            records = await self._archive.records(
+            records = await self._archive.read_segments(
                 manifest.thread_id, manifest.segments[slice(*run)], progress
             )
             return await asyncio.to_thread(plan_merge, manifest, run, records, nonce=nonce, key=key)
         moved, kept = split_direct_segments(manifest)
         if not moved and not listing:
             return None
-        listed = (*await self._archive.indexed(manifest), *moved)
+        listed = (*await self._archive.read_index(manifest), *moved)
         run = find_mergeable_run(listed, head, max_bytes)
         if run is None and not moved:
             return None
         records = (
-            await self._archive.records(manifest.thread_id, listed[slice(*run)], progress) if run else []
+            await self._archive.read_segments(manifest.thread_id, listed[slice(*run)], progress)
+            if run
+            else []
         )
         return await asyncio.to_thread(
             plan_index, manifest, listed, kept, run=run, records=records, nonce=nonce, key=key
@@ -233,12 +239,12 @@ class Upkeep:
         self, thread_id: str, progress: Progress = no_progress, *, abandoned_after: float = ABANDONED_AFTER
     ) -> Maintenance:
         """As `ArchiveUpkeep.collect_garbage`."""
-        return await self._garbage.collect(thread_id, progress, abandoned_after=abandoned_after)
+        return await self._garbage.collect_garbage(thread_id, progress, abandoned_after=abandoned_after)
 
     async def delete(self, thread_id: str, epoch: int) -> None:
         """As `ThreadStore.delete`: a tombstone first, then everything else."""
         for attempt in range(TRIES):
-            stored = await self._archive.manifest(thread_id)
+            stored = await self._archive.read_manifest(thread_id)
             Fence.of(stored.manifest).check_not_replaced(epoch)
             if stored.manifest.deleted or await self._write_tombstone(stored, epoch):
                 break
@@ -246,20 +252,20 @@ class Upkeep:
         else:
             raise StoreUnavailableError(f"thread {thread_id!r}: not deleted in {TRIES} tries")
         await self._hot.drop(thread_id, epoch)
-        await self._garbage.collect(thread_id, buried=True)
+        await self._garbage.collect_garbage(thread_id, buried=True)
 
     async def _write_tombstone(self, stored: Stored, epoch: int) -> bool:
         old = stored.manifest
         tombstone = replace(
-            Manifest(old.thread_id), version=old.version + 1, nonce=self._archive.nonce(), epoch=epoch,
+            Manifest(old.thread_id), version=old.version + 1, nonce=self._archive.make_nonce(), epoch=epoch,
             owner=old.owner, closed=True, born=old.born, gen=old.gen + 1, deleted=True, legacy=old.legacy,
             head=EMPTY,
         )  # fmt: skip
-        return await self._archive.committed(self._archive.alone(tombstone), stored)
+        return await self._archive.try_commit(self._archive.plan_manifest_only(tombstone), stored)
 
-    async def archived(self, part: int) -> AsyncIterator[str]:
-        """As `ArchiveUpkeep.archived`."""
-        prefix = self._archive.layout.part(part)
+    async def list_archived(self, part: int) -> AsyncIterator[str]:
+        """As `ArchiveUpkeep.list_archived`."""
+        prefix = self._archive.layout.part_prefix(part)
         found: dict[str, bool] = {}
         async for info in self._archive.blobs.list(prefix):
             encoded, slash, rest = info.key.removeprefix(prefix).partition("/")
@@ -271,7 +277,7 @@ class Upkeep:
                 # The key holds a hash of a long id: the object names it.
                 blob = await self._archive.blobs.get(key)
                 thread_id = thread_id_of(blob.data) if blob is not None else None
-            if thread_id is not None and self._archive.layout.manifest(thread_id) == key:
+            if thread_id is not None and self._archive.layout.manifest_key(thread_id) == key:
                 yield thread_id
 
     async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
@@ -279,14 +285,14 @@ class Upkeep:
 
         Damage is a line in ``problems``, not an error.
         """
-        header = await self._hot.header(thread_id)
+        header = await self._hot.read_header(thread_id)
 
-        async def everything(archive: Manifest) -> tuple[Manifest, list[Record]]:
-            await self._archive.slice(archive)
-            return archive, await self._archive.read(archive, 0, archive.head.position, progress)
+        async def read_everything(archive: Manifest) -> tuple[Manifest, list[Record]]:
+            await self._archive.read_slice(archive)
+            return archive, await self._archive.read_records(archive, 0, archive.head.position, progress)
 
         try:
-            archive, records = await self._archive.with_manifest(thread_id, everything)
+            archive, records = await self._archive.with_manifest(thread_id, read_everything)
         except StoreUnavailableError:
             raise
         except HelixError as error:

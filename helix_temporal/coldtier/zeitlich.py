@@ -43,7 +43,7 @@ class LegacySnapshot:
 class LegacySource(Protocol):
     """Where version 1 snapshots are looked for when a thread has no manifest."""
 
-    async def load(self, thread_id: str, adapter: str = "") -> LegacySnapshot | None:
+    async def load_snapshot(self, thread_id: str, adapter: str = "") -> LegacySnapshot | None:
         """The snapshot of this thread, None if there is none.
 
         ``adapter`` names the format of its rows, which version 1 does not store.
@@ -55,7 +55,7 @@ class LegacySource(Protocol):
             InvalidRequestError: Its rows are of another adapter than the one named.
         """
 
-    def threads(self) -> AsyncIterator[str]:
+    def list_threads(self) -> AsyncIterator[str]:
         """The ids of all threads that have a snapshot, each once."""
         ...
 
@@ -66,7 +66,7 @@ class LegacySource(Protocol):
             LegacyWriterActiveError: The snapshot changed since it was taken over.
         """
 
-    async def save(
+    async def save_snapshot(
         self,
         thread_id: str,
         records: Sequence[Record],
@@ -111,15 +111,15 @@ class V1Snapshots:
         self._blobs, self._prefix, self._thread_key = blobs, prefix, thread_key
         self._gzip, self._adapter, self._max_bytes = gzip, adapter, max_bytes
 
-    def key(self, thread_id: str, *, gzip: bool) -> str | None:
+    def make_key(self, thread_id: str, *, gzip: bool) -> str | None:
         """The object of a thread; None for an id that shares the key of another."""
         if thread_id.strip("/") != thread_id:
             return None
         name = f"{thread_id}.json.gz" if gzip else f"{thread_id}.json"
         return "/".join(part for part in (self._prefix.strip("/"), self._thread_key.strip("/"), name) if part)
 
-    async def threads(self) -> AsyncIterator[str]:
-        """As `LegacySource.threads`."""
+    async def list_threads(self) -> AsyncIterator[str]:
+        """As `LegacySource.list_threads`."""
         base = "".join(f"{part}/" for part in (self._prefix.strip("/"), self._thread_key.strip("/")) if part)
         seen: set[str] = set()
         async for info in self._blobs.list(base):
@@ -129,10 +129,10 @@ class V1Snapshots:
                 seen.add(thread_id)
                 yield thread_id
 
-    async def load(self, thread_id: str, adapter: str = "") -> LegacySnapshot | None:
-        """As `LegacySource.load`."""
+    async def load_snapshot(self, thread_id: str, adapter: str = "") -> LegacySnapshot | None:
+        """As `LegacySource.load_snapshot`."""
         for gzip in (self._gzip, not self._gzip):
-            key = self.key(thread_id, gzip=gzip)
+            key = self.make_key(thread_id, gzip=gzip)
             if key is None:
                 return None
             try:
@@ -150,13 +150,13 @@ class V1Snapshots:
     async def _decode_content(
         self, data: bytes, gzip: bool, adapter: str, what: str
     ) -> zeitlich_format.V1Content:
-        def decode() -> zeitlich_format.V1Content:
+        def decode_content() -> zeitlich_format.V1Content:
             raw = zeitlich_format.inflate_gzip(data, self._max_bytes, what) if gzip else data
             if len(raw) > self._max_bytes:
                 raise TooLargeError(f"{what}: {len(raw)} > {self._max_bytes} bytes")
             return zeitlich_format.decode_snapshot(raw, adapter, what)
 
-        return decode() if len(data) <= _OFFLOAD_BYTES else await asyncio.to_thread(decode)
+        return decode_content() if len(data) <= _OFFLOAD_BYTES else await asyncio.to_thread(decode_content)
 
     async def check_unchanged(self, origin: Legacy) -> None:
         """As `LegacySource.check_unchanged`: one listing, whatever the snapshot's size."""
@@ -167,7 +167,7 @@ class V1Snapshots:
                     "then decide which of the two goes on; nothing was merged"
                 )
 
-    async def save(
+    async def save_snapshot(
         self,
         thread_id: str,
         records: Sequence[Record],
@@ -177,13 +177,13 @@ class V1Snapshots:
         adapter: str,
         over: Legacy | None,
     ) -> Legacy:
-        """As `LegacySource.save`."""
-        key = over.key if over else self.key(thread_id, gzip=self._gzip)
+        """As `LegacySource.save_snapshot`."""
+        key = over.key if over else self.make_key(thread_id, gzip=self._gzip)
         if key is None:
             raise InvalidRequestError(f"thread {thread_id!r}: version 1 has no key of its own for this id")
         found = await self._blobs.get(key) if over else None
 
-        def encode() -> bytes | None:
+        def encode_content() -> bytes | None:
             old = (
                 None
                 if found is None
@@ -196,7 +196,7 @@ class V1Snapshots:
             )
             return zeitlich_format.deflate_gzip(made) if made is not None and key.endswith(".gz") else made
 
-        data = await asyncio.to_thread(encode)
+        data = await asyncio.to_thread(encode_content)
         if data is None and found is not None:
             return Legacy(key, found.etag)
         # Whoever removed the snapshot finished moving over; it may be written anew.
@@ -246,25 +246,25 @@ class ZeitlichMigration:
         """
         legacy = self._require_source()
         for attempt in range(TRIES):
-            stored = await self._archive.manifest(thread_id)
+            stored = await self._archive.read_manifest(thread_id)
             if stored.manifest.legacy is not None and not stored.manifest.deleted:
                 await legacy.check_unchanged(stored.manifest.legacy)
                 return stored.manifest
-            if stored.manifest.version > 0 or await self._hot.header(thread_id) is not None:
+            if stored.manifest.version > 0 or await self._hot.read_header(thread_id) is not None:
                 raise ThreadExistsError(f"thread {thread_id!r} exists, or was deleted; nothing was imported")
-            old = await legacy.load(thread_id, adapter)
+            old = await legacy.load_snapshot(thread_id, adapter)
             if old is None:
                 raise ThreadNotFoundError(f"thread {thread_id!r} has no version 1 snapshot")
             traffic = Traffic()
             data, name = await self._archive.store_slice(thread_id, stored.manifest.gen, old.slice, traffic)
             plan = plan_commit(
                 stored.manifest, Log(None, (), ()), old.records,
-                nonce=self._archive.nonce(), key=self._archive.key, committed=len(old.records),
+                nonce=self._archive.make_nonce(), key=self._archive.key, committed=len(old.records),
                 slice=data, slice_object=name, slice_version=1 if old.slice else 0,
                 adapter=old.adapter, legacy=old.origin,
             )  # fmt: skip
             try:
-                await self._archive.commit(plan, stored, traffic)
+                await self._archive.commit_plan(plan, stored, traffic)
             except Exception as error:
                 if not is_outcome_unclear(error):
                     raise
@@ -273,9 +273,9 @@ class ZeitlichMigration:
             return plan.manifest
         raise StoreUnavailableError(f"thread {thread_id!r}: not imported in {TRIES} tries")
 
-    def threads(self) -> AsyncIterator[str]:
+    def list_threads(self) -> AsyncIterator[str]:
         """The ids of all threads that have a version 1 snapshot."""
-        return self._require_source().threads()
+        return self._require_source().list_threads()
 
     async def import_if_needed(self, thread_id: str) -> None:
         """Import a thread that nobody has opened here and that has a version 1 snapshot."""
@@ -284,14 +284,14 @@ class ZeitlichMigration:
 
     async def _load_unimported_snapshot(self, thread_id: str) -> LegacySnapshot | None:
         """The snapshot of a thread that neither tier knows of."""
-        if self._legacy is None or (await self._archive.manifest(thread_id)).manifest.version > 0:
+        if self._legacy is None or (await self._archive.read_manifest(thread_id)).manifest.version > 0:
             return None
-        if await self._hot.header(thread_id) is not None:
+        if await self._hot.read_header(thread_id) is not None:
             return None
-        return await self._legacy.load(thread_id)
+        return await self._legacy.load_snapshot(thread_id)
 
-    async def facts(self, thread_id: str) -> ThreadFacts | None:
-        """As `ThreadStore.facts`, of a snapshot that was not taken over yet; None if there is none."""
+    async def read_facts(self, thread_id: str) -> ThreadFacts | None:
+        """As `ThreadStore.read_facts`, of a snapshot that was not taken over yet; None if there is none."""
         old = await self._load_unimported_snapshot(thread_id)
         if old is None:
             return None
@@ -301,7 +301,7 @@ class ZeitlichMigration:
             1 if old.slice else 0, old.adapter, size_of(old.records),
         )  # fmt: skip
 
-    async def read(self, request: ReadPage) -> ThreadPage | None:
+    async def read_page(self, request: ReadPage) -> ThreadPage | None:
         """As `ThreadStore.read`, of a snapshot that was not taken over yet; None if there is none."""
         old = await self._load_unimported_snapshot(request.thread_id)
         if old is None:
@@ -309,14 +309,14 @@ class ZeitlichMigration:
         head = head_after(EMPTY, old.records)
         bounds = Bounds.of(request, head.position, head.position)
 
-        async def fetch(
+        async def fetch_run(
             start: int, stop: int, limit: int, max_bytes: int, backward: bool
         ) -> tuple[int, tuple[Record, ...]]:
             return trim_records(
                 start, old.records[start:stop], PageRange(start, stop, limit, max_bytes, backward)
             )
 
-        return await finish_page(request, bounds, fetch, head, head.position)
+        return await finish_page(request, bounds, fetch_run, head, head.position)
 
     async def export_v1(self, thread_id: str, instructions: str | None = None, adapter: str = "") -> Legacy:
         """Write all of a thread's finished turns as a version 1 snapshot; returns its key and etag.
@@ -329,16 +329,16 @@ class ZeitlichMigration:
             LegacyWriterActiveError: Another snapshot is there than the one that was taken over.
         """
         legacy = self._require_source()
-        await self._flushing.settle(thread_id)
+        await self._flushing.archive_hot_record(thread_id)
 
-        async def everything(archive: Manifest) -> tuple[Manifest, list[Record], bytes]:
-            records = await self._archive.read(archive, 0, archive.committed)
-            return archive, records, await self._archive.slice(archive)
+        async def read_everything(archive: Manifest) -> tuple[Manifest, list[Record], bytes]:
+            records = await self._archive.read_records(archive, 0, archive.committed)
+            return archive, records, await self._archive.read_slice(archive)
 
-        manifest, records, state = await self._archive.with_manifest(thread_id, everything)
+        manifest, records, state = await self._archive.with_manifest(thread_id, read_everything)
         if manifest.is_absent:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
-        written = await legacy.save(
+        written = await legacy.save_snapshot(
             thread_id, records, state,
             instructions=instructions, adapter=adapter or manifest.adapter, over=manifest.legacy,
         )  # fmt: skip
@@ -348,11 +348,11 @@ class ZeitlichMigration:
     async def _record_export(self, thread_id: str, written: Legacy) -> None:
         """Else our own writing would be taken for somebody else's."""
         for attempt in range(TRIES):
-            stored = await self._archive.manifest(thread_id)
+            stored = await self._archive.read_manifest(thread_id)
             if stored.manifest.legacy == written or stored.manifest.is_absent:
                 return
-            changed = stored.manifest.next(self._archive.nonce(), legacy=written)
-            if not await self._archive.committed(self._archive.alone(changed), stored):
+            changed = stored.manifest.make_next(self._archive.make_nonce(), legacy=written)
+            if not await self._archive.try_commit(self._archive.plan_manifest_only(changed), stored):
                 await back_off(attempt)
         raise StoreUnavailableError(f"thread {thread_id!r}: not exported in {TRIES} tries")
 

@@ -139,7 +139,7 @@ class RowWriter:
         self._adapter = adapter
         self._names: dict[str, str] = {}
 
-    def write(self, message: Message) -> Row:
+    def write_row(self, message: Message) -> Row:
         """The row of one message of ours."""
         self._names |= {call.id: call.name for call in message.tool_calls}
         make = _ENVELOPES.get(self._adapter)
@@ -388,7 +388,7 @@ def _decode_text(data: bytes, what: str) -> str:
 def _parse_strict_json(text: str, what: str, levels: int = MAX_DEPTH + 1) -> Any:
     """JSON as the standard has it: no NaN, no doubled keys; what is nested too deep to read, as text."""
 
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    def join_pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(found)
         if len(made) != len(found):
             keys = [key for key, _ in found]
@@ -396,20 +396,22 @@ def _parse_strict_json(text: str, what: str, levels: int = MAX_DEPTH + 1) -> Any
             raise ArchiveCorruptError(f"{what}: duplicate key {twice[:40]!r}")
         return made
 
-    def number(found: str) -> float:
+    def parse_number(found: str) -> float:
         value = float(found)
         if value in {float("inf"), float("-inf")}:
             raise ArchiveCorruptError(f"{what}: non-finite number")
         return value
 
-    def constant(found: str) -> None:
+    def refuse_constant(found: str) -> None:
         raise ArchiveCorruptError(f"{what}: non-finite number {found}")
 
-    def read(given: str) -> Any:
-        return json.loads(given, object_pairs_hook=pairs, parse_float=number, parse_constant=constant)
+    def parse_json(given: str) -> Any:
+        return json.loads(
+            given, object_pairs_hook=join_pairs, parse_float=parse_number, parse_constant=refuse_constant
+        )
 
     try:
-        return read(flatten_deep_json(text, levels) if is_too_deep(text) else text)
+        return parse_json(flatten_deep_json(text, levels) if is_too_deep(text) else text)
     except RecursionError as error:
         # What is never closed is no value that could be kept as its text.
         raise ArchiveCorruptError(f"{what}: nesting over {MAX_DEPTH} levels that never ends") from error
@@ -449,8 +451,8 @@ def _check_adapter(shapes: Sequence[str], named: str, what: str) -> None:
 
 def _row_format(shape: str, named: str) -> str:
     """Of one row: by its shape, unless the session has an adapter of its own that reads such rows."""
-    known = envelope_of(named)
-    adapter = named if named and not known else shape or known
+    envelope = envelope_of(named)
+    adapter = named if named and not envelope else shape or envelope
     return f"{V1_FORMAT}/{adapter}" if adapter else V1_FORMAT
 
 
@@ -547,7 +549,7 @@ def deflate_gzip(data: bytes) -> bytes:
 def _as_row(message: Message, writer: RowWriter) -> str:
     if message.role == "foreign" and isinstance(message.content, str):
         return message.content
-    return stringify_json(writer.write(message))
+    return stringify_json(writer.write_row(message))
 
 
 def _newest_adapter(messages: Sequence[Message]) -> str:
@@ -560,9 +562,10 @@ def _dedup_ids(messages: Sequence[Message], rows: Sequence[str], old: V1Written 
     """As zeitlich makes them: the row's own id, but of LangChain's results that of the call."""
     if old is not None and tuple(rows) == old.messages:
         return old.dedup_ids
-    known = dict(zip(old.messages, old.dedup_ids, strict=False)) if old is not None else {}
+    stored_ids = dict(zip(old.messages, old.dedup_ids, strict=False)) if old is not None else {}
     return tuple(
-        known.get(row) or _dedup_id(row) or message.id for message, row in zip(messages, rows, strict=True)
+        stored_ids.get(row) or _dedup_id(row) or message.id
+        for message, row in zip(messages, rows, strict=True)
     )
 
 

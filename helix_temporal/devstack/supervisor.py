@@ -137,9 +137,9 @@ class Supervisor:
 
     def answer_command(self, command: Command) -> None:
         """Carry a command out, and write its reply or its error as one line."""
-        known = {"spawn": self.spawn_server, "status": self.report_exit, "stop": self.stop_server}
+        commands = {"spawn": self.spawn_server, "status": self.report_exit, "stop": self.stop_server}
         try:
-            reply = known[command["do"]](command)
+            reply = commands[command["do"]](command)
         except (OSError, subprocess.SubprocessError, KeyError) as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         os.write(1, json.dumps(reply).encode() + b"\n")

@@ -21,11 +21,9 @@ from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.ids import encode_id, validate_id
-from helix_temporal.models.store_calls import LockInfo
-from helix_temporal.stores import locks as rules
 from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
-from helix_temporal.stores.locks import Claim, LeaseRow, Leases
+from helix_temporal.stores.locks import LeaseRow, RowLeases, RowRule
 
 T = TypeVar("T")
 
@@ -124,7 +122,7 @@ class FileSessionStorage:
             _sync_directory(self._directory)
 
 
-class FileLocks(Leases):
+class FileLocks(RowLeases):
     """Leases of the processes of one machine, a small file each; by its clock.
 
     A file stays when its lease ends, so that tokens never go back.
@@ -135,40 +133,22 @@ class FileLocks(Leases):
     """
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__()
-        self._directory, self._clock = directory, clock
+        super().__init__(clock=clock)
+        self._directory = directory
 
-    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
-        row = await self._change_row(wanted.key, lambda row, now: rules.take_lease(row, wanted, now))
-        return None if row is None else row.info
+    async def _load_row(self, key: str) -> LeaseRow | None:
+        return await _in_thread(partial(self._read_row, key))
 
-    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        return (
-            await self._change_row(key, lambda row, now: rules.extend_lease(row, token, ttl_ms, now))
-            is not None
-        )
-
-    async def _release_lease(self, key: str, token: int) -> bool:
-        return await self._change_row(key, lambda row, now: rules.release_lease(row, token, now)) is not None
-
-    async def _is_held(self, key: str) -> bool:
-        row = await _in_thread(partial(self._read_row, key))
-        return row is not None and row.held(self._now_millis())
-
-    async def _change_row(
-        self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]
-    ) -> LeaseRow | None:
+    async def _change_row(self, key: str, rule: RowRule) -> LeaseRow | None:
         return await _in_thread(partial(self._apply_rule, key, rule))
 
-    def _apply_rule(
-        self, key: str, rule: Callable[[LeaseRow | None, int], LeaseRow | None]
-    ) -> LeaseRow | None:
+    def _apply_rule(self, key: str, rule: RowRule) -> LeaseRow | None:
         path = self._row_path(key)
         with _raise_store_errors(path, "written"):
             self._directory.mkdir(parents=True, exist_ok=True)
             with path.with_suffix(".lock").open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                row = rule(self._read_row(key), self._now_millis())
+                row = rule(self._read_row(key), self._read_clock())
                 if row is not None:
                     _replace_file(path, with_checksum(dump_json(asdict(row)), key), lambda _: None)
                 return row
@@ -185,9 +165,6 @@ class FileLocks(Leases):
     def _row_path(self, key: str) -> Path:
         # Names of any length, which no file system folds into one another.
         return self._directory / hashlib.sha256(key.encode()).hexdigest()
-
-    def _now_millis(self) -> int:
-        return int(self._clock() * 1_000_000)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

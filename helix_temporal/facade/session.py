@@ -125,7 +125,7 @@ class LocalCalls:
             )
         )
         handle = OpenHandle(epoch=epoch, head=opened.header.head)
-        return OpenSessionResult(handle=handle, facts=self._agent.facts(), policy=_POLICY)
+        return OpenSessionResult(handle=handle, facts=self._agent.build_facts(), policy=_POLICY)
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """As `Calls.run_step`: tried again as long as an activity would be.
@@ -200,7 +200,7 @@ class LocalCalls:
 
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
         """As `Calls.agent_facts`."""
-        return self._agents.with_tools(request.agent, request.tools).facts()
+        return self._agents.with_tools(request.agent, request.tools).build_facts()
 
     async def pause(self, seconds: float) -> None:
         """As `Calls.pause`."""
@@ -240,13 +240,13 @@ async def run_turn(
     threads = HotThreads(MemoryThreads())
     records = records_of(stored.messages)
     metadata = _text_metadata(stored.metadata)
-    known = canonical_json(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
-    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=known))
+    slice_data = canonical_json(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
+    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=slice_data))
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
     handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
-    thread = CurrentThread(request, handle, agent.facts(), tracing_context=trace)
+    thread = CurrentThread(request, handle, agent.build_facts(), tracing_context=trace)
     calls = LocalCalls(agent, threads, emit)
     turn = Turn(calls, thread, number=_count_turns(stored) + 1, max_steps=agent.max_steps)
     result = await turn.run([message])

@@ -52,8 +52,8 @@ class KnownFields(BaseModel):
         # pydantic makes what it reads without arguments: unknown fields of a newer version are ignored there.
         aliases = [field.validation_alias for field in cls.model_fields.values()]
         choices = [each.choices for each in aliases if isinstance(each, AliasChoices)]
-        known = set(cls.model_fields).union(*choices)
-        if unknown := [name for name in fields if name not in known]:
+        names = set(cls.model_fields).union(*choices)
+        if unknown := [name for name in fields if name not in names]:
             raise InvalidRequestError(describe_unknown(unknown, cls.model_fields, f"field of {cls.__name__}"))
         return super().__new__(cls)
 

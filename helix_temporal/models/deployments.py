@@ -69,20 +69,20 @@ class Deployment:
         """It says nothing: the default name and no stores."""
         return self == Deployment()
 
-    def difference(self, asking: "Deployment", *, known: bool = True) -> str | None:
+    def difference(self, asking: "Deployment", *, names_all: bool = True) -> str | None:
         """What of ``asking`` is not of this deployment: a key of `SETTINGS`; None if it is the same.
 
         Who asks may name fewer stores than there are, as a web application that reads streams alone.
 
         Args:
             asking: Who asks, or whose session it is.
-            known: This names all its stores; otherwise only those are compared that both name.
+            names_all: This names all its stores; otherwise only those are compared that both name.
         """
         if asking.name != self.name:
             return "name"
         mine = dict(self.marks)
         for kind, digest in asking.marks:
-            if mine.get(kind, digest if not known else None) != digest:
+            if mine.get(kind, digest if not names_all else None) != digest:
                 return kind
         return None
 
@@ -108,11 +108,11 @@ class DeploymentCheck:
     Args:
         own: Whose it is.
         also: Identities that are the same deployment.
-        known: ``own`` names all its stores; not where they were made elsewhere.
+        names_all: ``own`` names all its stores; not where they were made elsewhere.
     """
 
-    def __init__(self, own: Deployment, also: Sequence[str] = (), *, known: bool = True) -> None:
-        self.own, self._known = own, known
+    def __init__(self, own: Deployment, also: Sequence[str] = (), *, names_all: bool = True) -> None:
+        self.own, self._names_all = own, names_all
         self._also = tuple(Deployment.parse(each) for each in also)
 
     def refuse(self, asking: str, queue: str | None = None) -> None:
@@ -146,7 +146,7 @@ class DeploymentCheck:
         marks = dict(other.marks)
         said = marks.pop(QUEUE, None)
         other = Deployment(other.name, tuple(marks.items()))
-        differs = self.own.difference(other, known=self._known)
+        differs = self.own.difference(other, names_all=self._names_all)
         if differs is not None and any(each.difference(other) is None for each in self._also):
             differs = None
         if differs is None and said is not None and queue is not None and said != digest_location(queue):

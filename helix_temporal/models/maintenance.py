@@ -11,6 +11,9 @@ from helix_temporal.models.store_calls import Limit
 ABANDONED_AFTER: Final = 7 * 24 * 3600.0
 """Seconds; as long as payload stores keep what was put aside: longer than any step may be retried."""
 
+ARCHIVE_PARTS: Final = 256
+"""So many parts has an archive: by the first byte of the hash of a thread's id."""
+
 
 class ListHotInput(WireModel):
     """Which hot threads to list; ``limit`` bounds one answer."""
@@ -98,9 +101,9 @@ class SweepResult(WireModel):
 
 
 class ListArchivedInput(WireModel):
-    """Which archived threads to list: those of one of the archive's 256 parts."""
+    """Which archived threads to list: those of one of the archive's parts."""
 
-    part: Annotated[int, Field(ge=0, lt=256)] = 0
+    part: Annotated[int, Field(ge=0, lt=ARCHIVE_PARTS)] = 0
     after: str = ""
     limit: int = 500
 

@@ -245,11 +245,6 @@ def check_size(data_bytes: int, limit: int, what: str) -> None:
         raise TooLargeError(f"{what}: {data_bytes} > {limit} bytes")
 
 
-def user_message(message_id: str, text: str, **metadata: str) -> Message:
-    """A user's message of plain text."""
-    return Message(id=message_id, role="user", content=text, metadata=dict(metadata))
-
-
 def text_part(text: str, *, cache: bool = False) -> JsonObject:
     """A part of plain text."""
     return _with_cache_mark({"type": "text", "text": text}, cache)

@@ -133,15 +133,15 @@ class StreamView:
             # Ids of calls are the provider's: another attempt or turn may use them again.
             beside = self._tools if chunk.message_id is None else self._message_of(chunk).tools
             self._tools[chunk.tool_call_id] = beside.setdefault(chunk.tool_call_id, ToolView(chunk.tool_name))
-        known = self._tools.get(chunk.tool_call_id)
-        if known is None:
+        shown = self._tools.get(chunk.tool_call_id)
+        if shown is None:
             return
         if isinstance(chunk, ToolArgStreamDelta):
-            known.arguments += chunk.delta
+            shown.arguments += chunk.delta
         elif isinstance(chunk, ToolStart):
-            known.started = True
+            shown.started = True
         elif isinstance(chunk, ToolEnd):
-            known.result, known.success = chunk.result, chunk.success
+            shown.result, shown.success = chunk.result, chunk.success
 
     def _apply_step_chunk(self, chunk: StepStarted | StepCommitted | StepDiscarded) -> None:
         if isinstance(chunk, StepDiscarded):

@@ -71,10 +71,10 @@ class Inbox:
 
     def put(self, message: UserMessage, *, asked: bool = False) -> Entry:
         """Add a message; one whose id waits or is being answered is the same message sent again."""
-        known = self.find(message.id)
-        if known is not None:
-            known.asked = known.asked and asked
-            return known
+        entry = self.find(message.id)
+        if entry is not None:
+            entry.asked = entry.asked and asked
+            return entry
         entry = Entry(message, asked=asked)
         self._waiting[message.id] = entry
         self.release()
@@ -158,8 +158,10 @@ class Inbox:
 
     def forget_after(self, position: int) -> None:
         """The thread was cut there: what was answered beyond it may be asked anew."""
-        for known in [known for known, answer in self._answered.items() if answer.position >= position]:
-            del self._answered[known]
+        for message_id in [
+            message_id for message_id, answer in self._answered.items() if answer.position >= position
+        ]:
+            del self._answered[message_id]
 
     def fitting(self, count: int, size: int) -> int:
         """How many of the waiting messages, the first one at least, are no more than this together."""
@@ -179,20 +181,24 @@ class Inbox:
         taken = [entry for entry in entries if entry.alone][:1] or entries[:most]
         self._taken = {entry.message.id: entry for entry in taken}
         self.release()
-        for known in self._taken:
-            del self._waiting[known]
+        for message_id in self._taken:
+            del self._waiting[message_id]
         return taken
 
     def put_back(self, message_ids: Sequence[str]) -> None:
         """Let these messages, which had been answered before, each have a turn of its own."""
-        for known in message_ids:
-            if known in self._taken:
-                entry = self._waiting[known] = self._taken.pop(known)
+        for message_id in message_ids:
+            if message_id in self._taken:
+                entry = self._waiting[message_id] = self._taken.pop(message_id)
                 entry.alone = True
 
     def leave(self, message_ids: Sequence[str]) -> None:
         """These messages are not of the turn under way: they wait again, before all others."""
-        left = OrderedDict((known, self._taken.pop(known)) for known in message_ids if known in self._taken)
+        left = OrderedDict(
+            (message_id, self._taken.pop(message_id))
+            for message_id in message_ids
+            if message_id in self._taken
+        )
         for entry in left.values():
             entry.taken = False
         self._waiting = OrderedDict([*left.items(), *self._waiting.items()])
@@ -249,7 +255,7 @@ class Inbox:
     def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...], tuple[str, ...]]:
         """What the next run needs: waiting messages, remembered answers, ids of those only asked."""
         answered = tuple(
-            Answered(message_id=known, answer=answer) for known, answer in self._answered.items()
+            Answered(message_id=message_id, answer=answer) for message_id, answer in self._answered.items()
         )
         entries = (*self._taken.values(), *self._waiting.values())
         asked = tuple(entry.message.id for entry in entries if entry.asked)

@@ -75,13 +75,18 @@ GIVEN_UP: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 def make_new_session(
-    request: OpenSessionInput, kept: SessionRecord, source: SessionState | None, *, at: Head, forked_at: Head
+    request: OpenSessionInput,
+    record: SessionRecord,
+    source: SessionState | None,
+    *,
+    at: Head,
+    forked_at: Head,
 ) -> CreateSession:
     """The state that a session begins with.
 
     Args:
         request: That opens it.
-        kept: Its record.
+        record: Its record.
         source: The state of the session that it is a fork of.
         at: Where its thread's finished turns end.
         forked_at: Where its thread stands.
@@ -99,9 +104,9 @@ def make_new_session(
         }
     return CreateSession(
         agent_type=request.agent,
-        custom_state=kept.values if source is None else source.custom_state,
+        custom_state=record.values if source is None else source.custom_state,
         metadata=dict(request.metadata),
-        mode="standard" if kept.options is not None and not kept.options.persistent else "persistent",
+        mode="standard" if record.options is not None and not record.options.persistent else "persistent",
         head=at,
         stream_id=request.session_id,
         forked_from=None if source is None else ForkOrigin(session_id=source.session_id, head=forked_at),
@@ -175,7 +180,7 @@ class TurnToCommit:
     thread_id: str
     epoch: int
     head: Head | None
-    kept: SessionRecord
+    record: SessionRecord
     status: RunStatus = RunStatus.COMPLETED
     reason: str | None = None
     behind: MissingTurns | None = None
@@ -184,18 +189,18 @@ class TurnToCommit:
     @property
     def _was_cut(self) -> bool:
         """The newest turn that the slice knows is not in the thread any more."""
-        changes = self.kept.changes
+        changes = self.record.changes
         return changes is not None and self.head is not None and self.head.position <= changes.turn
 
     @property
     def run_id(self) -> str | None:
         """The turn's run; sessions from before the runs have none."""
-        return None if self._was_cut else self.kept.run
+        return None if self._was_cut else self.record.run
 
     @property
     def step_id(self) -> str:
         """The turn's name in the session store; sessions from before the runs only count theirs."""
-        return self.run_id or (f"forward/{self.epoch}" if self._was_cut else f"turn-{self.kept.turns}")
+        return self.run_id or (f"forward/{self.epoch}" if self._was_cut else f"turn-{self.record.turns}")
 
     @property
     def run(self) -> RunChange | None:
@@ -203,26 +208,26 @@ class TurnToCommit:
         if self.run_id is None:
             return None
         reason = self.reason or self.status.value
-        return RunChange(status=self.status, step_count=self.kept.turn_steps, completion_reason=reason)
+        return RunChange(status=self.status, step_count=self.record.turn_steps, completion_reason=reason)
 
     @property
     def results(self) -> tuple[str, ...] | None:
         """Results of tools in the thread that came with changes of the state; None where nobody knows."""
-        return None if self.kept.changes is None or self.run_id is None else self.kept.changes.staged
+        return None if self.record.changes is None or self.run_id is None else self.record.changes.staged
 
     @property
     def change(self) -> StateChange:
         """What the turn changes of the state."""
-        kept, behind = self.kept, self.behind
-        keys = kept.changed if behind is None else behind.keys
-        changed = {key: kept.values[key] for key in keys if key in kept.values}
-        removed = tuple(key for key in keys if key not in kept.values)
+        record, behind = self.record, self.behind
+        keys = record.changed if behind is None else behind.keys
+        changed = {key: record.values[key] for key in keys if key in record.values}
+        removed = tuple(key for key in keys if key not in record.values)
         return StateChange(
             head=self.head,
             follows=self._follows,
             merge=MergeChanges(values=changed, removes=removed) if keys else None,
             status=SessionStatus.ACTIVE,
-            steps=kept.turn_steps if behind is None else behind.steps,
+            steps=record.turn_steps if behind is None else behind.steps,
             output=None if self.answer is None else output_of(self.answer),
         )
 
@@ -230,7 +235,7 @@ class TurnToCommit:
     def _follows(self) -> int | None:
         if self.behind is not None:
             return self.behind.at
-        return None if self.kept.changes is None else self.kept.changes.turn
+        return None if self.record.changes is None else self.record.changes.turn
 
 
 def end_of_run(request: RunStepInput | EndTurnInput) -> tuple[RunStatus, str | None]:
@@ -257,11 +262,11 @@ def _is_storable(text: str) -> bool:
     return True
 
 
-def count_unknown_turns(kept: SessionRecord, starts: Sequence[int]) -> int:
+def count_unknown_turns(record: SessionRecord, starts: Sequence[int]) -> int:
     """Turns whose changes the slice does not know, or not all of them."""
-    if kept.changes is None:
+    if record.changes is None:
         return len(starts) - 1
-    return sum(1 for each in starts if each < kept.changes.since)
+    return sum(1 for each in starts if each < record.changes.since)
 
 
 # -- calls that wait
@@ -271,8 +276,10 @@ def project_suspension(
     state: SessionState, run_id: str | None, answer: Message, head: Head, waiting: Sequence[WaitingCall]
 ) -> dict[str, Any]:
     """The session waits for these calls of ``answer``, whose step ends at ``head``."""
-    known = state.pending_client_tool_calls
-    pending = {each.id: known.get(each.id) or _make_pending_call(each, answer, run_id) for each in waiting}
+    pending_before = state.pending_client_tool_calls
+    pending = {
+        each.id: pending_before.get(each.id) or _make_pending_call(each, answer, run_id) for each in waiting
+    }
     context = SuspensionContext(
         kind="client_tool" if any(each.kind == "client" for each in waiting) else "approval",
         run_id=run_id,
@@ -283,7 +290,7 @@ def project_suspension(
     )
     return {
         "status": SessionStatus.PAUSED,
-        "pending_client_tool_calls": {**known, **pending},
+        "pending_client_tool_calls": {**pending_before, **pending},
         "suspension_context": context,
         "suspended_step_id": answer.id,
     }

@@ -229,8 +229,8 @@ def _with_answers(
     answered = tuple(each.answered for each in request.inputs if each.answered is not None)
     if suspended == record.suspended and not answered and not request.answered:
         return record
-    known = (*_add_answered(record, request.answered), *answered)[-REMEMBERED_CALLS:]
-    return record.model_copy(update={"suspended": suspended, "answered": known})
+    receipts = (*_add_answered(record, request.answered), *answered)[-REMEMBERED_CALLS:]
+    return record.model_copy(update={"suspended": suspended, "answered": receipts})
 
 
 # -- a save
@@ -242,12 +242,12 @@ def apply_save(
     """The record with the application's values, saved where the thread stands at ``head``."""
     if record.values == values:
         return record
-    known = record.changes
-    if known is not None:
+    changes = record.changes
+    if changes is not None:
         keys = {*list_differing_keys(record.values, values), *changed}
-        known = known.model_copy(update={"staged": ()})
-        known = _mark_changed(known, dict.fromkeys(keys, max(head.position - 1, 0)))
-    return record.model_copy(update={"values": values, "changes": known})
+        changes = changes.model_copy(update={"staged": ()})
+        changes = _mark_changed(changes, dict.fromkeys(keys, max(head.position - 1, 0)))
+    return record.model_copy(update={"values": values, "changes": changes})
 
 
 def apply_suspension(record: SessionRecord, request: SaveValuesInput) -> SessionRecord:
@@ -257,8 +257,8 @@ def apply_suspension(record: SessionRecord, request: SaveValuesInput) -> Session
         suspended = request.suspended
     elif request.known is not None and suspended is not None:
         suspended = suspended.model_copy(update={"known": request.known})
-    known = _add_answered(record, request.answered)[-REMEMBERED_CALLS:]
-    return record.model_copy(update={"suspended": suspended, "answered": known})
+    receipts = _add_answered(record, request.answered)[-REMEMBERED_CALLS:]
+    return record.model_copy(update={"suspended": suspended, "answered": receipts})
 
 
 # -- an open
@@ -345,15 +345,15 @@ def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceip
     suspended = find_suspension(record, head)
     if suspended is None:
         return record.answered
-    known = {each.at: each.answered for each in suspended.known if each.answered is not None}
-    again = {each.id for each in suspended.calls if each.at not in known}
-    return tuple(each for each in (*record.answered, *known.values()) if each.id not in again)
+    receipts = {each.at: each.answered for each in suspended.known if each.answered is not None}
+    again = {each.id for each in suspended.calls if each.at not in receipts}
+    return tuple(each for each in (*record.answered, *receipts.values()) if each.id not in again)
 
 
 def _add_answered(record: SessionRecord, answered: Iterable[AnswerReceipt]) -> tuple[AnswerReceipt, ...]:
     """Answered calls that the record has, and these."""
-    known = {each.id for each in record.answered}
-    return (*record.answered, *(each for each in answered if each.id not in known))
+    ids = {each.id for each in record.answered}
+    return (*record.answered, *(each for each in answered if each.id not in ids))
 
 
 def find_kept_head(data: bytes) -> Head | None:
@@ -390,36 +390,36 @@ def _changes_after_step(
 
     ``changed`` are the keys that the application changed in its turn so far, ``values`` what it sends.
     """
-    known = record.changes
+    changes = record.changes
     if request.run_id is None:
         return None
     if request.run_id != record.run:
-        known = _begin_turn(known, position, is_told=values is not None)
-    if known is None:
+        changes = _begin_turn(changes, position, is_told=values is not None)
+    if changes is None:
         return None  # its turn began before any of this was kept
     staged = tuple(each.staged for each in request.inputs if each.staged)
     if staged:
-        known = known.model_copy(update={"staged": known.staged + staged})
+        changes = changes.model_copy(update={"staged": changes.staged + staged})
     # What the application has seen of tools' and others' changes is from before this turn.
     seen = () if values is None else list_differing_keys(record.values, values)
     return _mark_changed(
-        known, {**dict.fromkeys(seen, max(position - 1, 0)), **dict.fromkeys(changed, position)}
+        changes, {**dict.fromkeys(seen, max(position - 1, 0)), **dict.fromkeys(changed, position)}
     )
 
 
-def _begin_turn(known: ChangedKeys | None, position: int, *, is_told: bool) -> ChangedKeys:
-    if known is None:
+def _begin_turn(changes: ChangedKeys | None, position: int, *, is_told: bool) -> ChangedKeys:
+    if changes is None:
         return ChangedKeys(since=position, turn=position)
     # What tools of the turn before changed comes with the values that the application was told, or never.
-    is_lost = bool(known.staged) and not is_told
-    since = max(known.since, known.turn + 1) if is_lost else known.since
-    return ChangedKeys(since=since, turn=position, at=known.at)
+    is_lost = bool(changes.staged) and not is_told
+    since = max(changes.since, changes.turn + 1) if is_lost else changes.since
+    return ChangedKeys(since=since, turn=position, at=changes.at)
 
 
-def _mark_changed(known: ChangedKeys, marks: Mapping[str, int]) -> ChangedKeys:
+def _mark_changed(changes: ChangedKeys, marks: Mapping[str, int]) -> ChangedKeys:
     if not marks:
-        return known
-    places, since = {**known.at, **marks}, known.since
+        return changes
+    places, since = {**changes.at, **marks}, changes.since
     kept: dict[str, int] = {}
     size = 0
     for key, place in sorted(places.items(), key=lambda item: (-item[1], item[0])):
@@ -429,4 +429,4 @@ def _mark_changed(known: ChangedKeys, marks: Mapping[str, int]) -> ChangedKeys:
             since = max(since, place + 1)
             break
         kept[key] = place
-    return known.model_copy(update={"at": kept, "since": since})
+    return changes.model_copy(update={"at": kept, "since": since})

@@ -303,12 +303,12 @@ def list_pending_calls(
     suspended: Suspension, answer: Message, inline_arguments: int
 ) -> tuple[PendingCall, ...]:
     """What a session waits for, there and below."""
-    known, ended = {each.at for each in suspended.known}, list_finished_calls(suspended)
+    answered, ended = {each.at for each in suspended.known}, list_finished_calls(suspended)
     position = suspended.head.position - 1
     own = tuple(
         pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)
         for each in suspended.calls
-        if each.at not in known
+        if each.at not in answered
     )
     return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
 

@@ -46,23 +46,23 @@ class Values:
     """The application's values, and what is known to be stored of them."""
 
     now: dict[str, Any] = field(default_factory=dict)
-    known: StoredValues = field(default_factory=StoredValues)
+    stored: StoredValues = field(default_factory=StoredValues)
 
     @staticmethod
     def of(carried: Carried | None) -> "Values":
         """At the start of a run."""
         if carried is None:
             return Values()
-        known = StoredValues.of(carried.saved_values, stale=carried.stale_values)
-        return Values(dict(carried.values or {}), known)
+        stored = StoredValues.of(carried.saved_values, stale=carried.stale_values)
+        return Values(dict(carried.values or {}), stored)
 
     def unsaved(self) -> dict[str, Any] | None:
         """The values if they are to be saved."""
-        return self.known.unsaved(self.now)
+        return self.stored.unsaved(self.now)
 
     def changed(self) -> tuple[str, ...]:
         """Keys that the application changed or removed."""
-        return self.known.changed(self.now)
+        return self.stored.changed(self.now)
 
 
 def merge_stored_values(

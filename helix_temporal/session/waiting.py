@@ -84,7 +84,7 @@ class SubAgentCalls:
 
     def suspend(self, call: SubAgentCall) -> None:
         """This call's session has ended, and waits."""
-        known = {each.id for each in self.pending()}
+        ids_before = {each.id for each in self.pending()}
         before = self._running.pop(call.at, None)
         if before is not None:
             call = call.model_copy(update={"answers": before.answers}).with_calls(call.calls)
@@ -92,7 +92,7 @@ class SubAgentCalls:
         self._waiting[call.at] = call
         if call.answers:
             self.news.set()
-        if any(each.id not in known for each in call.pending()):
+        if any(each.id not in ids_before for each in call.pending()):
             self.on_child_waits()
 
     def take_up(self, calls: Iterable[SubAgentCall]) -> None:
@@ -247,7 +247,7 @@ class OpenCalls:
         """Results of the calls, as far as they are known."""
         return dict(self._found)
 
-    def known(self) -> tuple[CallOutcome, ...]:
+    def list_outcomes(self) -> tuple[CallOutcome, ...]:
         """Results that are known, in call order."""
         return tuple(CallOutcome(at=at, result=self._found[at]) for at in sorted(self._found))
 
@@ -275,7 +275,7 @@ class PendingCalls:
         rounds: How often a step, or a sub-agent, began to wait.
         on_step_waits: Told when a step begins to wait.
         on_child_waits: Told when a sub-agent does.
-        on_known: Told of calls, by id, that the turn under way finds answered in the thread.
+        on_found_answered: Told of calls, by id, that the turn under way finds answered in the thread.
     """
 
     def __init__(
@@ -292,9 +292,9 @@ class PendingCalls:
         self.rounds = 0
         self.on_step_waits: Callable[[], None] = _tell_nobody
         self.on_child_waits: Callable[[], None] = _tell_nobody
-        self.on_known: Callable[[Iterable[str]], None] = lambda _: None
+        self.on_found_answered: Callable[[Iterable[str]], None] = lambda _: None
         self._unsaved = dict.fromkeys(unsaved)
-        self._known: dict[int, CallOutcome] = {}
+        self._outcomes: dict[int, CallOutcome] = {}
         self._before: SuspendedTurn | None = None
         self._memory = OrderedDict((each.id, each) for each in remembered)
         self._early = OrderedDict[str, TakenAnswer]()
@@ -308,7 +308,7 @@ class PendingCalls:
         """
         new = self.turn is None or self.turn.head != turn.head
         if new:
-            self._known = {}
+            self._outcomes = {}
             self.sub_agent_calls.take_up(turn.children)
         if self.turn is not None and not new:
             turn = turn.model_copy(update={"waiting": self.turn.waiting})
@@ -316,7 +316,7 @@ class PendingCalls:
             turn = turn.model_copy(update={"waiting": tuple(self._from_now(each) for each in turn.waiting)})
         self.turn = turn
         for each in turn.known:
-            self._record_known_call(each)
+            self._record_outcome(each)
         self._apply_early_answers()
         if new:
             self.rounds += 1
@@ -325,33 +325,33 @@ class PendingCalls:
     def end(self) -> None:
         """The step waits no more."""
         if self.turn is not None:
-            self._before = self._with_known_calls(self.turn)
-        self.turn, self._known = None, {}
+            self._before = self._with_outcomes(self.turn)
+        self.turn, self._outcomes = None, {}
 
     def wait_at(self, head: Head) -> SuspendedTurn | None:
         """The turn that waits there; or that did, with what is known of it, where it got no further."""
         before = self._before
         if self.turn is None and before is not None and before.head == head:
-            self.turn, self._known = before, {each.at: each for each in before.known}
+            self.turn, self._outcomes = before, {each.at: each for each in before.known}
         return self.turn if self.turn is not None and self.turn.head == head else None
 
-    def known(self) -> tuple[CallOutcome, ...]:
+    def list_outcomes(self) -> tuple[CallOutcome, ...]:
         """What is known of the step's calls, in call order."""
-        return tuple(self._known[at] for at in sorted(self._known))
+        return tuple(self._outcomes[at] for at in sorted(self._outcomes))
 
     def results(self) -> dict[int, ToolResult]:
         """Results of the step's calls, as far as they are known."""
-        return {at: each.result for at, each in self._known.items() if each.result is not None}
+        return {at: each.result for at, each in self._outcomes.items() if each.result is not None}
 
     def answers(self) -> Mapping[int, AnswerReceipt]:
         """How the calls that waited were answered."""
-        return {at: each.answered for at, each in self._known.items() if each.answered is not None}
+        return {at: each.answered for at, each in self._outcomes.items() if each.answered is not None}
 
     def found(self, at: int, result: ToolResult) -> None:
         """A tool of the step has run."""
-        before = self._known.get(at)
+        before = self._outcomes.get(at)
         answered = only_set(answered=None if before is None else before.answered)
-        self._known[at] = CallOutcome(at=at, result=result, **answered)
+        self._outcomes[at] = CallOutcome(at=at, result=result, **answered)
 
     @property
     def held(self) -> int:
@@ -432,7 +432,7 @@ class PendingCalls:
             result = result_of_answer(
                 call.kind, request.outcome, request.text, parts=request.parts, ref=request.ref
             )
-            self._record_known_call(CallOutcome(at=call.at, answered=receipt, **only_set(result=result)))
+            self._record_outcome(CallOutcome(at=call.at, answered=receipt, **only_set(result=result)))
             self.sub_agent_calls.news.set()
         return Submission(status="submitted", completed_at=now)
 
@@ -457,7 +457,7 @@ class PendingCalls:
             return
         before = self.answers().get(call.at)
         if before is not None and before.outcome == "expired":
-            del self._known[call.at]
+            del self._outcomes[call.at]
             self._memory.pop(call.id, None)
 
     def expire(self) -> None:
@@ -474,11 +474,11 @@ class PendingCalls:
             before = self.answers().get(call.at)
             answered = before or AnswerReceipt(id=call.id, outcome="error", when=now)
             if call.at not in self.results():
-                self._record_known_call(CallOutcome(at=call.at, result=error_result(why), answered=answered))
+                self._record_outcome(CallOutcome(at=call.at, result=error_result(why), answered=answered))
         # Also those behind a sub-agent that is resumed to end: they would run after it.
         for at in range(len(self.turn.calls) if self.turn else 0):
             if at not in self.results() and not self.sub_agent_calls.has(at):
-                self._record_known_call(CallOutcome(at=at, result=error_result(why)))
+                self._record_outcome(CallOutcome(at=at, result=error_result(why)))
 
     def seconds_left(self) -> float | None:
         """Until the first call counts as unanswered; None if all may wait for ever."""
@@ -505,7 +505,7 @@ class PendingCalls:
     def answered_before(self, answered: Sequence[AnswerReceipt]) -> None:
         """Calls of the turn under way whose answers the thread has."""
         self.remember(answered)
-        self.on_known(each.id for each in answered)
+        self.on_found_answered(each.id for each in answered)
 
     def unsaved_answers(self) -> tuple[AnswerReceipt, ...]:
         """Calls of sub-agents that were answered, and that the record has with the next step."""
@@ -518,11 +518,11 @@ class PendingCalls:
 
     def carried(self) -> dict[str, Any]:
         """What the next run needs."""
-        turn = self.turn and self._with_known_calls(self.turn)
-        known, unsaved = tuple(self._memory.values()), tuple(self._unsaved)
+        turn = self.turn and self._with_outcomes(self.turn)
+        receipts, unsaved = tuple(self._memory.values()), tuple(self._unsaved)
         return only_set(
             suspended=turn,
-            answered_calls=known or None,
+            answered_calls=receipts or None,
             unsaved_answers=unsaved or None,
             early_answers=tuple(self._early.values()) or None,
         )
@@ -531,19 +531,23 @@ class PendingCalls:
         """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""
         if self.turn is None or not self.sub_agent_calls:
             return None
-        known = {"calls": self.turn.waiting or None, "known": self.known() or None}
-        return Suspension(head=self.turn.head, children=self.sub_agent_calls.calls(), **only_set(**known))
+        calls = {"calls": self.turn.waiting or None, "known": self.list_outcomes() or None}
+        return Suspension(head=self.turn.head, children=self.sub_agent_calls.calls(), **only_set(**calls))
 
     def to_save(self) -> dict[str, Any]:
         """What an ending saves of it."""
         answered = tuple(self._memory.values()) if self._unsaved else ()
-        return {"known": self.known() or None, "suspended": self.suspension(), "answered": answered}
+        return {
+            "outcomes": self.list_outcomes() or None,
+            "suspended": self.suspension(),
+            "answered": answered,
+        }
 
     # -- how
 
-    def _with_known_calls(self, turn: SuspendedTurn) -> SuspendedTurn:
+    def _with_outcomes(self, turn: SuspendedTurn) -> SuspendedTurn:
         children = {"children": self.sub_agent_calls.calls()} if self.sub_agent_calls or turn.children else {}
-        return turn.model_copy(update={"known": self.known(), **children})
+        return turn.model_copy(update={"known": self.list_outcomes(), **children})
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
         now = self._clock()
@@ -556,14 +560,14 @@ class PendingCalls:
         return () if self.turn is None else self.turn.waiting
 
     def _unanswered_calls(self) -> list[WaitingCall]:
-        return [each for each in self._waiting_calls() if each.at not in self._known]
+        return [each for each in self._waiting_calls() if each.at not in self._outcomes]
 
     def _expire_call(self, call: WaitingCall, now: int) -> None:
         answered = AnswerReceipt(id=call.id, outcome="expired", when=now)
-        self._record_known_call(CallOutcome(at=call.at, result=error_result(NO_ANSWER), answered=answered))
+        self._record_outcome(CallOutcome(at=call.at, result=error_result(NO_ANSWER), answered=answered))
 
-    def _record_known_call(self, call: CallOutcome) -> None:
-        self._known[call.at] = call
+    def _record_outcome(self, call: CallOutcome) -> None:
+        self._outcomes[call.at] = call
         if call.answered is not None:
             self._memory[call.answered.id] = call.answered
             self._forget_oldest()

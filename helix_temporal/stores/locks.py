@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import random
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -378,6 +379,53 @@ class Leases(ABC):
             if not held:
                 return
             end, pause = asked + lasting, lasting / _REFRESHES
+
+
+RowRule = Callable[[LeaseRow | None, int], LeaseRow | None]
+"""A rule above: the stored row and the time in, the row to be stored out; None changes nothing."""
+
+
+class RowLeases(Leases):
+    """`Leases` of a backend that keeps a row a key and goes by this machine's clock.
+
+    Args:
+        default_ttl_ms: How long a lease lasts if the caller does not say.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self, *, default_ttl_ms: int = DEFAULT_TTL_MS, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(default_ttl_ms=default_ttl_ms)
+        self._clock = clock
+
+    @abstractmethod
+    async def _load_row(self, key: str) -> LeaseRow | None:
+        """The row as it is stored; None if there is none."""
+
+    @abstractmethod
+    async def _change_row(self, key: str, rule: RowRule) -> LeaseRow | None:
+        """Apply a rule to the stored row, atomically; what the rule answered."""
+
+    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
+        row = await self._change_row(wanted.key, lambda row, now: take_lease(row, wanted, now))
+        return None if row is None else row.info
+
+    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
+        row = await self._change_row(key, lambda row, now: extend_lease(row, token, ttl_ms, now))
+        return row is not None
+
+    async def _release_lease(self, key: str, token: int) -> bool:
+        row = await self._change_row(key, lambda row, now: release_lease(row, token, now))
+        return row is not None
+
+    async def _is_held(self, key: str) -> bool:
+        row = await self._load_row(key)
+        return row is not None and row.held(self._read_clock())
+
+    def _read_clock(self) -> int:
+        """Microseconds since 1970."""
+        return int(self._clock() * 1_000_000)
 
 
 async def _wait_for_end(task: "asyncio.Future[T]") -> asyncio.CancelledError | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+from helix_temporal.models.messages import Message
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
 from helix_temporal.stores.protocols.hot import Archived, HotHeader, HotTier, Rebase, StepAppend
 
@@ -20,6 +21,11 @@ def a_message(text: str | bytes = "hello", *, kind: str = Kind.USER, message_id:
     """A user's message, opaque bytes to the store."""
     body = text.encode() if isinstance(text, str) else text
     return Record(kind, an_id() if message_id is None else message_id, body)
+
+
+def user_message(message_id: str, text: str, **metadata: str) -> Message:
+    """A user's message of plain text."""
+    return Message(id=message_id, role="user", content=text, metadata=dict(metadata))
 
 
 def an_answer(text: str | bytes = "hi there", *, message_id: str | None = None) -> Record:

@@ -106,17 +106,19 @@ class FaultyHot:
                 continue  # a refusal is an answer, and nobody waits for it
         return len(late)
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
-        return await self._call("header", thread_id, lambda: self.inner.header(thread_id))
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
+        return await self._call("read_header", thread_id, lambda: self.inner.read_header(thread_id))
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
-        return await self._call("snapshot", thread_id, lambda: self.inner.snapshot(thread_id, since))
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
+        return await self._call(
+            "read_snapshot", thread_id, lambda: self.inner.read_snapshot(thread_id, since)
+        )
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
-        return await self._call("page", thread_id, lambda: self.inner.page(thread_id, wanted))
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
+        return await self._call("read_page", thread_id, lambda: self.inner.read_page(thread_id, wanted))
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int

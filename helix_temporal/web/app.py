@@ -288,9 +288,9 @@ def _parse_number(text: str, what: str) -> int:
     return int(text)
 
 
-def _check_choice(text: str, what: str, known: tuple[str, ...]) -> str:
-    if text not in known:
-        raise InvalidRequestError(f"{what} must be one of {', '.join(known)}")
+def _check_choice(text: str, what: str, choices: tuple[str, ...]) -> str:
+    if text not in choices:
+        raise InvalidRequestError(f"{what} must be one of {', '.join(choices)}")
     return text
 
 

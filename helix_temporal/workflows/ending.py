@@ -34,7 +34,7 @@ class Ending:
         status: For the session store, and those who watch.
         closes: Shut the epoch: a step may still be running somewhere.
         run_id: Of the turn that comes to no end of its own.
-        known: What is known of the calls of the turn that stays suspended.
+        outcomes: What is known of the calls of the turn that stays suspended.
         suspended: All that it waits for, where sub-agents are suspended.
         answered: Calls that were answered, to be remembered.
         stays: With ``closes``: a turn stays suspended, for the next execution.
@@ -46,7 +46,7 @@ class Ending:
     error: str | None = None
     closes: bool = False
     run_id: str | None = None
-    known: tuple[CallOutcome, ...] | None = None
+    outcomes: tuple[CallOutcome, ...] | None = None
     suspended: Suspension | None = None
     answered: tuple[AnswerReceipt, ...] = ()
     stays: bool = False
@@ -54,7 +54,7 @@ class Ending:
     @property
     def in_slice(self) -> bool:
         """Something of it is saved in the slice."""
-        kept = self.values is not None or self.known is not None or self.suspended is not None
+        kept = self.values is not None or self.outcomes is not None or self.suspended is not None
         return kept or bool(self.answered)
 
     def state_fields(self, session_id: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Finaliser:
     """Runs the clean-up of one open thread.
 
     A second cancel does not stop it; each step has a budget, and past it the receipt says what is
-    left to the janitor.
+    left to the maintenance worker.
 
     Args:
         on_cancel: Remembers a cancel that has to wait.
@@ -137,7 +137,7 @@ class Finaliser:
             **({} if ending.values is None else {"changed": ending.changed}),
             **(ending.state_fields(thread.request.session_id) if told else {}),
             **({"cut_children": cut} if cut else {}),
-            **_known_fields(ending),
+            **_call_fields(ending),
         )
         receipt, saved = await self._run_to_receipt("save", lambda: self._calls.start_save(request))
         if saved is not None and ending.in_slice:
@@ -269,7 +269,7 @@ def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
     if ending.suspended is not None:
         return True
     passes = not all(_is_permanent(each) for each in failed)
-    return passes and ending.known is not None
+    return passes and ending.outcomes is not None
 
 
 def _is_of(detail: str, kind: type[errors.HelixError]) -> bool:
@@ -281,8 +281,8 @@ def _is_permanent(detail: str) -> bool:
     return kind is not None and not kind.retryable
 
 
-def _known_fields(ending: Ending) -> dict[str, Any]:
+def _call_fields(ending: Ending) -> dict[str, Any]:
     told: dict[str, Any] = {"answered": ending.answered} if ending.answered else {}
     if ending.suspended is not None:
         return told | {"suspended": ending.suspended}
-    return told if ending.known is None else told | {"known": ending.known}
+    return told if ending.outcomes is None else told | {"known": ending.outcomes}

@@ -78,12 +78,12 @@ class Handlers:
         before = self._run.inbox.answered(message.id)
         if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
             return self._run.with_place(again, self._input)
-        known = self._run.inbox.find(message.id)
-        if known is None and not await self._admit_message(message):
+        entry_before = self._run.inbox.find(message.id)
+        if entry_before is None and not await self._admit_message(message):
             return AskResult(status=AskStatus.MOVED)
         if self._run.is_suspended and self._run.exits_while_waiting and not self._run.supersedes:
-            return self._run.suspended(in_thread=known is not None and known.taken)
-        entry = known or self._run.inbox.put(message.without_properties(), asked=True)
+            return self._run.suspended(in_thread=entry_before is not None and entry_before.taken)
+        entry = entry_before or self._run.inbox.put(message.without_properties(), asked=True)
         self._run.inbox.release()
         await self._supersede_below()
         seen = entry.interim_result

@@ -10,6 +10,7 @@ from temporalio.exceptions import ActivityError
 
 from helix_temporal.activities.maintenance import CleanupActivities, MaintenanceActivities, WakingActivities
 from helix_temporal.models.maintenance import (
+    ARCHIVE_PARTS,
     AgeCleanupSummary,
     CleanupInput,
     CleanupResult,
@@ -106,9 +107,6 @@ def add_swept(summary: SweepResult, found: Sequence[SweepThreadResult]) -> Sweep
     )
 
 
-_PARTS = 256
-_NAMED = 20
-
 Kept = KeepThreadResult | str
 """What was done to a thread, or the id of one that could not be kept."""
 
@@ -122,7 +120,7 @@ class KeepWorkflow:
         """Go through the parts of the archive; continues as new when a page of threads is done."""
         part, after, summary = input.part, input.after, input.summary or KeepResult()
         seen = 0
-        while part < _PARTS:
+        while part < ARCHIVE_PARTS:
             page = await workflow.execute_activity_method(
                 MaintenanceActivities.list_archived,
                 ListArchivedInput(part=part, after=after, limit=input.page),
@@ -132,7 +130,7 @@ class KeepWorkflow:
             summary = add_kept(summary, await self._keep_threads(page.thread_ids, input))
             seen += len(page.thread_ids)
             part, after = (part, page.thread_ids[-1]) if page.more else (part + 1, "")
-            if seen >= input.page and part < _PARTS:
+            if seen >= input.page and part < ARCHIVE_PARTS:
                 workflow.continue_as_new(
                     input.model_copy(update={"part": part, "after": after, "summary": summary})
                 )
@@ -174,9 +172,9 @@ def add_kept(summary: KeepResult, found: Sequence[Kept]) -> KeepResult:
         segments_merged=summary.segments_merged + merged,
         objects_deleted=summary.objects_deleted + sum(each.objects_deleted for each in done),
         bytes_deleted=summary.bytes_deleted + sum(each.bytes_deleted for each in done),
-        damaged=(*summary.damaged, *damaged)[:_NAMED],
+        damaged=(*summary.damaged, *damaged)[:_NAMED_FAILURES],
         problems=summary.problems + sum(len(each.problems) for each in done),
-        failed=(*summary.failed, *failed)[:_NAMED],
+        failed=(*summary.failed, *failed)[:_NAMED_FAILURES],
         failures=summary.failures + len(failed),
     )
 

@@ -151,8 +151,8 @@ class CurrentThread:
 
     def went_on(self, position: int, epoch: int) -> None:
         """After a reset it goes on from elsewhere than from here, where it was under this epoch."""
-        known = self.since or ResetPoint(position=position, epoch=epoch)
-        self.since = ResetPoint(position=min(known.position, position), epoch=min(known.epoch, epoch))
+        since = self.since or ResetPoint(position=position, epoch=epoch)
+        self.since = ResetPoint(position=min(since.position, position), epoch=min(since.epoch, epoch))
 
     def check_settled(self) -> None:
         """Refuse to go on under an epoch that an open which is still under way may end at any time.

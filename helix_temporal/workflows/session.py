@@ -101,7 +101,7 @@ class Serving:
         reason = run.reason_to_give_up
         run.stopping, run.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
-        suspended = suspended.model_copy(update={"known": run.waits.known()})
+        suspended = suspended.model_copy(update={"known": run.waits.list_outcomes()})
         if reason is None:
             running = turn.resume(suspended)
         else:
@@ -120,7 +120,7 @@ class Serving:
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
         waiting = run.waits.sub_agent_calls.calls()
-        before = suspended.model_copy(update={"known": run.waits.known(), "children": waiting})
+        before = suspended.model_copy(update={"known": run.waits.list_outcomes(), "children": waiting})
         run.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
@@ -136,12 +136,14 @@ class Serving:
         waits = self._run.waits
         waits.wait_at(before.head)
         waited = {each.at for each in before.children}
-        ended = {each.at: each for each in waits.known() if each.at in waited and each.result is not None}
+        ended = {
+            each.at: each for each in waits.list_outcomes() if each.at in waited and each.result is not None
+        }
         children = tuple(each for each in before.children if each.at not in ended)
         waits.end()
         self._run.turn, self.waits_on = None, True
-        known = (*before.known, *ended.values())
-        waits.begin(before.model_copy(update={"known": known, "children": children}))
+        outcomes = (*before.known, *ended.values())
+        waits.begin(before.model_copy(update={"known": outcomes, "children": children}))
 
     async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
         """Whether it has ended; raises where the record has lost it."""
@@ -226,10 +228,10 @@ class Serving:
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
                 run.quiet_since = workflow.now()
         if turn.took_values:
-            self._values.known = before
+            self._values.stored = before
         if turn.promoted is not None:
             self._values.now = merge_stored_values(self._values.now, before.saved, turn.promoted)
-            self._values.known = StoredValues.of(turn.promoted, stale=True)
+            self._values.stored = StoredValues.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
             run.status = Status.SUSPENDED
             run.tell_askers_if_exiting()
@@ -468,7 +470,7 @@ class AgentSession:
         self._run.inbox.put_first(opened.under_way)
         self._run.turns, self._run.usage = opened.turns, opened.usage
         self._run.notes = opened.notes
-        self._values.known = StoredValues.of(opened.values, stale=opened.stale_values)
+        self._values.stored = StoredValues.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
         self._run.waits.remember(opened.answered)
         if opened.suspended is not None:
@@ -540,7 +542,7 @@ class AgentSession:
         opened = await carry_out(self._calls, self._run.open, self._run.inbox, rewind)
         if opened is not None and self._calls.policy.keeps_state:
             self.values = dict(opened.values or {})
-            self._values.known = StoredValues.of(self.values, stale=opened.stale_values)
+            self._values.stored = StoredValues.of(self.values, stale=opened.stale_values)
         if opened is not None:
             self._run.drop_suspended()
             self._calls.children.dismiss(self._run.open.request)
@@ -569,8 +571,8 @@ class AgentSession:
             usage=self._run.usage,
             close=self._run.close,
             values=self.values,
-            saved_values=self._values.known.saved,
-            stale_values=self._values.known.stale,
+            saved_values=self._values.stored.saved,
+            stale_values=self._values.stored.stale,
             notes=self._run.notes,
             **self._run.waits.carried(),
             **only_set(expires_at=self._run.expires_at),
@@ -608,12 +610,14 @@ class AgentSession:
         elif run.exit is ExitReason.SUSPENDED:
             run.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
         status = "paused" if run.exit in _PAUSES else "completed"
-        known, suspended = run.waits.known(), run.waits.suspension()
+        outcomes, suspended = run.waits.list_outcomes(), run.waits.suspension()
         ending = Ending(*self._unsaved_values(), status, **self._run.waits.to_save())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
-            return run.may_end and run.waits.known() == known and run.waits.suspension() == suspended
+            return (
+                run.may_end and run.waits.list_outcomes() == outcomes and run.waits.suspension() == suspended
+            )
 
         receipts = (*run.notes, *await finaliser.run(run.open, ending))
         if run.is_suspended and run.cancelled:

@@ -105,8 +105,8 @@ class SessionRun:
         """The state at the start of a run."""
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
-        known, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
-        waits = PendingCalls(now_ms, known, unsaved)
+        receipts, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
+        waits = PendingCalls(now_ms, receipts, unsaved)
         for each in carried.early_answers if carried else ():
             waits.take_answer(each)
         run = SessionRun(inbox, now, waits, input.options)
@@ -118,7 +118,7 @@ class SessionRun:
             )
             run.stopping, run.expires_at = carried.stopping, carried.expires_at
         waits.on_step_waits, waits.on_child_waits = run.tell_suspended, run.tell_suspended_below
-        waits.on_known = inbox.waits_for
+        waits.on_found_answered = inbox.waits_for
         return run
 
     def end(self, reason: ExitReason, status: Status) -> None:

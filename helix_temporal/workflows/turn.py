@@ -137,8 +137,8 @@ class ToolCalls:
     ) -> ToolResult | SubAgentCall:
         facts = self._thread.facts.tool(call.name) or await self._look_up_added_tool(result, ordinal, call)
         if facts is None:
-            known = ", ".join(tool.name for tool in self._thread.facts.tools) or "none"
-            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {known}.", is_error=True)
+            names = ", ".join(tool.name for tool in self._thread.facts.tools) or "none"
+            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {names}.", is_error=True)
         told = why_not_run(call)
         if told is not None:
             return ToolResult(text=told, is_error=True)
@@ -352,12 +352,12 @@ class Turn:
         """
         result = self._restore_suspended(suspended)
         assert self._waits is not None
-        known = self._waits.results()
+        results = self._waits.results()
         if self._waits.sub_agent_calls:
             self._waits.sub_agent_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, self._waits)
-            known = self._waits.results()
-        outcomes = [known[at] for at in range(len(result.calls))]
+            results = self._waits.results()
+        outcomes = [results[at] for at in range(len(result.calls))]
         inputs = tool_inputs(result, outcomes, self._waits.answers())
         self._waits.end()
         try:
@@ -460,17 +460,19 @@ class Turn:
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
         if result.known:
-            return self._known_before(result)
+            return self._take_standing_results(result)
         if self._waits is None:
-            known = unanswerable_results(result)
-            wanted = [at for at in range(len(result.calls)) if at not in known]
-            known |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
-            return [known[at] for at in sorted(known)], {}
+            results = unanswerable_results(result)
+            wanted = [at for at in range(len(result.calls)) if at not in results]
+            results |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
+            return [results[at] for at in sorted(results)], {}
         if result.waiting or self._waits.turn is not None or self._tools.calls_agents(result):
             return await self._while_some_wait(self._waits, result, dropped)
         return await self._tools.run(self.run_id, result), {}
 
-    def _known_before(self, result: RunStepResult) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
+    def _take_standing_results(
+        self, result: RunStepResult
+    ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
         answers = {each.at: each.answered for each in result.known if each.answered is not None}
         if self._waits is not None:
@@ -492,13 +494,13 @@ class Turn:
             waits.sub_agent_calls.end_all()
             await self._tools.until_quiet(self.run_id, result, step)
             waits.give_up(INTERRUPTED)
-        known, answers = step.results(), waits.answers()
-        if len(known) == len(result.calls) or self._wants_rewind(known.values()):
+        results, answers = step.results(), waits.answers()
+        if len(results) == len(result.calls) or self._wants_rewind(results.values()):
             waits.end()
         else:
             suspended = self._make_suspended_turn(result, dropped)
-            waits.begin(suspended.model_copy(update={"known": step.known()}))
-        return [known[at] for at in sorted(known)], answers
+            waits.begin(suspended.model_copy(update={"known": step.list_outcomes()}))
+        return [results[at] for at in sorted(results)], answers
 
     def _make_suspended_turn(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
         return SuspendedTurn(
@@ -673,9 +675,9 @@ class Turn:
         return changed
 
     async def _reopen_thread(
-        self, known: Head, inputs: tuple[str, ...] = (), *, answered: bool = True, cuts: bool = False
+        self, known_head: Head, inputs: tuple[str, ...] = (), *, answered: bool = True, cuts: bool = False
     ) -> OpenSessionResult:
-        heads = ReopenHeads(known=known, turn_start=self._start, inputs=inputs, answered=answered)
+        heads = ReopenHeads(known=known_head, turn_start=self._start, inputs=inputs, answered=answered)
         self._epoch_before = self._thread.handle.epoch
         opened = await reopen_thread(self._calls, self._thread, heads, cuts=cuts)
         self.notes = (*self.notes, *opened.notes)

@@ -6,7 +6,8 @@ from typing import Any
 
 from helix_temporal.agents import StreamingModel
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse, ToolSpec
-from helix_temporal.models.messages import Message, ToolCall, from_record, to_record, user_message
+from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
+from helix_temporal.testing.builders import user_message
 
 WEATHER = ToolSpec(
     name="weather",

@@ -126,7 +126,7 @@ async def test_a_turn_with_tools_meets_a_rate_limit_and_ends(
     assert str(results).index("sunny in Bern") < str(results).index("sunny in Rome")
     # What has been sent stays as it was, for the provider's cache of prompts.
     assert later[: len(results)] == results
-    adapter = (await served.plugin.backends.threads.facts(unique)).adapter
+    adapter = (await served.plugin.backends.threads.read_facts(unique)).adapter
     assert adapter == spoken.model.adapter
 
 

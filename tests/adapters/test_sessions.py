@@ -158,4 +158,4 @@ async def test_a_thread_remembers_the_adapter_that_it_began_with(
     current.model = claude_wire.model(standin)
     standin.will(claude_wire.says(claude_wire.text("Hi.")))
     await served.sessions.ask(unique, "go", agent="main")
-    assert (await served.plugin.backends.threads.facts(unique)).adapter == "anthropic"
+    assert (await served.plugin.backends.threads.read_facts(unique)).adapter == "anthropic"

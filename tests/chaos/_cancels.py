@@ -168,7 +168,7 @@ class _Scripted:
     async def _look_at_stores(self) -> Findings:
         place, name = self._place, self.name
         findings = await place.judge([name])
-        header = await place.backends.hot.header(name)
+        header = await place.backends.hot.read_header(name)
         if header is not None:
             findings.others.append(f"{name}: still hot at {header.head.position}, closed {header.closed}")
         for ask in (each for each in place.people.asks if each.session == name):
@@ -213,6 +213,6 @@ async def cancelled_while_opening(place: Place, name: str, delay: float) -> list
         await run.result()
     # A late attempt of the open must not make it hot again.
     await asyncio.sleep(0.3)
-    header = await place.backends.hot.header(name)
+    header = await place.backends.hot.read_header(name)
     status = await run.query("status", result_type=SessionInfo)
     return ([f"{name} is left hot"] if header is not None else []) + _wrong_status(name, status)

@@ -155,7 +155,7 @@ class ChildKillCampaign(KillCampaign):
                     continue
                 if described.status is not WorkflowExecutionStatus.COMPLETED:
                     found.append(f"{name}: {described.status}")
-                if await backends.hot.header(name) is not None:
+                if await backends.hot.read_header(name) is not None:
                     found.append(f"{name}: still hot after its end")
         finally:
             await backends.close()

@@ -109,7 +109,7 @@ class ExactKills:
         backends = Backends(self._settings)
         try:
             messages = await read_thread(backends, name)
-            hot = await backends.hot.header(name)
+            hot = await backends.hot.read_header(name)
             tree = await read_tree(backends, name, {name: messages})
         finally:
             await backends.close()

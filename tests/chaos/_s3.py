@@ -52,7 +52,7 @@ class S3Campaigns:
                 yield place, proxy
 
     async def down_at_exit(self, sessions: int, progress: Progress) -> Report:
-        """S3 goes during the last turn; the session ends all the same, and the janitor archives it later."""
+        """S3 goes during the last turn; the session ends all the same, and a sweep archives it later."""
         async with self._open("s3-down") as (place, proxy):
             names = [session_id("s3 down at exit", self._seed, number) for number in range(sessions)]
             for name in names:
@@ -63,7 +63,7 @@ class S3Campaigns:
             findings = await self._end(place, names)
             findings.others += await self._expiring()
             proxy.refuse(False)
-            before = {name: (await place.backends.threads.facts(name)).epoch for name in names}
+            before = {name: (await place.backends.threads.read_facts(name)).epoch for name in names}
             swept = await sweep(place)
             progress(f"swept {swept}")
             findings += await self._archived(place, names, before)
@@ -84,7 +84,7 @@ class S3Campaigns:
             flush = next((receipt for receipt in result.receipts if receipt.name == "flush"), None)
             if flush is None or flush.ok or not flush.detail:
                 findings.others.append(f"{name}: receipts {result.receipts} do not say what is not archived")
-            if await place.backends.hot.header(name) is None:
+            if await place.backends.hot.read_header(name) is None:
                 findings.lost.append(f"{name}: dropped from Redis, not archived")
         return findings
 
@@ -102,7 +102,7 @@ class S3Campaigns:
     async def _archived(self, place: Place, names: list[str], epochs: dict[str, int]) -> Findings:
         findings = Findings()
         for name in names:
-            facts = await place.backends.threads.facts(name)
+            facts = await place.backends.threads.read_facts(name)
             if facts.archived != facts.head.position:
                 findings.lost.append(f"{name}: {facts.archived} of {facts.head.position} are archived")
             if facts.epoch != epochs[name]:
@@ -130,7 +130,7 @@ class S3Campaigns:
             await sweep(place)
             findings = await place.judge(names) + Findings(others=unanswered)
             for name in names:
-                facts = await place.backends.threads.facts(name)
+                facts = await place.backends.threads.read_facts(name)
                 if facts.archived != facts.head.position:
                     findings.lost.append(f"{name}: {facts.archived} of {facts.head.position} are archived")
             figures = {"rounds": rounds, "asks": len(place.people.asks), "connections": proxy.connections}

@@ -30,7 +30,7 @@ async def shape_of(backends: Backends, name: str) -> str:
 
 async def _thread(backends: Backends, name: str, messages: Sequence[Message]) -> Any:
     try:
-        facts = await backends.threads.facts(name)
+        facts = await backends.threads.read_facts(name)
     except ThreadNotFoundError:
         return "not there"
     kept = SessionRecord.model_validate_json(facts.slice or b"{}")

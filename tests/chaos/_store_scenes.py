@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import NewRun, RunChange, StagedChange, StepCommit
-from helix_temporal.models.messages import Message, user_message
+from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SetPropertiesInput
 from helix_temporal.models.states import (
     ClientToolResponse,
@@ -49,6 +49,7 @@ from helix_temporal.models.store_calls import (
     UpdateRunInput,
     UpdateStatusInput,
 )
+from helix_temporal.testing.builders import user_message
 from tests.chaos._agent import AGENT
 from tests.chaos._scenes import SCENES, Scene
 from tests.chaos._stage import Stage, Task, run_of

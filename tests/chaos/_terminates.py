@@ -1,4 +1,4 @@
-"""Terminate: no `finally` runs, the janitor's sweep does what is left to do."""
+"""Terminate: no `finally` runs, the maintenance worker's sweep does what is left to do."""
 
 import asyncio
 import random
@@ -86,7 +86,7 @@ class TerminateCampaign:
         gone = [ask for ask in people.asks if ask.result is None]
         assert place.backends.tiered is not None
         for name in names:
-            facts = await place.backends.threads.facts(name)
+            facts = await place.backends.threads.read_facts(name)
             if facts.archived != facts.head.position:
                 findings.lost.append(f"{name}: {facts.archived} of {facts.head.position} are archived")
             await place.backends.hot.drop(name, 2**62)

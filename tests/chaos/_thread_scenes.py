@@ -1,4 +1,4 @@
-"""Scenes of the activities on threads and of the janitor's."""
+"""Scenes of the activities on threads and of the maintenance worker's."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,7 +9,7 @@ from helix_temporal.models.maintenance import (
     ListHotInput,
     SweepThreadInput,
 )
-from helix_temporal.models.messages import Message, user_message
+from helix_temporal.models.messages import Message
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.models.threads import (
     AppendMessagesInput,
@@ -24,6 +24,7 @@ from helix_temporal.models.threads import (
     ThreadEpochInput,
     ThreadInput,
 )
+from helix_temporal.testing.builders import user_message
 from tests.chaos._agent import AGENT
 from tests.chaos._scenes import scene, talked
 from tests.chaos._stage import Stage, Task
@@ -86,7 +87,7 @@ async def state_is_loaded(stage: Stage, session: str) -> Task:
 @scene("helix.threads.save_state")
 async def state_is_saved(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
-    version = (await stage.backends.threads.facts(session)).slice_version
+    version = (await stage.backends.threads.read_facts(session)).slice_version
     request = SaveStateInput(
         thread_id=session, epoch=opened.handle.epoch, state={"agent": AGENT}, expected_version=version
     )

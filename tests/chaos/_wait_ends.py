@@ -112,7 +112,7 @@ class WaitEnds:
         info = await people.sessions.session(name).get_status()
         if info.pending or info.status is Status.SUSPENDED:
             findings.others.append(f"{name}: {info.status}, waits for {[each.id for each in info.pending]}")
-        if await place.backends.hot.header(name) is not None:
+        if await place.backends.hot.read_header(name) is not None:
             findings.others.append(f"{name}: still hot after its end")
         findings.others += self._statuses(case, people)
         return findings

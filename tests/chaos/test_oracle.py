@@ -3,10 +3,11 @@
 import pytest
 
 from helix_temporal.activities import steps
-from helix_temporal.models.messages import Message, ToolCall, user_message
+from helix_temporal.models.messages import Message, ToolCall
 from helix_temporal.models.sessions import AnswerRef, AskResult, AskStatus
 from helix_temporal.models.usage import TokenCounts, TokenSums, TokenUsageEntry, UsageRollup
 from helix_temporal.models.waiting import DENIED, PendingCall
+from helix_temporal.testing.builders import user_message
 from tests.chaos._agent import amount_of
 from tests.chaos._answers import Given, check_given
 from tests.chaos._boundaries import At

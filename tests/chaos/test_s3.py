@@ -19,7 +19,7 @@ def s3_campaigns(settings: Settings, own_valkey: Valkey, tmp_path: Path, seed: i
     return S3Campaigns(settings, own_valkey, tmp_path, seed=seed)
 
 
-async def test_a_session_that_ends_while_s3_is_down_says_so_and_the_janitor_archives_it(
+async def test_a_session_that_ends_while_s3_is_down_says_so_and_the_maintenance_worker_archives_it(
     s3_campaigns: S3Campaigns,
 ) -> None:
     """An outage of S3 may last longer than anybody wants to keep workflows open."""

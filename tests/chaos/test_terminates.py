@@ -1,4 +1,4 @@
-"""Sessions are terminated; the janitor sweeps."""
+"""Sessions are terminated; the maintenance worker sweeps."""
 
 from pathlib import Path
 

@@ -213,12 +213,12 @@ class Behaviours:
         with pytest.raises(StoreUnavailableError):
             await author.flush(closes=True)
         stalls.blobs._script.clear()
-        janitor = worker(stalls)
-        assert await janitor.evict("t", author.epoch) == "newer"
-        header = await stalls.hot.header("t")
+        maintenance = worker(stalls)
+        assert await maintenance.evict("t", author.epoch) == "newer"
+        header = await stalls.hot.read_header("t")
         assert header is not None
-        await janitor.flush(FlushThread("t", header.epoch, closes=header.closed))
-        assert (await janitor.facts("t")).archived == 2
+        await maintenance.flush(FlushThread("t", header.epoch, closes=header.closed))
+        assert (await maintenance.read_facts("t")).archived == 2
 
     async def test_14_a_wiped_redis_costs_what_was_not_archived(
         self, author: Author, threads: TieredThreads
@@ -317,7 +317,7 @@ class Behaviours:
         with pytest.raises(error) as caught:
             await worker(stalls).hydrate("t", author.epoch)
         assert not caught.value.retryable
-        assert await stalls.hot.inner.header("t") is None
+        assert await stalls.hot.inner.read_header("t") is None
         await repair()
         await author.threads.hydrate("t", author.epoch)
         assert await author.everything() == before
@@ -390,8 +390,10 @@ async def damage(
     stalls: Stalls, threads: TieredThreads, what: str
 ) -> Callable[[], Coroutine[object, object, object]]:
     """Break the archive of thread ``t`` in this way; what is returned mends it."""
-    bucket, manifest = stalls.blobs.inner, threads.layout.manifest("t")
-    segments = [info.key async for info in bucket.list(threads.layout.thread("t")) if "/seg/" in info.key]
+    bucket, manifest = stalls.blobs.inner, threads.layout.manifest_key("t")
+    segments = [
+        info.key async for info in bucket.list(threads.layout.thread_prefix("t")) if "/seg/" in info.key
+    ]
     key = segments[0] if "segment" in what or what == "flipped bit" else manifest
     found = await bucket.get(key)
     assert found is not None

@@ -82,9 +82,9 @@ class _SameAnswers(RuleBasedStateMachine):
         """Run it on both; then both must hold the same."""
         mine, theirs = self._outcome(operation, self.memory), self._outcome(operation, self.backend.threads)
         assert _comparable(theirs) == _comparable(mine)
-        held = self._outcome(lambda store: store.snapshot(THREAD, 0), self.memory)
+        held = self._outcome(lambda store: store.read_snapshot(THREAD, 0), self.memory)
         assert _comparable(
-            self._outcome(lambda store: store.snapshot(THREAD, 0), self.backend.threads)
+            self._outcome(lambda store: store.read_snapshot(THREAD, 0), self.backend.threads)
         ) == _comparable(held)
         self.known = getattr(held, "header", None)
         self.log = getattr(held, "records", ())
@@ -208,7 +208,7 @@ class _SameAnswers(RuleBasedStateMachine):
 
     @rule(since=PLACES)
     def snapshot(self, since: int) -> None:
-        self.both(lambda store: store.snapshot(THREAD, since if since >= 0 else SINCE_ARCHIVED))
+        self.both(lambda store: store.read_snapshot(THREAD, since if since >= 0 else SINCE_ARCHIVED))
 
     @rule(
         start=st.integers(0, 30),
@@ -218,7 +218,7 @@ class _SameAnswers(RuleBasedStateMachine):
         backward=st.booleans(),
     )
     def page(self, start: int, stop: int, limit: int, size: int, backward: bool) -> None:
-        self.both(lambda store: store.page(THREAD, PageRange(start, stop, limit, size, backward)))
+        self.both(lambda store: store.read_page(THREAD, PageRange(start, stop, limit, size, backward)))
 
     @rule(
         back=PLACES,

@@ -129,7 +129,7 @@ async def test_a_deletion_that_is_broken_off_is_ended_by_its_repeat(together: bo
             await delete(stage.broken, [])
         stage.faults.arm(0)
         await stage.clean.sessions.delete_session(ID)
-        header = await stage.clean.threads.header(ID)
+        header = await stage.clean.threads.read_header(ID)
         assert header is None or header.deleted
         await stage.clean.sessions.create_session(ID)
         assert await ids_of(stage.clean.sessions, ID) == []

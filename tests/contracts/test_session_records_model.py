@@ -201,7 +201,7 @@ class _SameAnswers(RuleBasedStateMachine):
         view = self.both(lambda place: place.records.view(session_id, everything))
         assert isinstance(view, SessionView)
         self.views[session_id] = view
-        self.threads[session_id] = self.both(lambda place: place.threads.header(session_id))
+        self.threads[session_id] = self.both(lambda place: place.threads.read_header(session_id))
 
     # -- writes
 
@@ -297,7 +297,7 @@ class _SameAnswers(RuleBasedStateMachine):
         self, session_id: str, kind: RecordKind, limit: int, after: tuple[int, str] | None, descending: bool
     ) -> None:
         self.both(
-            lambda place: place.records.page(
+            lambda place: place.records.read_page(
                 session_id, kind, limit=limit, after=after, descending=descending
             )
         )

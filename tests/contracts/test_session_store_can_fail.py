@@ -92,7 +92,7 @@ class Resurrecting(MemorySessions):
 class Skipping(MemorySessions):
     """Leaves out the first one of every page but the first page."""
 
-    async def page(
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
@@ -102,7 +102,7 @@ class Skipping(MemorySessions):
         descending: bool = False,
     ) -> RecordPage:
         """One too few."""
-        page = await super().page(session_id, kind, limit=limit + 1, after=after, descending=descending)
+        page = await super().read_page(session_id, kind, limit=limit + 1, after=after, descending=descending)
         return replace(page, records=page.records[0 if after is None else 1 :][:limit])
 
 

@@ -146,7 +146,7 @@ async def test_a_pooler_that_was_not_noticed_is_told_with_the_setting(
 
 
 async def _all_at_once(backend: PostgresBackend) -> list[object]:
-    calls = (backend.threads.header(f"t{number}") for number in range(16))
+    calls = (backend.threads.read_header(f"t{number}") for number in range(16))
     return list(await asyncio.gather(*calls, return_exceptions=True))
 
 

@@ -122,7 +122,7 @@ def test_the_maintenance_worker_starts_and_stops(variables: dict[str, str]) -> N
     assert f"threads: {variables['HELIX_REDIS_URL']} (keys {name}:*)" in stores
     assert f"archive: s3://{variables['HELIX_S3_BUCKET']}/{name};" in stores
     assert f"'{name}-maintenance'" in queue
-    assert schedules.count("helix-janitor/") == 5
+    assert schedules.count("helix-maintenance/") == 5
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """The walks through the code lead along functions that are there."""
 
+import inspect
+import pkgutil
 import re
 
 import pytest
 
+import helix_temporal
 from tests.docs._names import is_there, names_in
 from tests.docs._pages import ROOT
 
@@ -28,6 +31,28 @@ def test_every_function_of_a_walk_is_there(title: str, walk: str) -> None:
     named = names_in(walk)
     assert len(named) >= 20, title
     assert [name for name in named if not is_there(name)] == []
+
+
+ARROW = re.compile(r"`([\w.]+)`(?= →\s+`([\w.]+)`)")
+
+
+def calls(caller: str, called: str) -> bool:
+    """Whether the code of one function names the other."""
+    code = inspect.unwrap(pkgutil.resolve_name(f"{helix_temporal.__name__}.{caller}"))
+    return re.search(rf"\b{called.rpartition('.')[2]}\b", inspect.getsource(code)) is not None
+
+
+@pytest.mark.parametrize(("title", "walk"), WALKS, ids=[title for title, _ in WALKS])
+def test_every_arrow_leads_to_a_function_that_is_called_there(title: str, walk: str) -> None:
+    """A walk that leaves out the function between two others cannot be followed in the code."""
+    arrows = ARROW.findall(walk)
+    assert len(arrows) >= 10, title
+    assert [arrow for arrow in arrows if not calls(*arrow)] == []
+
+
+def test_an_arrow_that_skips_a_function_is_found_out() -> None:
+    """A turn runs a step by way of two other functions."""
+    assert not calls("workflows.turn.Turn.run", "workflows.turn.Turn._run_step")
 
 
 def test_a_function_that_is_not_there_is_found_out() -> None:

@@ -134,7 +134,7 @@ async def test_turns_are_taken_back_once(call: Caller) -> None:
     assert first.handle.head == EMPTY
     # The slice that remembers it is not archived yet.
     assert not first.handle.archived
-    kept = parse_record((await call.threads.facts("s")).slice).taken_back
+    kept = parse_record((await call.threads.read_facts("s")).slice).taken_back
     assert [(each.id, each.epoch) for each in kept] == [("op", first.handle.epoch)]
 
 
@@ -192,7 +192,7 @@ async def test_end_turn(call: Caller) -> None:
     first, second = await call.twice(call.sessions.end_turn, request)
     assert first == second
     assert first.head == Head(position=3, last_id="r")
-    assert (await call.threads.facts("s")).committed == 3
+    assert (await call.threads.read_facts("s")).committed == 3
     assert call.model.calls == 1
 
 
@@ -235,7 +235,7 @@ async def test_pinned_instructions_are_those_of_the_creation(call: Caller) -> No
     """A second open under another prompt does not change them."""
     first, second = await call.open(agent="pinned")
     assert first == second
-    assert b"be kind" in (await call.threads.facts("s")).slice
+    assert b"be kind" in (await call.threads.read_facts("s")).slice
 
 
 @pytest.mark.parametrize(("waited", "for_good"), [(0, False), (11 * 60, True)])
@@ -248,7 +248,7 @@ async def test_an_agent_that_is_not_there_is_looked_for_at_other_workers_for_a_b
         await call.open(agent="nobody")
     assert (caught.value.type, caught.value.non_retryable) == ("AgentNotServedError", for_good)
     with pytest.raises(ThreadNotFoundError):
-        await call.threads.facts("s")
+        await call.threads.read_facts("s")
 
 
 async def test_a_state_that_is_lost_again_and_again_is_no_permanent_failure(

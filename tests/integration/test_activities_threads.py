@@ -85,7 +85,7 @@ class Caller:
     async def image(self, thread_id: str = T) -> Any:
         """All that can be seen of a thread."""
         page = await self.backends.threads.read(ReadPage(thread_id, limit=1000, committed_only=False))
-        facts = await self.backends.threads.facts(thread_id)
+        facts = await self.backends.threads.read_facts(thread_id)
         return page.records, dataclasses.replace(facts, hot=True, archived=0)
 
 
@@ -297,7 +297,7 @@ async def test_an_older_epoch_evicts_nothing(call: Caller) -> None:
     await call.open()
     result = await call(call.threads.evict, ThreadEpochInput(thread_id=T, epoch=old.epoch))
     assert result.outcome == "newer"
-    assert (await call.backends.threads.facts(T)).hot
+    assert (await call.backends.threads.read_facts(T)).hot
 
 
 @pytest.mark.parametrize(

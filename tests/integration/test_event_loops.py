@@ -45,7 +45,7 @@ def open_files() -> int:
 
 USES: dict[str, Callable[[Backend], Coroutine[Any, Any, Any]]] = {
     "sessions": lambda backend: RecordSessions(backend.sessions).load_state("s"),
-    "threads": lambda backend: backend.threads.header("s"),
+    "threads": lambda backend: backend.threads.read_header("s"),
     "payloads": lambda backend: backend.payloads.get_payload("s", "k"),
     "usage": lambda backend: backend.usage.exists("s"),
     "locks": lambda backend: backend.locks.is_locked("s"),
@@ -153,7 +153,7 @@ def test_a_loop_that_ended_leaves_its_stores_to_the_next(make: Make) -> None:
     backend = make()
 
     async def use() -> int:
-        await asyncio.gather(*(backend.threads.header(f"t{n}") for n in range(5)))
+        await asyncio.gather(*(backend.threads.read_header(f"t{n}") for n in range(5)))
         gc.collect()
         return open_files()
 

@@ -46,7 +46,7 @@ def manifest(variables: dict[str, str]) -> str:
         await backends.threads.append(replace(a_step(THREAD, epoch=1), commits=True))
         await backends.threads.flush(FlushThread(THREAD, 1))
         await backends.close()
-        return backends.tiered.layout.manifest(THREAD)
+        return backends.tiered.layout.manifest_key(THREAD)
 
     return asyncio.run(make())
 

@@ -183,7 +183,7 @@ async def fork(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 
 async def sweep(served: Served, prefix: str) -> list[tuple[str, str | None]]:
-    """The janitor: two pages, with upkeep; and upkeep of the archive."""
+    """The maintenance worker: two pages, with upkeep; and upkeep of the archive."""
     queue = served.plugin.settings.task_queue
     for number in range(3):
         await served.sessions.ask(f"{prefix}-swept-{number}", "one", agent="player")

@@ -109,7 +109,7 @@ def _agent_activities() -> list[str]:
         """Look."""
 
     hooks = Hooks(**dict.fromkeys(Hooks().__dataclass_fields__, look))
-    facts = Agent(name="AGENT", model=Silent(), tools=[look], hooks=hooks).facts()
+    facts = Agent(name="AGENT", model=Silent(), tools=[look], hooks=hooks).build_facts()
     return sorted([*(each.activity for each in facts.tools), *facts.hooks.model_dump().values()])
 
 

@@ -175,7 +175,7 @@ def hot_continues(shop: Shop) -> Iterator[None]:
 @contextmanager
 def read_back(shop: Shop) -> Iterator[None]:
     """A refused swap is taken for one's own success, sent twice."""
-    commit = Archive.commit
+    commit = Archive.commit_plan
 
     async def believing(self: Archive, *arguments: Any, **named: Any) -> None:
         try:
@@ -183,14 +183,14 @@ def read_back(shop: Shop) -> Iterator[None]:
         except ConditionFailedError:
             return
 
-    with patch.object(Archive, "commit", believing):
+    with patch.object(Archive, "commit_plan", believing):
         yield
 
 
 @contextmanager
 def read_back_of_success(shop: Shop) -> Iterator[None]:
     """A refused swap is taken for somebody else's: the caller is told that it was fenced."""
-    commit = Archive.commit
+    commit = Archive.commit_plan
 
     async def giving_up(self: Archive, *arguments: Any, **named: Any) -> None:
         try:
@@ -198,20 +198,20 @@ def read_back_of_success(shop: Shop) -> Iterator[None]:
         except ConditionFailedError as error:
             raise FencedError("somebody else's swap came first", owner="unknown") from error
 
-    with patch.object(Archive, "commit", giving_up):
+    with patch.object(Archive, "commit_plan", giving_up):
         yield
 
 
 @contextmanager
 def generation(shop: Shop) -> Iterator[None]:
     """Garbage collection leaves the generation as it is: new objects may have the names of old ones."""
-    following = Manifest.next
+    following = Manifest.make_next
 
     def same_generation(self: Manifest, nonce: str, **changes: Any) -> Manifest:
         changes.pop("gen", None)
         return following(self, nonce, **changes)
 
-    with patch.object(Manifest, "next", same_generation):
+    with patch.object(Manifest, "make_next", same_generation):
         yield
 
 
@@ -266,7 +266,7 @@ def confirmed_step(shop: Shop) -> Iterator[None]:
 @contextmanager
 def kept_step(shop: Shop) -> Iterator[None]:
     """A re-open cuts the step under way although it stands."""
-    with patch.object(opening, "kept_after_known", lambda *_: 0):
+    with patch.object(opening, "count_kept_messages", lambda *_: 0):
         yield
 
 
@@ -276,8 +276,8 @@ def committed_stays(shop: Shop) -> Iterator[None]:
     reopened = Opening._find_reopen_place
 
     async def at_known(self: Opening, reopen: Reopen, base: OpenBase) -> OpenPlace:
-        if reopen.known is not None and await self._holds(base, reopen.known):
-            return OpenPlace(await self._after_known(reopen, reopen.known, base), reopen.known)
+        if reopen.known_head is not None and await self._holds(base, reopen.known_head):
+            return OpenPlace(await self._find_end_of_step(reopen, reopen.known_head, base), reopen.known_head)
         return await reopened(self, reopen, base)
 
     with patch.object(Opening, "_find_reopen_place", at_known):

@@ -68,14 +68,16 @@ class SimHot:
 
     # -- reads
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        return await self._call("header", lambda: self.inner.header(thread_id), writes=False)  # type: ignore[no-any-return]
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        return await self._call("read_header", lambda: self.inner.read_header(thread_id), writes=False)  # type: ignore[no-any-return]
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        return await self._call("snapshot", lambda: self.inner.snapshot(thread_id, since), writes=False)  # type: ignore[no-any-return]
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        return await self._call(  # type: ignore[no-any-return]
+            "read_snapshot", lambda: self.inner.read_snapshot(thread_id, since), writes=False
+        )
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        return await self._call("page", lambda: self.inner.page(thread_id, wanted), writes=False)  # type: ignore[no-any-return]
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        return await self._call("read_page", lambda: self.inner.read_page(thread_id, wanted), writes=False)  # type: ignore[no-any-return]
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -130,7 +132,7 @@ class SimHot:
 
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         async def effect() -> HotHeader | None:
-            before = await self.inner.header(thread_id)
+            before = await self.inner.read_header(thread_id)
             header = await self.inner.trim(thread_id, epoch, archived, keep_from)
             if header is not None and header != before:
                 self._log.trimmed(header)

@@ -197,30 +197,30 @@ class Log:
         thread_id, names = manifest.thread_id, []
         refs = manifest.segments
         if manifest.index is not None:
-            names.append(self._layout.index(thread_id, manifest.index))
+            names.append(self._layout.index_key(thread_id, manifest.index))
             refs = (*self._indexed(manifest), *refs)
         if manifest.slice_object:
-            names.append(self._layout.state(thread_id, manifest.slice_object))
-        return [*names, *(self._layout.segment(thread_id, ref) for ref in refs)]
+            names.append(self._layout.slice_key(thread_id, manifest.slice_object))
+        return [*names, *(self._layout.segment_key(thread_id, ref) for ref in refs)]
 
     def _indexed(self, manifest: Manifest) -> tuple[SegmentRef, ...]:
         if manifest.index is None:
             return ()
-        blob = self._blobs._blobs.get(self._layout.index(manifest.thread_id, manifest.index))
+        blob = self._blobs._blobs.get(self._layout.index_key(manifest.thread_id, manifest.index))
         if blob is None:
             self._world.fail("the index is not there")
         return decode_index(manifest.index, blob.data)
 
     def manifest(self, thread_id: str) -> Manifest:
         """What the object store holds now."""
-        found = self._decoded.get(self._layout.manifest(thread_id))
+        found = self._decoded.get(self._layout.manifest_key(thread_id))
         return found[1] if found else Manifest(thread_id)
 
     def archive(self, manifest: Manifest) -> list[Record]:
         """All messages of an archive."""
         records: list[Record] = []
         for ref in (*self._indexed(manifest), *manifest.segments):
-            blob = self._blobs._blobs.get(self._layout.segment(manifest.thread_id, ref))
+            blob = self._blobs._blobs.get(self._layout.segment_key(manifest.thread_id, ref))
             if blob is None:
                 self._world.fail(f"segment {ref.first}-{ref.last} is not there")
             records += decode_segment(ref, blob.data)
@@ -230,7 +230,7 @@ class Log:
         """The state slice of an archive."""
         if not manifest.slice_object:
             return manifest.slice
-        key = self._layout.state(manifest.thread_id, manifest.slice_object)
+        key = self._layout.slice_key(manifest.thread_id, manifest.slice_object)
         return zstandard.ZstdDecompressor().decompress(self._blobs._blobs[key].data)
 
     def hot(self, thread_id: str) -> tuple[HotHeader, tuple[Record, ...]] | None:

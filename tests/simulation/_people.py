@@ -109,7 +109,7 @@ class People:
                 world.fail(f"the answer to {call.id} was not taken")
             if waits.submit(request).status != "already_completed":
                 world.fail(f"{call.id} was answered twice")
-        return turn.model_copy(update={"known": waits.known()})
+        return turn.model_copy(update={"known": waits.list_outcomes()})
 
     async def _answer(self, session: Session, waits: PendingCalls) -> None:
         known = self._answered(waits)

@@ -638,11 +638,11 @@ class Story:
         self.temporal.background("collect", work)
 
     def _sweep(self) -> None:
-        """The janitor flushes with the record's own epoch, and now and then drops what is archived."""
+        """Maintenance flushes with the record's own epoch, and now and then drops what is archived."""
         evicts = self._world.chance(0.5)
 
         async def work(worker: Worker) -> None:
-            header = await worker.threads.hot.header(THREAD)
+            header = await worker.threads.hot.read_header(THREAD)
             if header is not None and not header.deleted and not header.closed:
                 await worker.threads.flush(FlushThread(THREAD, header.epoch))
                 if evicts:

@@ -121,7 +121,7 @@ class Worker:
         )
         self.sessions = SessionActivities(self.threads, shop.agents, self.stepper, CallPolicy(), payloads)
         self.tools = ToolRunner(self.threads, payloads, inline_result=INLINE_RESULT)
-        self.agent, self._log = shop.agents.get("a"), shop.log
+        self.agent, self._log = shop.agents.get_agent("a"), shop.log
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """The activity ``helix.sessions.open`` with its errors as they are."""

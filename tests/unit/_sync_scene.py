@@ -31,7 +31,7 @@ class Scene:
         self.keeper = SessionSync(self.store, self.threads)
         self.epoch = EPOCH
         self.head = EMPTY
-        self.kept = SessionRecord(agent="main")
+        self.record = SessionRecord(agent="main")
 
     async def open(
         self,
@@ -56,7 +56,7 @@ class Scene:
         self.head = opened.header.head
         if thread_then is not None:
             self.backend.threads.restore(thread_then)
-        return (await self.keeper.open(request, opened.header, self.kept, None, tell)).notes
+        return (await self.keeper.open(request, opened.header, self.record, None, tell)).notes
 
     def backup(self) -> dict[str, Any]:
         """The session store as it is now; the thread's store has none."""
@@ -67,7 +67,7 @@ class Scene:
         vars(self.backend.sessions)["_sessions"] = deepcopy(backup)
 
     def _slice(self) -> bytes:
-        return canonical_json(self.kept.model_dump(mode="json", exclude_defaults=True))
+        return canonical_json(self.record.model_dump(mode="json", exclude_defaults=True))
 
     def request(self, run_id: str) -> RunStepInput:
         """A step's request at the present head."""
@@ -77,10 +77,10 @@ class Scene:
 
     async def append(self, run_id: str, text: str = "answer", **slice_: Any) -> Appended:
         """A whole turn, in the thread alone."""
-        self.kept = self.kept.model_copy(
-            update={"turns": self.kept.turns + 1, "steps": 1, "run": run_id, "turn_steps": 1, **slice_}
+        self.record = self.record.model_copy(
+            update={"turns": self.record.turns + 1, "steps": 1, "run": run_id, "turn_steps": 1, **slice_}
         )
-        header = (await self.threads.facts("s")).slice_version
+        header = (await self.threads.read_facts("s")).slice_version
         inputs = (to_record(Message(id=f"{run_id}-q", role="user", content="q")),)
         answer = to_record(Message(id=f"{run_id}-{text}", role="assistant", content=text))
         step = StepAppend("s", self.epoch, self.head, inputs, answer, True, self._slice(), header)
@@ -91,9 +91,9 @@ class Scene:
     async def turn(self, run_id: str, **slice_: Any) -> Appended:
         """A whole turn, in the thread and in the state."""
         request = self.request(run_id)
-        await self.keeper.begin(request, self.kept)
+        await self.keeper.begin(request, self.record)
         appended = await self.append(run_id, **slice_)
-        await self.keeper.finish(request, appended, self.kept)
+        await self.keeper.finish(request, appended, self.record)
         return appended
 
     def tool(self, run_id: str, position: int, answer: str = "a", epoch: int | None = None) -> ToolInput:

@@ -37,7 +37,7 @@ from helix_temporal.errors import (
     UnsupportedFormatError,
 )
 from helix_temporal.models.ids import encode_id, validate_id
-from helix_temporal.models.messages import Message, ToolCall, Usage, user_message
+from helix_temporal.models.messages import Message, ToolCall, Usage
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.threads import (
     AppendMessagesInput,
@@ -48,7 +48,7 @@ from helix_temporal.models.threads import (
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.threads import ReadPage
 from helix_temporal.stores.redis.connection import RedisConnection
-from helix_temporal.testing.builders import a_message, an_answer
+from helix_temporal.testing.builders import a_message, an_answer, user_message
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._v1_files import KEY, anthropic, body, packed, snapshot
 
@@ -132,7 +132,7 @@ class TestIds:
     @pytest.mark.parametrize("odd", ODD_IDS, ids=repr)
     async def test_rows_02_to_07_an_id_never_leaves_its_place(self, odd: str, tmp_path: Path) -> None:
         """Paths, dots, patterns and braces: one segment of an object key, one file below the root."""
-        key = Layout("p").manifest(odd)
+        key = Layout("p").manifest_key(odd)
         assert key.count("/") == 4
         assert not set(key.split("/")) & {"", ".", ".."}
         await DirectoryBlobs(tmp_path).put(key, b"x")
@@ -175,7 +175,7 @@ class TestIds:
         """The names of files differ in more than case."""
         store = DirectoryBlobs(tmp_path)
         for name in pair:
-            await store.put(Layout().manifest(name), name.encode())
+            await store.put(Layout().manifest_key(name), name.encode())
         assert len({path.as_posix().lower() for path in files_below(tmp_path / "v2")}) == 2
 
     def test_row_13_format_characters_are_told_apart(self) -> None:
@@ -381,7 +381,7 @@ class TestArchives:
         self, stores: Stores, author: Author, data: bytes, error: type[HelixError], why: str
     ) -> None:
         """Flush, open and a reader of the archive are refused; the hot thread is untouched."""
-        await stores.blobs.put(stores.threads.layout.manifest("t"), data)
+        await stores.blobs.put(stores.threads.layout.manifest_key("t"), data)
         cold = TieredThreads(MemoryThreads(), stores.blobs)
         later = replace(author.later(), threads=TieredThreads(stores.hot, stores.blobs))
         async with Unchanged(stores, error, why):
@@ -392,9 +392,9 @@ class TestArchives:
 
     async def test_row_39_another_thread_s_manifest(self, stores: Stores, author: Author) -> None:
         """Somebody copied objects about."""
-        blob = await stores.blobs.get(stores.threads.layout.manifest("t"))
+        blob = await stores.blobs.get(stores.threads.layout.manifest_key("t"))
         assert blob is not None
-        await stores.blobs.put(stores.threads.layout.manifest("other"), blob.data)
+        await stores.blobs.put(stores.threads.layout.manifest_key("other"), blob.data)
         async with Unchanged(stores, ArchiveCorruptError, "belongs to another thread"):
             await Author(stores.threads, "other").open()
 

@@ -32,7 +32,7 @@ def at(position: int) -> Head:
 
 
 def stepped(
-    kept: SessionRecord, run_id: str | None, position: int, *, staged: bool = False, **fields: Any
+    record: SessionRecord, run_id: str | None, position: int, *, staged: bool = False, **fields: Any
 ) -> SessionRecord:
     """The slice after a whole turn of one step."""
     request = RunStepInput(
@@ -45,7 +45,7 @@ def stepped(
         **fields,
     )
     answer = to_record(Message(id=f"a{position}", role="assistant", content="a"))
-    return apply_step(kept, StepAppend("s", 1, at(position), (), answer, commits=True), request, ())
+    return apply_step(record, StepAppend("s", 1, at(position), (), answer, commits=True), request, ())
 
 
 def changed(values: dict[str, int], changes: Changes) -> dict[str, int]:
@@ -61,7 +61,7 @@ class Life:
         truth: The state's values where each turn begins, by place; the last is the present.
     """
 
-    kept: SessionRecord = field(default_factory=SessionRecord)
+    record: SessionRecord = field(default_factory=SessionRecord)
     values: dict[str, int] = field(default_factory=dict)
     truth: dict[int, dict[str, int]] = field(default_factory=lambda: {0: {}})
 
@@ -70,21 +70,21 @@ class Life:
         position, known = max(self.truth), self.truth[max(self.truth)]
         self.values = changed(self.values, mine)
         keys = tuple(key for key in {*known, *self.values} if known.get(key) != self.values.get(key))
-        sends = keys or self.values != self.kept.values
+        sends = keys or self.values != self.record.values
         fields = {"values": dict(self.values), "changed": keys} if sends else {}
-        self.kept = stepped(self.kept, f"run-{position}", position, staged=bool(tools), **fields)
+        self.record = stepped(self.record, f"run-{position}", position, staged=bool(tools), **fields)
         # The commit shows the session the whole state.
         self.values = changed(self.values, tools)
         self.truth[position + 2] = dict(self.values)
 
     def brought(self, place: int) -> dict[str, object]:
         """The state of that place, brought forward."""
-        keys = list_missing_changes(self.kept, place, max(self.truth))
+        keys = list_missing_changes(self.record, place, max(self.truth))
         found: dict[str, object] = dict(self.truth[place])
         for key in keys:
             found.pop(key, None)
-            if key in self.kept.values:
-                found[key] = self.kept.values[key]
+            if key in self.record.values:
+                found[key] = self.record.values[key]
         return found
 
 
@@ -100,7 +100,7 @@ def test_a_state_of_any_known_turn_becomes_the_present_one(
         for mine, tools in turns:
             life.turn(mine, tools)
         life.turn({}, {})
-    changes = life.kept.changes
+    changes = life.record.changes
     assert changes is not None
     assert len(changes.at) <= most
     known = [place for place in life.truth if place >= changes.since]
@@ -122,20 +122,20 @@ def test_a_plain_turn_adds_a_few_bytes_to_the_slice_once() -> None:
 
 def test_many_keys_and_long_keys_stay_within_the_bound() -> None:
     """A slice that grows with its session would slow every step of it."""
-    kept = SessionRecord()
+    record = SessionRecord()
     for number in range(300):
         values = {f"{'k' * (number % 100)}{each}": 1 for each in range(number)}
-        kept = stepped(kept, f"r{number}", 2 * number, values=values)
-    assert kept.changes is not None
-    assert len(canonical_json(kept.changes.at)) <= session_record.MAX_CHANGED_BYTES
-    assert kept.changes.since > 0
+        record = stepped(record, f"r{number}", 2 * number, values=values)
+    assert record.changes is not None
+    assert len(canonical_json(record.changes.at)) <= session_record.MAX_CHANGED_BYTES
+    assert record.changes.since > 0
 
 
 def test_what_is_saved_when_a_session_rests_is_lacking_in_states_before_only() -> None:
     """A state that has it must not get it again: others may have changed the key since."""
-    kept = stepped(SessionRecord(), "r0", 0, values={"a": 1}, changed=("a",))
-    kept = stepped(apply_save(kept, {"a": 1, "b": 2}, ("b",), at(2)), "r1", 2)
-    assert (list_missing_changes(kept, 0, 4), list_missing_changes(kept, 2, 4)) == (("a", "b"), ())
+    record = stepped(SessionRecord(), "r0", 0, values={"a": 1}, changed=("a",))
+    record = stepped(apply_save(record, {"a": 1, "b": 2}, ("b",), at(2)), "r1", 2)
+    assert (list_missing_changes(record, 0, 4), list_missing_changes(record, 2, 4)) == (("a", "b"), ())
 
 
 def test_a_turn_that_began_before_changes_were_kept_claims_nothing() -> None:
@@ -148,12 +148,12 @@ def test_a_turn_that_began_before_changes_were_kept_claims_nothing() -> None:
 
 def test_what_tools_changed_and_the_application_was_never_told_counts_as_not_known() -> None:
     """The state was too large to be shown, or its workflow was lost: no values have it."""
-    kept = stepped(stepped(SessionRecord(), "r0", 0), "r1", 2, staged=True)
-    assert kept.changes is not None
-    assert kept.changes.staged
-    assert stepped(kept, "r2", 4).changes == ChangedKeys(since=3, turn=4)
-    assert stepped(kept, "r2", 4, values={"a": 1}, changed=()).changes == ChangedKeys(
+    record = stepped(stepped(SessionRecord(), "r0", 0), "r1", 2, staged=True)
+    assert record.changes is not None
+    assert record.changes.staged
+    assert stepped(record, "r2", 4).changes == ChangedKeys(since=3, turn=4)
+    assert stepped(record, "r2", 4, values={"a": 1}, changed=()).changes == ChangedKeys(
         since=0, turn=4, at={"a": 3}
     )
-    saved = apply_save(kept, {"a": 1}, (), at(4))
+    saved = apply_save(record, {"a": 1}, (), at(4))
     assert saved.changes == ChangedKeys(turn=2, at={"a": 3})

@@ -118,7 +118,7 @@ def test_who_names_more_stores_than_the_worker_has_is_refused() -> None:
 
 def test_stores_that_were_made_elsewhere_are_not_judged() -> None:
     """Settings do not say where they are."""
-    DeploymentCheck(Deployment(), known=False).refuse(identity())
+    DeploymentCheck(Deployment(), names_all=False).refuse(identity())
 
 
 def test_an_identity_from_before_is_the_same_deployment() -> None:

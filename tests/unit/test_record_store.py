@@ -26,7 +26,7 @@ async def test_a_change_is_saved() -> None:
     """The answer says under which version."""
     threads = await a_thread()
     saved = await update_record(threads, "t", EPOCH, counted, "a test ran")
-    facts = await threads.facts("t")
+    facts = await threads.read_facts("t")
     assert parse_record(facts.slice).turns == 1
     assert (saved.version, saved.saved) == (facts.slice_version, True)
 
@@ -41,9 +41,9 @@ async def test_nothing_is_written_where_nothing_changes() -> None:
 async def test_what_was_read_too_long_ago_is_read_again() -> None:
     """The change is made to what is stored, not to what the caller had."""
     threads = await a_thread()
-    old = StoredRecord.of(await threads.facts("t"))
+    old = StoredRecord.of(await threads.read_facts("t"))
     await threads.save_slice("t", EPOCH, encode_record(SessionRecord(turns=7)), old.version)
-    saved = await update_record(threads, "t", EPOCH, counted, "a test ran", known=old)
+    saved = await update_record(threads, "t", EPOCH, counted, "a test ran", read_before=old)
     assert (saved.record.turns, saved.version) == (8, 2)
 
 

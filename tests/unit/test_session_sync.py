@@ -29,16 +29,16 @@ async def test_a_staged_patch_that_cannot_be_applied_does_not_keep_its_turn_from
     scene = Scene()
     await scene.open()
     request = scene.request("r1")
-    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.begin(request, scene.record)
     bad = StagedChange(tool_call_id="bad", patches=(JsonPatchOp(op="remove", path="/none"),))
     await scene.store.stage_changes("s", "r1", bad)
     await scene.store.stage_changes("s", "r1", StagedChange(tool_call_id="good", merge_changes={"x": 1}))
     appended = await scene.append("r1")
-    values = (await scene.keeper.finish(request, appended, scene.kept)).values
+    values = (await scene.keeper.finish(request, appended, scene.record)).values
     state = await scene.state()
     assert values == {"x": 1}
     assert (state.head, state.current_run_id, state.custom_state) == (appended.head, None, {"x": 1})
-    assert (await scene.keeper.finish(request, appended, scene.kept)).values == {"x": 1}
+    assert (await scene.keeper.finish(request, appended, scene.record)).values == {"x": 1}
     assert await scene.store.list_staged("s") == []
 
 
@@ -46,7 +46,7 @@ async def test_an_open_gets_past_a_staged_patch_that_cannot_be_applied() -> None
     """Else every open of the session would fail for ever."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    await scene.keeper.begin(scene.request("r1"), scene.record)
     bad = StagedChange(tool_call_id="bad", patches=(JsonPatchOp(op="remove", path="/none"),))
     await scene.store.stage_changes("s", "r1", bad)
     appended = await scene.append("r1")
@@ -71,7 +71,7 @@ async def test_what_a_tool_staged_in_a_step_that_was_taken_back_is_dropped() -> 
     scene = Scene()
     await scene.open()
     first = await scene.turn("r1")
-    await scene.keeper.begin(scene.request("r2"), scene.kept)
+    await scene.keeper.begin(scene.request("r2"), scene.record)
     await scene.keeper.stage(scene.tool("r2", first.head.position, "early"), {"early": 1})
     await scene.keeper.stage(scene.tool("r2", first.head.position + 2, "late"), {"late": 1})
     await scene.open(reopen=first.head)
@@ -83,7 +83,7 @@ async def test_a_late_attempt_of_a_tool_stages_nothing() -> None:
     """Since then its session was opened again: the step that asked for it may be gone."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    await scene.keeper.begin(scene.request("r1"), scene.record)
     late = scene.tool("r1", 2, epoch=scene.epoch)
     await scene.open(reopen=EMPTY)
     with pytest.raises(FencedError):
@@ -124,7 +124,7 @@ async def test_a_turn_whose_run_was_superseded_leaves_nothing_staged() -> None:
     """Whoever died half way through a turn left changes that belong to no turn."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    await scene.keeper.begin(scene.request("r1"), scene.record)
     await scene.keeper.stage(scene.tool("r1", 2), {"x": 1})
     await scene.open()
     assert await scene.store.list_staged("s") == []
@@ -134,7 +134,7 @@ async def test_an_open_that_dies_as_it_tells_of_a_run_left_behind_tells_again() 
     """A page would show the turn at work for ever: who is asked next knows only of runs under way."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    await scene.keeper.begin(scene.request("r1"), scene.record)
     told: list[str] = []
 
     async def tell(run_id: str) -> None:
@@ -153,7 +153,7 @@ async def test_a_tool_that_has_run_waits_for_a_store_that_is_away() -> None:
     """Its few attempts are over in a second, and each would do the tool's work again."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    await scene.keeper.begin(scene.request("r1"), scene.record)
     ran: list[str] = []
 
     class Away(SessionSync):
@@ -186,10 +186,10 @@ async def test_a_state_that_is_too_large_to_travel_does_not_end_the_session() ->
     large = MergeChanges(values={"large": "x" * 100_000})
     await scene.store.merge_custom_state("s", large)
     request = scene.request("r1")
-    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.begin(request, scene.record)
     await scene.keeper.stage(scene.tool("r1", 2), {"x": 1})
     appended = await scene.append("r1")
-    assert (await scene.keeper.finish(request, appended, scene.kept)).values is None
+    assert (await scene.keeper.finish(request, appended, scene.record)).values is None
     assert set((await scene.state()).custom_state) == {"large", "x"}
 
 
@@ -199,16 +199,16 @@ async def test_a_commit_of_an_old_epoch_does_not_slip_in_while_the_state_is_open
     await scene.open()
     first = await scene.turn("r1", values={"k": 1}, changed=("k",))
     request = scene.request("r2")
-    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.begin(request, scene.record)
     appended = await scene.append("r2", values={"k": 2}, changed=("k",))
-    late, kept = scene.keeper, scene.kept
+    late, record = scene.keeper, scene.record
 
     class Slow(RecordSessions):
         async def load_state(self, session_id: str) -> SessionState | None:
             """The late attempt commits just after the look."""
             found = await super().load_state(session_id)
             with contextlib.suppress(FencedError):
-                await late.finish(request, appended, kept)
+                await late.finish(request, appended, record)
             return found
 
     scene.keeper = SessionSync(Slow(scene.backend.sessions), scene.threads)
@@ -222,7 +222,7 @@ async def test_a_step_that_asks_too_late_leaves_no_question_behind() -> None:
     scene = Scene()
     await scene.open()
     request = scene.request("r1")
-    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.begin(request, scene.record)
     asks = Message(id="asks", role="assistant", tool_calls=(ToolCall(id="c", name="ask_user", arguments={}),))
     head, waiting = Head(position=2, last_id="asks"), (WaitingCall(id="q", since=1),)
     await scene.keeper.suspended.save_waiting("s", scene.epoch, "r1", asks, head, waiting)
@@ -240,7 +240,7 @@ async def test_a_run_is_live_until_it_has_ended() -> None:
     """Also one that this store never heard of: it may have lost it."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.kept)
+    await scene.keeper.begin(scene.request("r1"), scene.record)
     assert await scene.keeper.is_live("s", "r1")
     assert await scene.keeper.is_live("s", "unknown")
     await give_up_run(scene.store, "s", "r1", RunStatus.SUPERSEDED, scene.epoch)

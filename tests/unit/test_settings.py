@@ -82,7 +82,7 @@ def test_a_table_prefix_may_be_a_name_of_thirty_characters(prefix: str) -> None:
 
 @pytest.mark.parametrize("prefix", ["a*", "{x}", "a?", "a[b]", "a b", "a\n", "x" * 65])
 def test_a_redis_prefix_that_means_something_in_a_pattern_is_refused(prefix: str) -> None:
-    """The janitor scans by prefix; a star would make it sweep other people's keys."""
+    """The maintenance worker scans by prefix; a star would make it sweep other people's keys."""
     with pytest.raises(InvalidConfigError, match=r"redis_prefix: .* must match"):
         Settings(redis_prefix=prefix)
 

@@ -12,12 +12,12 @@ from tests.unit._sync_scene import Scene
 
 def step_of(scene: Scene, run_id: str, values: dict[str, Any]) -> dict[str, Any]:
     """What the slice says after the application has changed these values; None removes one."""
-    merged = {**scene.kept.values, **values}
+    merged = {**scene.record.values, **values}
     now = {key: value for key, value in merged.items() if value is not None}
     request = RunStepInput(
         session_id="s", agent="main", epoch=scene.epoch, head=scene.head, inputs=(), run_id=run_id
     )
-    changes = _changes_after_step(scene.kept, request, scene.head.position, tuple(values), now)
+    changes = _changes_after_step(scene.record, request, scene.head.position, tuple(values), now)
     return {"values": now, "changed": tuple(values), "changes": changes}
 
 
@@ -76,14 +76,14 @@ async def test_a_session_that_goes_on_over_a_restored_store_is_brought_forward_b
     await said(scene, "r3", c=3)
     scene.restore(backup)
     request = scene.request("r4")
-    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.begin(request, scene.record)
     appended = await scene.append("r4", **step_of(scene, "r4", {"d": 4}))
-    finished = await scene.keeper.finish(request, appended, scene.kept)
+    finished = await scene.keeper.finish(request, appended, scene.record)
     state = await scene.state()
     assert state.custom_state == {"a": 1, "gone": 1, "b": 2, "c": 3, "d": 4}
     assert (state.head, state.step_count, state.current_run_id) == (scene.head, 4, None)
     assert only(finished.notes).ok
-    again = await scene.keeper.finish(request, appended, scene.kept)
+    again = await scene.keeper.finish(request, appended, scene.record)
     assert again.notes == ()
 
 
@@ -108,9 +108,9 @@ async def test_changes_beyond_the_bound_are_counted_in_the_receipts() -> None:
     backup = scene.backup()
     await said(scene, "r2", b=2)
     await said(scene, "r3", c=3)
-    assert scene.kept.changes is not None
-    forgotten = scene.kept.changes.model_copy(update={"since": 4, "at": {"c": 4}})
-    scene.kept = scene.kept.model_copy(update={"changes": forgotten})
+    assert scene.record.changes is not None
+    forgotten = scene.record.changes.model_copy(update={"since": 4, "at": {"c": 4}})
+    scene.record = scene.record.model_copy(update={"changes": forgotten})
     await said(scene, "r4")
     scene.restore(backup)
     note = only(await scene.open())
@@ -139,14 +139,14 @@ async def test_what_tools_staged_and_the_store_still_has_is_promoted_once() -> N
     await said(scene, "r2", b=2)
     scene.restore(backup)
     request = scene.request("r3")
-    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.begin(request, scene.record)
     await scene.store.stage_changes(
         "s", "r3", StagedChange(tool_call_id="c", merge_changes={"list": [1]}, result="name")
     )
     changed = step_of(scene, "r3", {})
     staged = changed["changes"].model_copy(update={"staged": ("name",)})
     appended = await scene.append("r3", **{**changed, "changes": staged})
-    finished = await scene.keeper.finish(request, appended, scene.kept)
+    finished = await scene.keeper.finish(request, appended, scene.record)
     assert only(finished.notes).ok
     assert finished.values == {"a": 1, "gone": 1, "b": 2, "list": [1]}
 
@@ -169,7 +169,7 @@ async def test_a_turn_that_was_cut_changes_nothing_of_a_state_that_is_brought_fo
 async def test_a_commit_that_was_lost_alone_is_no_news() -> None:
     """The worker died between thread and state, as workers do: nothing had to be put right."""
     scene = await begun()
-    await scene.keeper.begin(scene.request("r2"), scene.kept)
+    await scene.keeper.begin(scene.request("r2"), scene.record)
     await scene.append("r2", **step_of(scene, "r2", {"b": 2}))
     assert await scene.open() == ()
     assert (await scene.state()).custom_state == {"a": 1, "gone": 1, "b": 2}
@@ -181,7 +181,7 @@ async def test_a_state_that_was_made_again_lacks_nothing() -> None:
     await said(scene, "r2", b=2)
     scene.backend.sessions.clear()
     request = scene.request("r3")
-    await scene.keeper.begin(request, scene.kept)
+    await scene.keeper.begin(request, scene.record)
     appended = await scene.append("r3", **step_of(scene, "r3", {"c": 3}))
-    assert (await scene.keeper.finish(request, appended, scene.kept)).notes == ()
+    assert (await scene.keeper.finish(request, appended, scene.record)).notes == ()
     assert (await scene.state()).custom_state == {"a": 1, "gone": 1, "b": 2, "c": 3}

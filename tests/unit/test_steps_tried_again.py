@@ -79,7 +79,7 @@ async def place() -> Place:
 
 async def test_a_step_whose_record_went_back_is_not_paid_for_again(place: Place) -> None:
     """A Redis that fails over after the answer was archived, and before anybody heard of it."""
-    copy = await place.hot.snapshot("t", 0)
+    copy = await place.hot.read_snapshot("t", 0)
     assert copy is not None
     await place.run(1)
     await place.threads.evict("t", 5)

@@ -131,7 +131,7 @@ def test_a_call_that_has_its_result_is_not_run_again(calls: SubAgentCalls) -> No
     step.found(0, ToolResult(text="done"))
     calls.suspend(waiting(1, question("q")))
     assert step.to_run() == [2]
-    assert [each.at for each in step.known()] == [0]
+    assert [each.at for each in step.list_outcomes()] == [0]
 
 
 def test_the_time_of_one_behind_another_resumes_nobody(calls: SubAgentCalls, clock: Clock) -> None:

@@ -157,7 +157,7 @@ class Talk:
 
     async def summary(self) -> Summary | None:
         """What is stored."""
-        return parse_record((await self.threads.facts("t")).slice).summary
+        return parse_record((await self.threads.read_facts("t")).slice).summary
 
 
 async def test_what_is_older_than_the_newest_turns_is_summed_up_once_so_much_was_said() -> None:
@@ -171,7 +171,7 @@ async def test_what_is_older_than_the_newest_turns_is_summed_up_once_so_much_was
     assert "q3" not in talk.sums[0]
     await talk.turn()
     assert talk.texts == [SAID + "S1", "q3", "a3", "q4", "a4", "q5"]
-    assert (await talk.threads.facts("t")).head.position == 10
+    assert (await talk.threads.read_facts("t")).head.position == 10
 
 
 async def test_the_next_summary_is_made_of_the_last_one_and_what_was_said_since() -> None:
@@ -226,7 +226,7 @@ async def test_what_a_summary_used_is_counted_with_the_step() -> None:
     await talk.turn()
     third = await talk.turn()
     assert (first.usage, third.usage) == (Usage(input_tokens=1), Usage(input_tokens=2))
-    assert parse_record((await talk.threads.facts("t")).slice).usage == Usage(input_tokens=4)
+    assert parse_record((await talk.threads.read_facts("t")).slice).usage == Usage(input_tokens=4)
 
 
 async def test_an_attempt_that_fails_afterwards_does_not_pay_twice() -> None:
@@ -372,7 +372,7 @@ async def test_a_summary_of_another_timeline_is_not_given() -> None:
     """A message of that place is another one now: what was said of it does not hold."""
     talk = Talk(Compaction(at_messages=4, keep_turns=1))
     await talk.talk(3)
-    facts = await talk.threads.facts("t")
+    facts = await talk.threads.read_facts("t")
     state = parse_record(facts.slice)
     other = Summary(text="lies", upto=Head(position=2, last_id="never"))
     data = state.model_copy(update={"summary": other}).model_dump_json(exclude_defaults=True).encode()

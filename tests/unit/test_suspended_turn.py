@@ -42,7 +42,7 @@ async def asked() -> Asked:
     await stepper.run(
         RunStepInput(session_id="t", agent="a", epoch=5, head=EMPTY, inputs=(StepInput(id="u", text="?"),))
     )
-    header = await hot.header("t")
+    header = await hot.read_header("t")
     assert header
     return hot, threads, payloads, header
 

@@ -231,10 +231,10 @@ def test_a_summary_of_what_is_cut_goes() -> None:
 async def test_a_slice_that_was_saved_meanwhile_is_put_right_as_it_is_then() -> None:
     """A hook may save values between the look and the write."""
     threads = await thread_of("ua")
-    facts = await threads.facts("t")
+    facts = await threads.read_facts("t")
     header = header_at(2, epoch=5)
     await threads.save_slice("t", 5, canonical_json({"turns": 7}), facts.slice_version)
     done = await save_opened_record(threads, opening(take_back=taken("op")), header, SessionRecord())
     assert (done.record.turns, [each.id for each in done.record.taken_back]) == (7, ["op"])
-    assert done.handle().slice_version == (await threads.facts("t")).slice_version
+    assert done.handle().slice_version == (await threads.read_facts("t")).slice_version
     assert not done.handle().archived

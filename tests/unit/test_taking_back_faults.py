@@ -177,7 +177,7 @@ class Scene:
 
     async def head(self) -> Head:
         """Where the thread stands."""
-        return (await self.threads.facts("s")).head
+        return (await self.threads.read_facts("s")).head
 
 
 async def a_scene(*, tiered: bool) -> Scene:

@@ -147,7 +147,7 @@ class Here:
 
     async def state(self) -> SessionRecord:
         """What is stored with the thread."""
-        return parse_record((await self.threads.facts("s")).slice)
+        return parse_record((await self.threads.read_facts("s")).slice)
 
     async def ids(self) -> list[str]:
         """Of all finished messages."""
@@ -181,7 +181,7 @@ async def test_a_turn_that_is_interrupted_where_it_had_gone_on_is_counted(thread
     assert (result.exit_reason, result.in_thread) == (ExitReason.INTERRUPTED, True)
     assert (await here.state()).turns == 1
     assert (await here.ask(thread, "next")).text == "done"
-    state, facts = await here.state(), await threads.facts("s")
+    state, facts = await here.state(), await threads.read_facts("s")
     assert (state.turns, facts.committed, len(await here.ids())) == (2, 5, 5)
     assert here.model.calls == 3
 
@@ -197,7 +197,7 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     call = waits.pending()[0].id
     assert waits.submit(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
     with pytest.raises(ResetError):
-        await here.turn(thread, waits).resume(waits.turn.model_copy(update={"known": waits.known()}))
+        await here.turn(thread, waits).resume(waits.turn.model_copy(update={"known": waits.list_outcomes()}))
     here.resets, runs = None, list(here.runs)
     waits, told = PendingCalls(lambda: 0), list[str]()
     waits.on_step_waits = lambda: told.append("asked again")
@@ -220,7 +220,7 @@ def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
     assert waits.turn is not None
     assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
-    return waits.turn.model_copy(update={"known": waits.known()})
+    return waits.turn.model_copy(update={"known": waits.list_outcomes()})
 
 
 def was_reset(

@@ -115,7 +115,7 @@ async def test_a_session_that_ends_without_the_archive_says_so_and_keeps_what_is
     receipts = {receipt.name: receipt for receipt in ended.receipts}
     assert not receipts["flush"].ok
     assert receipts["flush"].detail
-    header = await shore.stand.served.plugin.backends.hot.header(sid)
+    header = await shore.stand.served.plugin.backends.hot.read_header(sid)
     assert header is not None
     assert header.head.position == 4
 

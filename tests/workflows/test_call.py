@@ -92,7 +92,7 @@ async def test_a_run_that_its_worker_has_dropped_ends_in_silence() -> None:
         await env.client.start_workflow(
             callers.ArchivesAtTheEnd.run, "t", id="left", task_queue=env.task_queue
         )
-        while not (await env.backends.hot.header("t")):
+        while not (await env.backends.hot.read_header("t")):
             await env.skip(1)
     gc.collect()  # warnings are errors here
 

@@ -280,10 +280,10 @@ async def test_a_continuing_sub_agent_never_drops_its_parents_thread(crew: Crew,
     result = await crew.sessions.ask(sid, "one", agent="continue")
     child, hot = await crew.child(sid), crew.served.plugin.backends.hot
     assert result.text == "1: one"
-    parent = await hot.header(sid)
+    parent = await hot.read_header(sid)
     assert parent is not None
     assert parent.head.position == 4
-    assert await hot.header(child) is None
+    assert await hot.read_header(child) is None
     assert (await crew.sessions.ask(sid, "two")).text == "3: two"
     await check_sound(crew, sid, child)
 

@@ -57,7 +57,7 @@ def given(stand: Stand, session_id: str) -> list[str]:
 
 
 async def summary(stand: Stand, session_id: str) -> Summary | None:
-    facts = await stand.served.plugin.backends.threads.facts(session_id)
+    facts = await stand.served.plugin.backends.threads.read_facts(session_id)
     return parse_record(facts.slice).summary
 
 

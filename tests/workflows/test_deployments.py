@@ -13,7 +13,7 @@ from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import ForeignDeploymentError
 from helix_temporal.facade import create_session
-from helix_temporal.janitor import ensure_schedules, remove_schedules
+from helix_temporal.maintenance import ensure_schedules, remove_schedules
 from helix_temporal.models.maintenance import CleanupInput
 from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskResult, SessionOptions, Status
@@ -233,7 +233,7 @@ async def test_schedules_are_the_deployments_own(named: Make) -> None:
     names = [await ensure_schedules(each, "shared") for each in clients]
     try:
         assert not set(names[0]) & set(names[1])
-        assert all(each.startswith(f"{first.name}-janitor/shared/") for each in names[0])
+        assert all(each.startswith(f"{first.name}-maintenance/shared/") for each in names[0])
     finally:
         for each in clients:
             await remove_schedules(each, "shared")

@@ -171,7 +171,7 @@ async def test_a_session_whose_thread_another_took_over_is_fenced(stand: Stand, 
     """One writer: the older execution ends and touches nothing."""
     await stand.sessions.ask(sid, "one", agent="main")
     threads = stand.served.plugin.backends.threads
-    epoch = (await threads.facts(sid)).epoch + 10_000_000
+    epoch = (await threads.read_facts(sid)).epoch + 10_000_000
     await threads.open(OpenThread(sid, epoch, owner="somebody-else"))
     result = await stand.sessions.ask(sid, "two", timeout=20)
     assert result.status is AskStatus.FAILED
@@ -179,7 +179,7 @@ async def test_a_session_whose_thread_another_took_over_is_fenced(stand: Stand, 
     assert result.error.startswith("FencedError")
     with pytest.raises(SessionFailedError):
         await stand.sessions.session(sid).result()
-    facts = await threads.facts(sid)
+    facts = await threads.read_facts(sid)
     assert (facts.epoch, facts.owner, facts.head.position, facts.closed) == (epoch, "somebody-else", 2, False)
 
 

@@ -118,7 +118,7 @@ async def lost_one(stand: Stand, sid: str) -> bool:
     """Whether there was a payload of the session's thread to lose."""
     tiered = stand.served.plugin.backends.tiered
     assert tiered is not None
-    keys = [info.key async for info in tiered.blobs.list(tiered.layout.payloads(sid))]
+    keys = [info.key async for info in tiered.blobs.list(tiered.layout.payload_prefix(sid))]
     for key in keys:
         await tiered.blobs.delete(key)
     return bool(keys)

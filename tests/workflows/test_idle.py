@@ -64,7 +64,7 @@ async def test_a_session_ends_after_an_idle_day_and_starts_again(plugin: HelixPl
         assert (await sessions.session(sid).get_status()).status == "idle"
         await environment.sleep(120)
         await until_completed(environment, sid)
-        assert await plugin.backends.hot.header(sid) is None
+        assert await plugin.backends.hot.read_header(sid) is None
         assert (await sessions.ask(sid, "again", agent="main")).text == "3: again"
         await sessions.session(sid).close()
         await until_completed(environment, sid)
@@ -115,4 +115,4 @@ async def test_a_session_ends_after_an_idle_day_on_a_clock_of_its_own(plugin: He
         await environment.fast_forward(handle, DAY + 60)
         ended = await asyncio.wait_for(sessions.session(sid).result(), 30)
         assert ended.status == "completed"
-        assert await plugin.backends.hot.header(sid) is None
+        assert await plugin.backends.hot.read_header(sid) is None

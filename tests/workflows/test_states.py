@@ -108,7 +108,7 @@ async def agree(stand: Stand, session_id: str, turns: int) -> SessionState:
     store = stand.served.plugin.backends.sessions
     assert store is not None
     state = await state_of(stand, session_id)
-    assert state.head == (await stand.served.plugin.backends.threads.facts(session_id)).head
+    assert state.head == (await stand.served.plugin.backends.threads.read_facts(session_id)).head
     runs = await store.list_runs(session_id)
     assert [(run.turn, run.status.value) for run in runs.items] == [
         (turn, "completed") for turn in range(turns, 0, -1)
@@ -215,7 +215,7 @@ async def test_an_abort_leaves_no_run_and_nothing_staged(place: Settings, sid: s
         del desk.scripts[sid]
         await stand.sessions.ask(sid, "three")
         state = await state_of(stand, sid)
-        assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+        assert state.head == (await stand.served.plugin.backends.threads.read_facts(sid)).head
         assert "a" not in state.custom_state
 
 
@@ -280,7 +280,7 @@ async def test_a_turn_whose_commit_was_lost_is_committed_by_the_next_open(
         answer = await stand.sessions.ask(sid, "three", agent="main")
         assert answer.text == "5: three"
         state = await state_of(stand, sid)
-        assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+        assert state.head == (await stand.served.plugin.backends.threads.read_facts(sid)).head
         store = stand.served.plugin.backends.sessions
         assert store is not None
         runs = await store.list_runs(sid)
@@ -304,7 +304,7 @@ async def test_a_state_that_is_ahead_of_its_thread_goes_back_and_says_so(place: 
         await stand.sessions.ask(sid, "three", agent="main")
         status = await stand.sessions.session(sid).get_status()
         state = await state_of(stand, sid)
-        assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+        assert state.head == (await stand.served.plugin.backends.threads.read_facts(sid)).head
         assert state.message_count == 4
         assert kept.message_count == 2
         assert await stand.texts(sid) == ["one", "1: one", "three", "3: three"]
@@ -327,7 +327,7 @@ async def test_a_state_that_its_store_lost_is_made_again(place: Settings, sid: s
             await redis.delete(*keys)
         await stand.sessions.ask(sid, "two")
         state = await state_of(stand, sid)
-        assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+        assert state.head == (await stand.served.plugin.backends.threads.read_facts(sid)).head
         assert state.message_count == 4
 
 
@@ -342,7 +342,7 @@ async def test_a_rewind_takes_the_state_along(place: Settings, sid: str) -> None
         assert state.head == first.head
         await stand.sessions.ask(sid, "three")
         state = await state_of(stand, sid)
-        assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+        assert state.head == (await stand.served.plugin.backends.threads.read_facts(sid)).head
 
 
 async def test_a_rewind_takes_the_values_of_the_application_along(place: Settings, sid: str) -> None:

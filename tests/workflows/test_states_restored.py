@@ -81,7 +81,7 @@ async def custom_state(stand: Stand, session_id: str) -> dict[str, Any]:
     assert backends.sessions is not None
     state = await backends.sessions.load_state(session_id)
     assert state is not None
-    assert state.head == (await backends.threads.facts(session_id)).head
+    assert state.head == (await backends.threads.read_facts(session_id)).head
     return dict(state.custom_state)
 
 

@@ -262,7 +262,7 @@ async def test_close_archives_and_drops_and_says_so(stand: Stand, sid: str) -> N
     await stand.sessions.session(sid).close()
     ended = await stand.sessions.session(sid).result()
     assert (ended.status, ended.exit_reason) == ("completed", "completed")
-    assert await stand.served.plugin.backends.hot.header(sid) is None
+    assert await stand.served.plugin.backends.hot.read_header(sid) is None
 
 
 async def test_close_of_a_session_that_does_not_run_is_nothing(stand: Stand, sid: str) -> None:

@@ -1,4 +1,4 @@
-"""The janitor's workflow: archives what no session looks after, whatever ails single threads."""
+"""The maintenance worker's workflow: archives what no session looks after, whatever ails single threads."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -76,7 +76,9 @@ async def test_a_thread_that_cannot_be_archived_is_named_and_stops_nobody(lazy: 
     await lazy.handle(f"{unique}-b-damaged").terminate()
     await leave(lazy, f"{unique}-a", f"{unique}-c")
     backends = lazy.served.plugin.backends
-    await backends.blobs.put(backends.tiered.layout.manifest(f"{unique}-b-damaged"), b"damaged by somebody")
+    await backends.blobs.put(
+        backends.tiered.layout.manifest_key(f"{unique}-b-damaged"), b"damaged by somebody"
+    )
     found = await sweep(lazy)
     assert (found.seen, found.archived, found.failures, found.failed) == (3, 2, 1, (f"{unique}-b-damaged",))
 
@@ -86,7 +88,7 @@ async def test_upkeep_comes_with_a_sweep_if_it_is_wanted(lazy: Stand, unique: st
     await leave(lazy, f"{unique}-a")
     await sweep(lazy)
     backends = lazy.served.plugin.backends
-    prefix = backends.tiered.layout.thread(f"{unique}-a")
+    prefix = backends.tiered.layout.thread_prefix(f"{unique}-a")
     stray = f"{prefix}seg/000-stray"
     await backends.blobs.put(stray, b"left by a crash")
     await sweep(lazy)
@@ -100,7 +102,7 @@ async def test_an_evicting_sweep_empties_redis_and_harms_no_live_session(lazy: S
     await leave(lazy, f"{unique}-dead")
     await lazy.sessions.ask(f"{unique}-alive", "one", agent="main")
     await sweep(lazy, evict=True)
-    assert await lazy.served.plugin.backends.hot.header(f"{unique}-dead") is None
+    assert await lazy.served.plugin.backends.hot.read_header(f"{unique}-dead") is None
     assert (await lazy.sessions.ask(f"{unique}-alive", "two")).text == "3: two"
     await lazy.finish(f"{unique}-alive")
 

@@ -227,7 +227,7 @@ async def test_every_pairing_of_stores_keeps_what_waits(place: Settings, sid: st
         assert (state.suspension_context, state.status) == (None, SessionStatus.ACTIVE)
         runs = await store.list_runs(sid)
         assert [run.status for run in runs.items] == [RunStatus.COMPLETED]
-        assert state.head == (await stand.served.plugin.backends.threads.facts(sid)).head
+        assert state.head == (await stand.served.plugin.backends.threads.read_facts(sid)).head
 
 
 async def test_arguments_that_may_not_be_in_histories_are_in_none(place: Settings, sid: str) -> None:

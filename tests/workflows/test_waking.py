@@ -40,7 +40,7 @@ def store_of(stand: Stand) -> SessionStore:
 
 
 async def wake(stand: Stand, **fields: Any) -> WakeResult:
-    """One run of the janitor."""
+    """One run of the maintenance worker."""
     queue = stand.served.plugin.settings.task_queue
     return await stand.served.client.execute_workflow(
         WakeWorkflow.run, WakeInput(**fields), id=f"wake-{uuid.uuid4().hex}", task_queue=queue
@@ -65,7 +65,7 @@ async def answer(stand: Stand, sid: str) -> str | None:
 async def test_a_session_whose_deadline_passed_tells_its_model_so_and_goes_on(
     place: Settings, sid: str
 ) -> None:
-    """Nobody answers, nobody asks again: without the janitor the turn would wait for ever."""
+    """Nobody answers, nobody asks again: without the maintenance worker the turn would wait for ever."""
     desk = Desk()
     desk.scripts[sid] = asks_once(SOON)
     async with served(place, desk) as stand:
@@ -81,7 +81,7 @@ async def test_a_session_whose_deadline_passed_tells_its_model_so_and_goes_on(
 
 
 async def test_a_session_that_runs_is_left_to_its_own_timers(place: Settings, sid: str) -> None:
-    """The janitor may come at any moment: a second execution would end the first one's turn."""
+    """The maintenance worker may come at any moment: a second execution would end the first one's turn."""
     desk, gate = Desk(), Gate()
     desk.scripts[sid] = asks_once(SOON, ACT)
     desk.acts[sid] = lambda what, context: gate.passing()

@@ -16,7 +16,7 @@ TOO_LATE = "The sub-agent had no answer within 4 s."
 
 
 async def all_due(crew: Crew) -> set[str]:
-    """Sessions that the janitor finds."""
+    """Sessions that the maintenance worker finds."""
     return {each.session_id for each in (await store_of(crew).list_due()).items}
 
 

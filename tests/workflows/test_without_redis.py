@@ -39,7 +39,7 @@ async def test_a_session_talks_ends_and_goes_on(settings: Settings, postgres_dsn
         told = [message.text for message in await sessions.session(unique).get_messages()]
         await sessions.session(unique).close()
         await sessions.session(unique).result()
-        held = await tables.threads.header(unique)
+        held = await tables.threads.read_header(unique)
     assert (first.text, second.text) == ("1: one", "3: two")
     assert told == ["one", "1: one", "two", "3: two"]
     assert held is not None

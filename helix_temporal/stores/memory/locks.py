@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores import locks as rules
-from helix_temporal.stores.locks import Claim, LeaseRow, Leases
+from helix_temporal.stores.locks import Claim, LeaseRow, Leases, RowLeases, RowRule
 
 
-class MemoryLocks(Leases):
+class MemoryLocks(RowLeases):
     """`LockManager` in a dict.  Excludes the tasks of one process only; restarts forget it.
 
     Args:
@@ -19,8 +19,7 @@ class MemoryLocks(Leases):
     def __init__(
         self, *, default_ttl_ms: int = DEFAULT_TTL_MS, clock: Callable[[], float] = time.time
     ) -> None:
-        super().__init__(default_ttl_ms=default_ttl_ms)
-        self._clock = clock
+        super().__init__(default_ttl_ms=default_ttl_ms, clock=clock)
         self._rows: dict[str, LeaseRow] = {}
 
     # -- for tests
@@ -37,32 +36,14 @@ class MemoryLocks(Leases):
 
     # -- the operations; none awaits, so each is atomic on its event loop
 
-    async def _take_lease(self, wanted: Claim) -> LockInfo | None:
-        row = rules.take_lease(self._rows.get(wanted.key), wanted, self._read_clock())
-        if row is None:
-            return None
-        self._rows[wanted.key] = row
-        return row.info
+    async def _load_row(self, key: str) -> LeaseRow | None:
+        return self._rows.get(key)
 
-    async def _extend_lease(self, key: str, token: int, ttl_ms: int | None) -> bool:
-        return self._store_row(
-            key, rules.extend_lease(self._rows.get(key), token, ttl_ms, self._read_clock())
-        )
-
-    async def _release_lease(self, key: str, token: int) -> bool:
-        return self._store_row(key, rules.release_lease(self._rows.get(key), token, self._read_clock()))
-
-    async def _is_held(self, key: str) -> bool:
-        row = self._rows.get(key)
-        return row is not None and row.held(self._read_clock())
-
-    def _store_row(self, key: str, row: LeaseRow | None) -> bool:
+    async def _change_row(self, key: str, rule: RowRule) -> LeaseRow | None:
+        row = rule(self._rows.get(key), self._read_clock())
         if row is not None:
             self._rows[key] = row
-        return row is not None
-
-    def _read_clock(self) -> int:
-        return int(self._clock() * 1_000_000)
+        return row
 
 
 class NoOpLockManager(Leases):

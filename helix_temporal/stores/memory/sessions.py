@@ -82,7 +82,7 @@ class MemorySessions:
         self._sessions[change.session_id] = after
         return RecordsCommitted(after.revision, appended)
 
-    async def page(
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
@@ -91,7 +91,7 @@ class MemorySessions:
         after: tuple[int, str] | None = None,
         descending: bool = False,
     ) -> RecordPage:
-        """See `SessionRecords.page`."""
+        """See `SessionRecords.read_page`."""
         return ops.page_records(
             self._held_session(session_id), kind, limit=limit, after=after, descending=descending
         )

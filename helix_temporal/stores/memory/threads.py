@@ -54,17 +54,17 @@ class MemoryThreads:
 
     # -- reads
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
         return self.header_now(thread_id)
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
         thread = self._find_thread(thread_id)
         return None if thread is None else ops.take_snapshot(thread, since)
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
         thread = self._find_thread(thread_id)
         return None if thread is None else ops.read_page(thread, wanted)
 
@@ -141,7 +141,7 @@ class MemoryThreads:
     # -- for sessions that lie here too: one instant with what they do
 
     def header_now(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
+        """See `HotTier.read_header`."""
         thread = self._find_thread(thread_id)
         return None if thread is None else thread.header
 

@@ -119,7 +119,7 @@ class PostgresSessions:
 
         return await run_in_transaction(self._adapter, work)
 
-    async def page(
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
@@ -128,7 +128,7 @@ class PostgresSessions:
         after: tuple[int, str] | None = None,
         descending: bool = False,
     ) -> RecordPage:
-        """See `SessionRecords.page`."""
+        """See `SessionRecords.read_page`."""
         name = "session_page_desc" if descending else "session_page_asc"
         order, key = after or (None, None)
         rows = await self._adapter.fetch(self._queries[name], session_id, kind.value, limit, order, key)

@@ -149,12 +149,12 @@ class PostgresStreams(Streams):
         made = batch.made if head is None else head.made
         keys = [key for key, _ in batch.entries if key]
         rows = await work.fetch(self._queries["stream_known"], made, keys)
-        known: Mapping[str, int] = {row["key"]: row["sequence"] for row in rows}
-        after = Refused("absent") if head is None else admit_batch(head, batch, known, head.updated_at)
+        sequences: Mapping[str, int] = {row["key"]: row["sequence"] for row in rows}
+        after = Refused("absent") if head is None else admit_batch(head, batch, sequences, head.updated_at)
         if isinstance(after, Refused):
             return after
         if head is not None and head.status != "active":
-            return Written(made, tuple(known[key] for key, _ in batch.entries), head.last)
+            return Written(made, tuple(sequences[key] for key, _ in batch.entries), head.last)
         meant = Batch(batch.stream_id, made, fence=batch.fence, run_id=batch.run_id, entries=batch.entries)
         return await self._try_append(work, meant) or Refused("absent")
 

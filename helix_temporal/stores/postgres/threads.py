@@ -162,21 +162,21 @@ class PostgresThreads:
 
     # -- reads
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
         row = await self._adapter.fetchrow(self._queries["thread_header"], thread_id)
         return None if row is None else header_of(thread_id, row)
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
         row = await self._adapter.fetchrow(self._queries["thread_snapshot"], thread_id, since)
         if row is None:
             return None
         first = row["first"]
         return HotSnapshot(header_of(thread_id, row), first, records_of(row, thread_id, first))
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
         row = await self._adapter.fetchrow(
             self._queries["thread_page_backward" if wanted.backward else "thread_page_forward"],
             thread_id,
@@ -313,7 +313,7 @@ class PostgresThreads:
             version: int | None = await self._adapter.fetchval(
                 self._queries["thread_save_slice"], thread_id, epoch, stored, expected_version
             )
-            if version is not None or (header := await self.header(thread_id)) is None:
+            if version is not None or (header := await self.read_header(thread_id)) is None:
                 return version
             Fence.of(header).check_writer(epoch)
             ops.check_slice_version(header, expected_version)

@@ -13,7 +13,7 @@ from typing import Protocol
 from helix_temporal.models.records import EMPTY, Head, Record
 
 SINCE_ARCHIVED = -1
-"""For `HotTier.snapshot`: from one message before the position known to be archived."""
+"""For `HotTier.read_snapshot`: from one message before the position known to be archived."""
 
 NEVER_ARCHIVED = -1
 """`HotHeader.archived` of a thread that no archive has seen."""
@@ -210,15 +210,15 @@ class HotTier(Protocol):
     tells.  ``None`` means: there is no record of this thread here.
     """
 
-    async def header(self, thread_id: str) -> HotHeader | None:
+    async def read_header(self, thread_id: str) -> HotHeader | None:
         """The header alone."""
         ...
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """Header and all records from ``max(since, base)`` on; see `SINCE_ARCHIVED`."""
         ...
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """Header and the records of one range, as far as they are held here."""
         ...
 

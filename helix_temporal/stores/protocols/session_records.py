@@ -206,7 +206,7 @@ class SessionRecords(Protocol):
         """
         ...
 
-    async def page(
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,

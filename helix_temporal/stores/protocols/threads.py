@@ -55,19 +55,19 @@ class Reopen:
     What is committed stays, also where the workflow knows nothing of it, since it was reset.
 
     Attributes:
-        known: The head that the workflow knows: what lies beyond it and is not committed is cut.  None: it
-            knows nothing of what it did, and nothing is cut.
-        turn_start: Where to cut if ``known`` is no longer there, and nothing beyond is committed.
-        inputs: Ids of the inputs of the step under way: if the thread goes on from ``known`` with just
+        known_head: The head that the workflow knows: what lies beyond it and is not committed is cut.
+            None: it knows nothing of what it did, and nothing is cut.
+        turn_start: Where to cut if ``known_head`` is no longer there, and nothing beyond is committed.
+        inputs: Ids of the inputs of the step under way: if the thread goes on from ``known_head`` with just
             these, that step is kept, and its answer need not be paid for again.  At the beginning of a turn,
             other messages' unfinished turn is kept, too: the workflow was reset to before it.
         answered: That step ends in an answer; otherwise it is its inputs alone, and is not the one that
             goes on with an answer.
         reset: The workflow was reset, and has not come to the end of what it did: nothing is cut.  What
-            stands behind ``known`` may be its own steps, whose tools have run.
+            stands behind ``known_head`` may be its own steps, whose tools have run.
     """
 
-    known: Head | None
+    known_head: Head | None
     turn_start: Head
     inputs: tuple[str, ...] = ()
     answered: bool = True
@@ -251,7 +251,7 @@ class FlushThread:
         ends: With ``closes``: its execution ends so, rather than that a record is archived as it is.  A turn
             that waits for somebody is then cut by the next open.
         slice_version: The state that must be in the archive for success, or a later one.
-        known: The head that the caller knows; the thread may have gone on from it.
+        known_head: The head that the caller knows; the thread may have gone on from it.
     """
 
     thread_id: str
@@ -261,7 +261,7 @@ class FlushThread:
     closes: bool = False
     ends: bool = True
     slice_version: int = 0
-    known: Head | None = None
+    known_head: Head | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ class ThreadStore(Protocol):
         """
         ...
 
-    async def facts(self, thread_id: str) -> ThreadFacts:
+    async def read_facts(self, thread_id: str) -> ThreadFacts:
         """Where the thread stands."""
         ...
 
@@ -380,7 +380,7 @@ class ThreadStore(Protocol):
         Raises:
             FencedError: A newer epoch has it.
             HeadMovedError: The hot record does not continue the archive, or neither holds ``mine``, or
-                ``known``: what was acknowledged is lost.
+                ``known_head``: what was acknowledged is lost.
         """
         ...
 
@@ -454,7 +454,7 @@ class ArchiveUpkeep(Protocol):
         """Merge small segments, and list the oldest ones apart."""
         ...
 
-    def archived(self, part: int) -> AsyncIterator[str]:
+    def list_archived(self, part: int) -> AsyncIterator[str]:
         """Ids of all archived threads in one of the 256 parts of the archive.
 
         Deleted ones are among them, and those of which objects are there without a manifest: a fork that was

@@ -176,7 +176,7 @@ def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterabl
         yield KeyedRecord(kind, key.decode(), data, group.decode(), order)
 
 
-def read_known(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate:
+def read_index_entry(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate:
     """What ``session_commit.lua`` and ``session_known.lua`` tell for the index."""
     _, birth, revision, ends = numbers.split()
     return IndexUpdate(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
@@ -625,15 +625,15 @@ class SessionIndex:
         """Take out the mark of a commit that did not happen."""
         await self._connection.send_command("ZREM", self.marks, mark)
 
-    async def update_row(self, session_id: str, known: IndexUpdate | None, mark: bytes = b"") -> None:
+    async def update_row(self, session_id: str, entry: IndexUpdate | None, mark: bytes = b"") -> None:
         """Let the index know, and take out the mark; with None: forget what has reached its end of life."""
         keys = [self._rows, self._entries, self.marks]
-        await self._connection.run_script(_UPDATE, keys, session_id, mark, *_update_args(known))
+        await self._connection.run_script(_UPDATE, keys, session_id, mark, *_update_args(entry))
 
-    async def update_after_commit(self, session_id: str, known: IndexUpdate, mark: bytes) -> None:
+    async def update_after_commit(self, session_id: str, entry: IndexUpdate, mark: bytes) -> None:
         """`update_row` after a commit that has happened: if it fails, readers mend it."""
         try:
-            await self.update_row(session_id, known, mark)
+            await self.update_row(session_id, entry, mark)
         except StoreUnavailableError as error:
             logger.warning("session %r: the index is behind until it is next read (%s)", session_id, error)
 
@@ -649,9 +649,9 @@ class SessionIndex:
                 await self._connection.run_script(_SETTLE, [self._rows, self._entries], entry[start:], entry)
 
     async def _remake_row(self, name: bytes, row: bytes) -> None:
-        known = await self._ask(read_id(name))
+        entry = await self._ask(read_id(name))
         await self._connection.run_script(
-            _REMAKE, [self._rows, self._entries], name, row, *_update_args(known)
+            _REMAKE, [self._rows, self._entries], name, row, *_update_args(entry)
         )
 
     async def _scan_pairs(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
@@ -728,14 +728,14 @@ class SessionIndex:
         """Whether the session could be asked; one that is damaged must not keep all others from lists."""
         mark = late[1:] if late.startswith(b"S") else b""
         try:
-            known = await self._ask(session_id)
+            entry = await self._ask(session_id)
         except StoreUnavailableError:
             raise
         except HelixError:
             logger.exception("session %r can't be read: lists may be wrong about it", session_id)
             await self.withdraw_mark(mark)
             return False
-        await self.update_row(session_id, known, mark)
+        await self.update_row(session_id, entry, mark)
         return True
 
     async def _list_by_time(
@@ -770,9 +770,9 @@ class SessionIndex:
         return answer
 
 
-def _update_args(known: IndexUpdate | None) -> Sequence[Value]:
+def _update_args(entry: IndexUpdate | None) -> Sequence[Value]:
     """What scripts are told of a session; empty texts if there is none."""
-    if known is None:
+    if entry is None:
         return ("", "", "", "", "")
-    ends = b"" if known.ends is None else time_bytes(known.ends)
-    return (known.birth, known.revision, known.operation, ends, known.document)
+    ends = b"" if entry.ends is None else time_bytes(entry.ends)
+    return (entry.birth, entry.revision, entry.operation, ends, entry.document)

@@ -102,15 +102,15 @@ class RedisSessions:
             _check_refusal(change, answer, end, self._place_of_session(change.session_id))
             return None
         numbers, operation, kept, appended = answer
-        known = session_index.read_known(numbers, operation, told or kept)
+        entry = session_index.read_index_entry(numbers, operation, told or kept)
         if indexed:
-            await self._index.update_after_commit(change.session_id, known, mark)
+            await self._index.update_after_commit(change.session_id, entry, mark)
         if change.append is None:
-            return RecordsCommitted(known.revision)
+            return RecordsCommitted(entry.revision)
         reply = threads.read_reply(appended, change.session_id, self._place_of_session(change.session_id))
-        return RecordsCommitted(known.revision, read_appended(reply, change.append, end))
+        return RecordsCommitted(entry.revision, read_appended(reply, change.append, end))
 
-    async def page(
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
@@ -119,7 +119,7 @@ class RedisSessions:
         after: tuple[int, str] | None = None,
         descending: bool = False,
     ) -> RecordPage:
-        """See `SessionRecords.page`."""
+        """See `SessionRecords.read_page`."""
         args = session_index.page_args(kind, limit, after, descending)
         answer = await self._run_script(_PAGE, session_id, *args)
         assert isinstance(answer, list)
@@ -229,10 +229,10 @@ class RedisSessions:
         return gone
 
     async def _purge_batch(self, session_id: str, before: int, limit: int) -> int:
-        known, removed = await self._ask_session(
+        entry, removed = await self._ask_session(
             session_id, b"(oo" + session_index.order_bytes(before), limit
         )
-        await self._index.update_row(session_id, known)
+        await self._index.update_row(session_id, entry)
         return removed
 
     async def _ask_session(self, session_id: str, place: bytes, limit: int) -> tuple[IndexUpdate | None, int]:
@@ -240,7 +240,7 @@ class RedisSessions:
         if not isinstance(answer, list):
             return None, 0
         numbers, operation, told, removed = answer
-        return session_index.read_known(numbers, operation, told), int(removed)
+        return session_index.read_index_entry(numbers, operation, told), int(removed)
 
     async def _run_script(
         self, script: Script, session_id: str, *args: Value, keys: tuple[str, ...] = ()

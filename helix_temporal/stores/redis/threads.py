@@ -126,10 +126,10 @@ def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
     kinds = "-" if answer is None else ops.answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version
-    known = "- -" if archived is None else f"{archived.head.position} {archived.size}"
+    archived_place = "- -" if archived is None else f"{archived.head.position} {archived.size}"
     numbers = (
         f"{step.epoch} {step.head.position} {end} {size_of(step.records)} {inputs_size} {int(step.commits)} "
-        f"{step.records[-1].kind} {kinds} {version} {known}"
+        f"{step.records[-1].kind} {kinds} {version} {archived_place}"
     )
     return numbers, _group_into_fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
 
@@ -313,17 +313,17 @@ class RedisThreads:
 
     # -- reads
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
         reply = await self._run_script(scripts.HEADER, thread_id)
         return None if reply is None else reply.header
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
         return _snapshot_of_reply(await self._run_script(scripts.SNAPSHOT, thread_id, since))
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
         return _snapshot_of_reply(
             await self._run_script(
                 scripts.PAGE,

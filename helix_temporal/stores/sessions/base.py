@@ -74,7 +74,7 @@ class SessionStoreBase:
         scope = f"{kind}.{'desc' if descending else 'asc'}.{session_id}"
         after = None if cursor is None else decode_cursor(scope, cursor)
         limit = checked_limit(limit)
-        page = await self.loop.records.page(
+        page = await self.loop.records.read_page(
             validate_id(session_id, "session id"), kind, limit=limit + 1, after=after, descending=descending
         )
         shown = page.records[:limit]

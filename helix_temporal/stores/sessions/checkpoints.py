@@ -293,7 +293,7 @@ async def _list_metas(
     """All checkpoints beyond a place; consistent if the session's revision has not moved."""
     metas: list[CheckpointMeta] = []
     while True:
-        page = await store.loop.records.page(session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after)
+        page = await store.loop.records.read_page(session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after)
         metas += [checkpoint_meta_of(each) for each in page.records]
         if len(page.records) < _MANY:
             return metas
@@ -312,7 +312,7 @@ async def _find_newest_meta(
             if run_id in {None, meta.run_id} and not (live and meta.superseded_by is not None):
                 return meta
         after = (records[-1].order, records[-1].key)
-        page = await store.loop.records.page(
+        page = await store.loop.records.read_page(
             session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after, descending=True
         )
         records = page.records

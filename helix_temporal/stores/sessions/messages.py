@@ -224,7 +224,7 @@ async def _append_records(
     if not plan.new:
         return Decision(plan.result)
     step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
-    store.threads.known.keep_thread(
+    store.threads.recent.keep_thread(
         session_id, RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
     )
     named = call.epoch is not None or call.operation_id is not None
@@ -242,10 +242,10 @@ async def _append_where_left(
     What was appended while the session turns out to have an order for its thread is cut with the
     rest, and appended again by the caller.
     """
-    known = store.threads.known.take_thread(session_id)
-    if known is None or not {record.id for record in records}.isdisjoint(known.newest):
+    recent = store.threads.recent.take_thread(session_id)
+    if recent is None or not {record.id for record in records}.isdisjoint(recent.newest):
         return None
-    step = StepAppend(session_id, known.epoch, known.head, records, commits=True)
+    step = StepAppend(session_id, recent.epoch, recent.head, records, commits=True)
     seen, appended = await asyncio.gather(
         store.view_session(session_id, WantedRecords(keys=orders.KEYS)),
         store.threads.store.append(step),
@@ -258,9 +258,9 @@ async def _append_where_left(
         return None
     if isinstance(appended, BaseException):
         raise appended
-    after = known.with_appended(records)
-    store.threads.known.keep_thread(session_id, after)
-    return AppendResult(first_index=known.head.position, count=len(records), head=after.head)
+    after = recent.with_appended(records)
+    store.threads.recent.keep_thread(session_id, after)
+    return AppendResult(first_index=recent.head.position, count=len(records), head=after.head)
 
 
 async def _plan_append(

@@ -77,7 +77,7 @@ def apply_commit(held: HeldSession, change: SessionCommit) -> HeldSession | None
 def page_records(
     held: HeldSession, kind: RecordKind, *, limit: int, after: tuple[int, str] | None, descending: bool
 ) -> RecordPage:
-    """See `SessionRecords.page`."""
+    """See `SessionRecords.read_page`."""
     of_kind = sorted(
         (each for each in held.records.values() if each.kind is kind),
         key=_place_of_record,

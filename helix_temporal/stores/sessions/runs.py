@@ -423,7 +423,7 @@ async def list_sub_session_refs(store: SessionStoreBase, session_id: str) -> lis
     """See `RunStore.list_sub_session_refs`."""
     session_id, found, after = validate_id(session_id, "session id"), [], None
     while True:
-        page = await store.loop.records.page(session_id, RecordKind.REF, limit=_MANY, after=after)
+        page = await store.loop.records.read_page(session_id, RecordKind.REF, limit=_MANY, after=after)
         found += [ref_of(each) for each in page.records]
         if len(page.records) < _MANY:
             return found

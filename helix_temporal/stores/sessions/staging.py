@@ -249,8 +249,8 @@ def decide_promotion(
         promoted=len(changes) - len(warnings), new_version=after.version, warnings=warnings
     )
     before = seen.view.find_record(RecordKind.STEP, PROMOTED, step_id)
-    known = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
-    closed = ClosedStep(changes={**known, **digests_by_call(changes)})
+    digests = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
+    closed = ClosedStep(changes={**digests, **digests_by_call(changes)})
     return Decision(
         result,
         after,
@@ -308,7 +308,7 @@ async def list_staged(
     rows: dict[tuple[str, str], StagedRow] = {}
     limit, after = _MANY, None
     while True:
-        page = await store.loop.records.page(session_id, RecordKind.STAGED, limit=limit, after=after)
+        page = await store.loop.records.read_page(session_id, RecordKind.STAGED, limit=limit, after=after)
         rows |= {(each.group, each.key): staged_row_of(each) for each in page.records}
         if len(page.records) < limit:
             return sorted(rows.values(), key=_order_of_row)

@@ -40,8 +40,10 @@ def check_submission(submission: ToolResultSubmission) -> None:
 
 def call_owner(state: SessionState, tool_call_id: str) -> str | None:
     """Whose call it is: this session's own, or by its map; None if unknown."""
-    known = state.pending_client_tool_calls.keys() | state.completed_client_tool_calls.keys()
-    return state.session_id if tool_call_id in known else state.client_tool_call_ownership.get(tool_call_id)
+    own_calls = state.pending_client_tool_calls.keys() | state.completed_client_tool_calls.keys()
+    return (
+        state.session_id if tool_call_id in own_calls else state.client_tool_call_ownership.get(tool_call_id)
+    )
 
 
 def decide_submission(seen: SeenSession, submission: ToolResultSubmission) -> Decision[Submission]:

@@ -140,7 +140,7 @@ class RecentMessages:
         return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
 
 
-class KnownThreads:
+class RecentThreads:
     """What this process knows of threads that it appended to; a thread may have moved since.
 
     An append at a head that is known so is as good as one after a look: it happens there or not at all.
@@ -148,18 +148,18 @@ class KnownThreads:
 
     def __init__(self, limit: int = 1024) -> None:
         self._limit = limit
-        self._known: OrderedDict[str, RecentMessages] = OrderedDict()
+        self._recent: OrderedDict[str, RecentMessages] = OrderedDict()
 
-    def keep_thread(self, session_id: str, known: RecentMessages) -> None:
+    def keep_thread(self, session_id: str, recent: RecentMessages) -> None:
         """Remember it, and forget what was not used for longest."""
-        self._known[session_id] = known
-        self._known.move_to_end(session_id)
-        if len(self._known) > self._limit:
-            self._known.popitem(last=False)
+        self._recent[session_id] = recent
+        self._recent.move_to_end(session_id)
+        if len(self._recent) > self._limit:
+            self._recent.popitem(last=False)
 
     def take_thread(self, session_id: str) -> RecentMessages | None:
         """What is known, once."""
-        return self._known.pop(session_id, None)
+        return self._recent.pop(session_id, None)
 
 
 class Threads:
@@ -172,7 +172,7 @@ class Threads:
 
     def __init__(self, store: ThreadStore | None, records: SessionRecords, *, together: bool) -> None:
         self._store, self._records, self.together = store, records, together
-        self.known = KnownThreads()
+        self.recent = RecentThreads()
 
     @property
     def here(self) -> bool:
@@ -198,7 +198,7 @@ class Threads:
         if header is not None:
             return None
         try:
-            return _standing_of(await self.store.facts(seen.session_id))
+            return _standing_of(await self.store.read_facts(seen.session_id))
         except ThreadNotFoundError:
             return None
 
@@ -277,11 +277,11 @@ class Threads:
             if seen.view.thread is None and self.together:
                 await self.store.hydrate(seen.session_id, there.epoch)
             return there
-        known = there.epoch if there else seen.view.thread.epoch if seen.view.thread else 0
+        epoch = there.epoch if there else seen.view.thread.epoch if seen.view.thread else 0
         opened = await self.store.open(
             OpenThread(
                 seen.session_id,
-                next_epoch(seen.now, known),
+                next_epoch(seen.now, epoch),
                 owner_of(seen.session_id),
                 Create.AUTO,
             )
@@ -349,7 +349,7 @@ class Threads:
             await self.store.fork(request)
         except (FencedError, ThreadExistsError):
             # The fork was made before and has been opened since; or the id was deleted, which is an error.
-            await self.store.facts(session_id)
+            await self.store.read_facts(session_id)
 
     async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):

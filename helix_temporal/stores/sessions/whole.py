@@ -126,19 +126,19 @@ async def _delete_one(
     fenced: bool = True,
 ) -> bool:
     call = Call("delete_session", session_id, epoch=epoch, fenced=fenced)
-    known: list[int | None] = []
+    thread_epoch: list[int | None] = []
 
     async def decide(seen: SeenSession) -> Decision[bool]:
         there = await store.threads.find_standing(seen) if store.threads.here and seen.view.revision else None
-        known[:] = [there.epoch if there else None]
+        thread_epoch[:] = [there.epoch if there else None]
         if seen.state is None:
             return Decision(False)
         check_version(seen.state, expected)
         return Decision(True, deletes=True)
 
     deleted = await store.make_change(call, store.with_thread, decide, bool)
-    if known[0] is not None:
-        await store.threads.delete(session_id, known[0])
+    if thread_epoch[0] is not None:
+        await store.threads.delete(session_id, thread_epoch[0])
     if store.streams is not None:
         await store.streams.delete_stream(session_id)
     return deleted

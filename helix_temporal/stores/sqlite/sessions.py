@@ -118,7 +118,7 @@ class SqliteSessions:
                 )
             return RecordsCommitted(revision, appended)
 
-    async def page(
+    async def read_page(
         self,
         session_id: str,
         kind: RecordKind,
@@ -127,7 +127,7 @@ class SqliteSessions:
         after: tuple[int, str] | None = None,
         descending: bool = False,
     ) -> RecordPage:
-        """See `SessionRecords.page`."""
+        """See `SessionRecords.read_page`."""
         of_kind = {"session_id": session_id, "kind": kind.value}
         place, key = (None, None) if after is None else after
         async with self._database.read() as on:

@@ -75,11 +75,11 @@ class SqliteStreams(Streams):
             log.head = before
             if before is not None:
                 log.keys = await _find_known_keys(on, before.made, [key for key, _ in batch.entries if key])
-            known = set(log.keys)
+            stored_keys = set(log.keys)
             answer = log.append_batch(batch, now, 0)
             if isinstance(answer, Written):
                 assert log.head is not None
-                await self._write_batch(on, log, known, 1 if before is None else before.first)
+                await self._write_batch(on, log, stored_keys, 1 if before is None else before.first)
             return answer
 
     async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
@@ -144,13 +144,13 @@ class SqliteStreams(Streams):
         over = None if self.limits.ttl is None else head.updated_at + self.limits.ttl * 1000
         return None if is_past(over, now) else head
 
-    async def _write_batch(self, on: Statements, log: StreamLog, known: set[str], first: int) -> None:
+    async def _write_batch(self, on: Statements, log: StreamLog, stored_keys: set[str], first: int) -> None:
         """Write what a batch brought; ``first`` is the oldest chunk that was kept before."""
         head, most = log.head, self.limits.max_chunks
         assert head is not None
         kept = max(first, head.last - most + 1) if most else first
         await _put_chunks(on, head.made, log.chunks)
-        fresh = [(key, at) for key, at in log.keys.items() if key not in known]
+        fresh = [(key, at) for key, at in log.keys.items() if key not in stored_keys]
         keys = [{"made": head.made, "key": key, "sequence": at} for key, at in fresh]
         await on.execute_many("stream_put_key", keys)
         if kept > first:

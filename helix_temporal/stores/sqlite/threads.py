@@ -61,8 +61,8 @@ class SqliteThreads:
 
     # -- reads
 
-    async def header(self, thread_id: str) -> HotHeader | None:
-        """See `HotTier.header`."""
+    async def read_header(self, thread_id: str) -> HotHeader | None:
+        """See `HotTier.read_header`."""
         thread = await self._find_thread(self._database, thread_id)
         return None if thread is None else thread.header
 
@@ -71,8 +71,8 @@ class SqliteThreads:
         thread = await self._find_thread(on, thread_id)
         return None if thread is None else thread.header
 
-    async def snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """See `HotTier.snapshot`."""
+    async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
+        """See `HotTier.read_snapshot`."""
         async with self._database.read() as on:
             if (thread := await self._find_thread(on, thread_id)) is None:
                 return None
@@ -80,8 +80,8 @@ class SqliteThreads:
             records = await _read_messages(on, thread_id, first, thread.header.head.position)
             return HotSnapshot(thread.header, first, records)
 
-    async def page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """See `HotTier.page`."""
+    async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
+        """See `HotTier.read_page`."""
         async with self._database.read() as on:
             if (thread := await self._find_thread(on, thread_id)) is None:
                 return None

@@ -372,7 +372,7 @@ def _refuse_over(head: StreamHead, wanted: str) -> None:
 
 
 def admit_batch(
-    head: StreamHead | None, batch: Batch, known: Mapping[str, int], now: int
+    head: StreamHead | None, batch: Batch, sequences: Mapping[str, int], now: int
 ) -> StreamHead | Refused:
     """The head that a batch is appended to: as it is, under its fence, or new."""
     if head is None or (head.made != batch.made and not batch.create):
@@ -381,7 +381,7 @@ def admit_batch(
         head = StreamHead(batch.stream_id, batch.made, created_at=now)
     if batch.fence is not None and batch.fence < (head.fence or 0):
         return Refused("fenced", head.fence)
-    repeated = bool(batch.entries) and all(key in known for key, _ in batch.entries)
+    repeated = bool(batch.entries) and all(key in sequences for key, _ in batch.entries)
     if head.status != "active" and (batch.create or not repeated):
         return Refused("closed", status=head.status)
     return replace(head, fence=head.fence if batch.fence is None else batch.fence, updated_at=now)

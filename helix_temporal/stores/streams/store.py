@@ -133,10 +133,13 @@ class Streams(ABC):
         answer = await self._append_batch(batch)
         if isinstance(answer, Refused):
             return answer
-        known = max(reached, seen) if made == answer.made else reached
-        if answer.last < known:
+        reached_before = max(reached, seen) if made == answer.made else reached
+        if answer.last < reached_before:
             await self.reset_stream(
-                batch.stream_id, reason="restored", fence=batch.fence, operation_id=f"restored/{known}"
+                batch.stream_id,
+                reason="restored",
+                fence=batch.fence,
+                operation_id=f"restored/{reached_before}",
             )
             answer = await self._append_batch(replace(batch, made=answer.made, create=False))
         if isinstance(answer, Written):

@@ -53,8 +53,8 @@ from helix_temporal.stores.threads.opening import (
     check_adapter,
     check_existence,
     check_rewind,
+    count_kept_messages,
     fork_position,
-    kept_after_known,
     other_message_error,
 )
 
@@ -143,16 +143,16 @@ class HotThreads:
     async def _read_snapshot(self, request: OpenThread) -> HotSnapshot | None:
         """All that an open has to look at: what it names, and what it may have to cut."""
         since = _lowest_position(request)
-        snapshot = await self.hot.snapshot(request.thread_id, since)
+        snapshot = await self.hot.read_snapshot(request.thread_id, since)
         if snapshot is None or snapshot.first < max(snapshot.header.committed, 1):
             return snapshot
-        return await self.hot.snapshot(request.thread_id, 0)
+        return await self.hot.read_snapshot(request.thread_id, 0)
 
     def _build_rebase(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
         # A deleted one leaves a mark: what its own execution finds gone without one, the store has lost.
-        is_lost = old is None and request.reopen is not None and request.reopen.known is not None
+        is_lost = old is None and request.reopen is not None and request.reopen.known_head is not None
         if not is_lost:
             check_existence(request, exists=exists)
         expected = (old.epoch, old.head) if old else None
@@ -220,17 +220,17 @@ class HotThreads:
             start: int, stop: int, limit: int, max_bytes: int, backward: bool
         ) -> tuple[int, tuple[Record, ...]]:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
-            page = _require_found(request.thread_id, await self.hot.page(request.thread_id, wanted))
+            page = _require_found(request.thread_id, await self.hot.read_page(request.thread_id, wanted))
             return page.first, page.records
 
         return await finish_page(request, bounds, fetch, header.head, header.committed)
 
-    async def facts(self, thread_id: str) -> ThreadFacts:
-        """As `ThreadStore.facts`."""
+    async def read_facts(self, thread_id: str) -> ThreadFacts:
+        """As `ThreadStore.read_facts`."""
         return _facts_of_header(await self._read_header(thread_id))
 
     async def _read_header(self, thread_id: str) -> HotHeader:
-        header = _require_found(thread_id, await self.hot.header(thread_id))
+        header = _require_found(thread_id, await self.hot.read_header(thread_id))
         if header.deleted:
             raise _not_found(thread_id)
         return header
@@ -242,7 +242,7 @@ class HotThreads:
         made = await self._find_earlier_fork(request)
         if made is not None:
             return made
-        source = _require_found(request.source_id, await self.hot.snapshot(request.source_id, 0))
+        source = _require_found(request.source_id, await self.hot.read_snapshot(request.source_id, 0))
         if source.header.deleted:
             raise _not_found(request.source_id)
         records = source.records[: _fork_cut(request, source)]
@@ -270,7 +270,7 @@ class HotThreads:
 
     async def _find_earlier_fork(self, request: ForkThread) -> ForkedThread | None:
         """What an earlier attempt of this fork answered, None if there was none."""
-        made = await self.hot.header(request.target_id)
+        made = await self.hot.read_header(request.target_id)
         return None if made is None or made.deleted else first_answer(request, made.origin)
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int:
@@ -280,7 +280,7 @@ class HotThreads:
     async def delete(self, thread_id: str, epoch: int) -> None:
         """As `ThreadStore.delete`: a header without messages stays and remembers the epoch."""
         for _ in range(TRIES):
-            old = await self.hot.header(thread_id)
+            old = await self.hot.read_header(thread_id)
             if old is None or old.deleted:
                 return
             Fence.of(old).check_not_replaced(epoch)
@@ -299,7 +299,7 @@ class HotThreads:
             return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
         if request.ends:
             await self.hot.close_epoch(request.thread_id, request.epoch)
-        header = await self.hot.header(request.thread_id)
+        header = await self.hot.read_header(request.thread_id)
         committed = 0 if header is None or header.deleted else header.committed
         return FlushReceipt(FlushStatus.NO_COLD_TIER, committed=committed, reason=NO_COLD_TIER)
 
@@ -317,7 +317,7 @@ class HotThreads:
         """The record is all there is: it stays, or expires if it was agreed that it may."""
         if self._expire_after is None:
             return NO_COLD_TIER
-        header = await self.hot.header(thread_id)
+        header = await self.hot.read_header(thread_id)
         if header is None:
             return Eviction.ABSENT
         whole = Archived(header.head, header.committed, header.slice_version, header.size)
@@ -341,14 +341,14 @@ def _open_place(request: OpenThread, snapshot: HotSnapshot) -> OpenPlace:
 def _reopen_place(reopen: Reopen, snapshot: HotSnapshot) -> OpenPlace:
     """What is committed stays: only a rewind cuts it."""
     committed = snapshot.header.committed
-    if reopen.known is None:
+    if reopen.known_head is None:
         return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
-    if snapshot.holds(reopen.known):
-        after = snapshot.records[max(reopen.known.position - snapshot.first, 0) :]
-        kept = kept_after_known(reopen, after, committed)
-        end = head_after(reopen.known, after[:kept])
+    if snapshot.holds(reopen.known_head):
+        after = snapshot.records[max(reopen.known_head.position - snapshot.first, 0) :]
+        kept = count_kept_messages(reopen, after, committed)
+        end = head_after(reopen.known_head, after[:kept])
         if committed <= end.position:
-            return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known)
+            return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known_head)
     elif committed <= reopen.turn_start.position and snapshot.holds(reopen.turn_start):
         return OpenPlace(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
     return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))

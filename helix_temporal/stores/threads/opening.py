@@ -76,8 +76,8 @@ class OpenPlace:
     at: Head
 
 
-def kept_after_known(reopen: Reopen, after: Sequence[Record], committed: int) -> int | None:
-    """How many messages behind ``known`` a re-open keeps: the step under way, if it stands there whole.
+def count_kept_messages(reopen: Reopen, after: Sequence[Record], committed: int) -> int | None:
+    """How many messages behind ``known_head`` a re-open keeps: the step under way, if it stands there whole.
 
     None: all of them. They are a turn of other messages, which the workflow was reset to before: its tools
     may have run, and do not run under other keys.
@@ -88,5 +88,5 @@ def kept_after_known(reopen: Reopen, after: Sequence[Record], committed: int) ->
     has_answer = len(after) > count and after[count].kind in {Kind.ANSWER, Kind.CALLS}
     if tuple(record.id for record in after[:count]) == reopen.inputs and has_answer == reopen.answered:
         return count + (1 if has_answer else 0)
-    begins = reopen.known == reopen.turn_start and committed == reopen.turn_start.position
+    begins = reopen.known_head == reopen.turn_start and committed == reopen.turn_start.position
     return None if after and begins else 0

@@ -346,13 +346,13 @@ def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:
 
 
 def take_snapshot(thread: HeldThread, since: int) -> HotSnapshot:
-    """See `HotTier.snapshot`."""
+    """See `HotTier.read_snapshot`."""
     first = snapshot_start(thread.header, since)
     return HotSnapshot(thread.header, first, thread.records_from(first))
 
 
 def read_page(thread: HeldThread, wanted: PageRange) -> HotSnapshot:
-    """See `HotTier.page`."""
+    """See `HotTier.read_page`."""
     first, records = select_page(thread.records, thread.header.base.position, wanted)
     return HotSnapshot(thread.header, first, records)
 

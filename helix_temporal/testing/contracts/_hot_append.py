@@ -36,7 +36,7 @@ class AppendContract(HotTierFixtures):
         assert (done.records, done.repeated) == (step.records, False)
         assert done.head == done.header.head == head_after(EMPTY, step.records)
         assert done.header.size == size_of(step.records)
-        assert done.header == await store.header(thread_id)
+        assert done.header == await store.read_header(thread_id)
         assert await stored(store, thread_id) == step.records
 
     async def test_a_step_follows_the_one_before(self, store: HotTier, thread_id: str) -> None:
@@ -49,7 +49,7 @@ class AppendContract(HotTierFixtures):
     async def test_an_absent_thread_is_not_created(self, store: HotTier, thread_id: str) -> None:
         """An append never makes an empty thread in place of a cold one."""
         assert await store.append(a_step(thread_id)) is None
-        assert await store.header(thread_id) is None
+        assert await store.read_header(thread_id) is None
 
     async def test_a_step_without_messages_is_refused(self, store: HotTier, thread_id: str) -> None:
         """It would have no identity."""
@@ -74,7 +74,7 @@ class AppendContract(HotTierFixtures):
         first = await store.append(step)
         assert first is not None
         for _ in range(3):
-            header = await store.header(thread_id)
+            header = await store.read_header(thread_id)
             assert header is not None
             await store.append(a_step(thread_id, header.head))
         again = await store.append(step)

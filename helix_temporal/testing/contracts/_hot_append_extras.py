@@ -41,7 +41,7 @@ class AppendExtrasContract(HotTierFixtures):
         step = a_step(thread_id)
         await store.append(step)
         again = await store.append(replace(step, commits=True))
-        header = await store.header(thread_id)
+        header = await store.read_header(thread_id)
         assert again is not None
         assert header == again.header
         assert again.header.committed == 2
@@ -78,7 +78,7 @@ class AppendExtrasContract(HotTierFixtures):
         done = await store.append(replace(a_step(thread_id), slice=b"\x00tasks\xff"))
         assert done is not None
         assert (done.header.slice, done.header.slice_version) == (b"\x00tasks\xff", 1)
-        assert await store.header(thread_id) == done.header
+        assert await store.read_header(thread_id) == done.header
 
     async def test_a_stale_slice_adds_nothing(self, store: HotTier, thread_id: str) -> None:
         """A step that was computed on an old state must not stand."""

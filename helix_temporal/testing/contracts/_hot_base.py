@@ -35,14 +35,14 @@ class HotTierFixtures:
 
 async def stored(store: HotTier, thread_id: str) -> tuple[Record, ...]:
     """All records that are held of a thread."""
-    snapshot = await store.snapshot(thread_id, 0)
+    snapshot = await store.read_snapshot(thread_id, 0)
     assert snapshot is not None, f"{thread_id!r} is not hot"
     return snapshot.records
 
 
 async def image(store: HotTier, thread_id: str) -> object:
     """Everything that can be read of a thread, to see that nothing changed."""
-    return await store.snapshot(thread_id, 0)
+    return await store.read_snapshot(thread_id, 0)
 
 
 def at(records: tuple[Record, ...], position: int) -> Head:

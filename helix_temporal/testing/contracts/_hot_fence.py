@@ -86,12 +86,12 @@ class FenceContract(HotTierFixtures):
         """A finaliser that comes late must not shut out its successor."""
         header = await opened(store, thread_id)
         await store.close_epoch(thread_id, epoch)
-        assert await store.header(thread_id) == header
+        assert await store.read_header(thread_id) == header
 
     async def test_closing_an_absent_thread_does_nothing(self, store: HotTier, thread_id: str) -> None:
         """Nothing is created by it."""
         await store.close_epoch(thread_id, EPOCH)
-        assert await store.header(thread_id) is None
+        assert await store.read_header(thread_id) is None
 
     async def test_a_closed_epoch_is_opened_by_a_higher_one(self, store: HotTier, thread_id: str) -> None:
         """Closing ends an epoch, not the thread."""
@@ -109,7 +109,7 @@ class SliceContract(HotTierFixtures):
         """Opaque bytes, read back with the header."""
         await opened(store, thread_id)
         assert await store.save_slice(thread_id, EPOCH, b"\x00{}\n\xff", 0) == 1
-        header = await store.header(thread_id)
+        header = await store.read_header(thread_id)
         assert header is not None
         assert (header.slice, header.slice_version) == (b"\x00{}\n\xff", 1)
 
@@ -134,4 +134,4 @@ class SliceContract(HotTierFixtures):
     async def test_saving_to_an_absent_thread_is_none(self, store: HotTier, thread_id: str) -> None:
         """The caller hydrates and comes again."""
         assert await store.save_slice(thread_id, EPOCH, b"x", 0) is None
-        assert await store.header(thread_id) is None
+        assert await store.read_header(thread_id) is None

@@ -31,7 +31,7 @@ class InstallContract(HotTierFixtures):
             a_header(thread_id, LOG), committed=29, archived=30, archived_size=size_of(LOG), slice=b"{}"
         )
         assert await store.install(header, LOG, replace=False) == header
-        assert await store.header(thread_id) == header
+        assert await store.read_header(thread_id) == header
         assert await stored(store, thread_id) == LOG
 
     async def test_a_hot_thread_is_never_touched(self, store: HotTier, thread_id: str) -> None:
@@ -40,7 +40,7 @@ class InstallContract(HotTierFixtures):
         before = await image(store, thread_id)
         newer = replace(a_header(thread_id, LOG), epoch=EPOCH + 1)
         there = await store.install(newer, LOG, replace=False)
-        assert there == await store.header(thread_id)
+        assert there == await store.read_header(thread_id)
         assert await image(store, thread_id) == before
 
     @pytest.mark.parametrize("replacing", [False, True])
@@ -52,7 +52,7 @@ class InstallContract(HotTierFixtures):
         made = await asyncio.gather(
             *(store.install(header, LOG, replace=replacing) for _ in range(20)),
         )
-        assert set(made) == {await store.header(thread_id)}
+        assert set(made) == {await store.read_header(thread_id)}
         assert await stored(store, thread_id) == LOG
 
     async def test_a_lower_epoch_is_replaced(self, store: HotTier, thread_id: str) -> None:
@@ -135,7 +135,7 @@ class InstallContract(HotTierFixtures):
 
         async def watch() -> None:
             while header.head.position not in seen:
-                there = await store.header(thread_id)
+                there = await store.read_header(thread_id)
                 seen.append(None if there is None else there.head.position)
                 await asyncio.sleep(0)
 
@@ -149,7 +149,7 @@ class InstallContract(HotTierFixtures):
         many = messages(1_500, size=1_000)
         header = a_header(thread_id, many)
         made = await asyncio.gather(*(store.install(header, many, replace=True) for _ in range(20)))
-        assert set(made) == {await store.header(thread_id)}
+        assert set(made) == {await store.read_header(thread_id)}
         assert await stored(store, thread_id) == many
 
     async def test_a_thread_without_messages_becomes_hot(self, store: HotTier, thread_id: str) -> None:
@@ -171,4 +171,4 @@ class InstallContract(HotTierFixtures):
         """A damaged copy never becomes hot."""
         with pytest.raises(InvalidRequestError):
             await store.install(replace(a_header(thread_id, LOG), head=head), LOG, replace=False)
-        assert await store.header(thread_id) is None
+        assert await store.read_header(thread_id) is None

@@ -38,7 +38,7 @@ class LargeContract(HotTierFixtures):
     ) -> None:
         """A page that is too large would not pass through where it is read."""
         wanted = PageRange(start, 23, limit=99, max_bytes=400_000, backward=backward)
-        page = await store.page(thread, wanted)
+        page = await store.read_page(thread, wanted)
         assert page is not None
         stop = page.first + len(page.records)
         beyond = LOG[page.first - 1 : stop] if backward else LOG[page.first : stop + 1]
@@ -88,13 +88,13 @@ class LargeContract(HotTierFixtures):
     @pytest.mark.parametrize("keep", [0, 1, 2, 6, 7, 9, 24])
     async def test_they_are_cut_anywhere(self, store: HotTier, thread: str, keep: int) -> None:
         """And others take their places."""
-        header = await store.header(thread)
+        header = await store.read_header(thread)
         assert header is not None
         new = (Record(Kind.USER, "new", b"!" * 6_000),)
         records = (*LOG[:keep], *new)
         after = replace(a_header(thread, records), epoch=EPOCH + 1)
         made = await store.rebase(Rebase((EPOCH, header.head), after, keep, new))
-        assert made == await store.header(thread)
+        assert made == await store.read_header(thread)
         assert await stored(store, thread) == records
 
     @pytest.mark.parametrize("keep_from", [1, 2, 6, 7, 9, 24])

@@ -32,7 +32,7 @@ class EvictContract(HotTierFixtures):
         """A thread at rest needs no memory."""
         header = await grown(store, thread_id, LOG)
         assert await store.evict(thread_id, EPOCH, all_of(header)) is Eviction.DROPPED
-        assert await store.header(thread_id) is None
+        assert await store.read_header(thread_id) is None
         assert await store.evict(thread_id, EPOCH, all_of(header)) is Eviction.ABSENT
 
     @pytest.mark.parametrize("warm_ttl", [None, 60.0])
@@ -84,7 +84,7 @@ class EvictContract(HotTierFixtures):
         header = await grown(store, thread_id, LOG)
         assert await store.evict(thread_id, EPOCH, all_of(header), warm_ttl=0.02) is Eviction.KEPT_WARM
         for _ in range(3_000):
-            if await store.header(thread_id) is None:
+            if await store.read_header(thread_id) is None:
                 return
             await asyncio.sleep(0.01)
         pytest.fail("a record with a time to live of 20 ms is still there")
@@ -95,7 +95,7 @@ class EvictContract(HotTierFixtures):
         """The next flush reads from there."""
         header = await grown(store, thread_id, LOG)
         await store.evict(thread_id, EPOCH, all_of(header), warm_ttl=60)
-        warm = await store.header(thread_id)
+        warm = await store.read_header(thread_id)
         assert warm == replace(header, archived=6, archived_size=header.size, unarchived_since=0)
         left = await time_to_live(thread_id)
         assert left is not None
@@ -140,7 +140,7 @@ class ExpiryContract(HotTierFixtures):
         assert asyncio.iscoroutine(result)
         await result
         assert await time_to_live(thread_id) is None
-        assert await store.header(thread_id) is not None
+        assert await store.read_header(thread_id) is not None
 
     async def test_a_repeat_that_changes_nothing_leaves_a_warm_record_warm(
         self, store: HotTier, thread_id: str, time_to_live: TimeToLive
@@ -175,7 +175,7 @@ class DropContract(HotTierFixtures):
         await grown(store, thread_id, LOG)
         await store.close_epoch(thread_id, EPOCH)
         await store.drop(thread_id, epoch)
-        assert await store.header(thread_id) is None
+        assert await store.read_header(thread_id) is None
         await store.drop(thread_id, epoch)
 
     async def test_a_higher_epoch_is_not_dropped(self, store: HotTier, thread_id: str) -> None:
@@ -201,7 +201,7 @@ class IdentityContract(HotTierFixtures):
         for n, thread_id in enumerate(HOSTILE_IDS):
             await grown(store, thread_id, (a_message(f"of {n}", message_id=f"m{n}"),))
         for n, thread_id in enumerate(HOSTILE_IDS):
-            header = await store.header(thread_id)
+            header = await store.read_header(thread_id)
             assert header is not None
             assert header.thread_id == thread_id
             assert await stored(store, thread_id) == (a_message(f"of {n}", message_id=f"m{n}"),)
@@ -220,7 +220,7 @@ class IdentityContract(HotTierFixtures):
         assert (*view.earlier_ids, view.before[0].id) == tuple(HOSTILE_IDS)
 
     async def test_a_scan_finds_all_threads(self, store: HotTier, thread_id: str) -> None:
-        """The janitor sees whatever is hot, and nothing else."""
+        """The maintenance worker sees whatever is hot, and nothing else."""
         expected = {f"{thread_id}-{n}" for n in range(300)}
         await asyncio.gather(*(opened(store, name) for name in expected))
         found = [name async for name in store.scan()]

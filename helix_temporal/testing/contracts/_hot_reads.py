@@ -25,7 +25,7 @@ async def _tail(store: HotTier, thread_id: str, base: int) -> None:
 
 
 async def _page(store: HotTier, thread_id: str, wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
-    page = await store.page(thread_id, wanted)
+    page = await store.read_page(thread_id, wanted)
     assert page is not None
     assert page.header.head.position == 40
     return page.first, page.records
@@ -36,8 +36,8 @@ class PageContract(HotTierFixtures):
 
     async def test_an_absent_thread_has_no_pages(self, store: HotTier, thread_id: str) -> None:
         """None is not an empty thread."""
-        assert await store.page(thread_id, PageRange(0, 1, 1, 1)) is None
-        assert await store.snapshot(thread_id, 0) is None
+        assert await store.read_page(thread_id, PageRange(0, 1, 1, 1)) is None
+        assert await store.read_snapshot(thread_id, 0) is None
 
     @pytest.mark.parametrize("limit", [1, 2, 7, 100])
     async def test_a_page_goes_forward_by_count(self, store: HotTier, thread_id: str, limit: int) -> None:
@@ -107,14 +107,14 @@ class PageContract(HotTierFixtures):
     ) -> None:
         """Header and records of one instant."""
         await _grown(store, thread_id)
-        snapshot = await store.snapshot(thread_id, since)
+        snapshot = await store.read_snapshot(thread_id, since)
         assert snapshot is not None
         assert (snapshot.first, snapshot.records) == (min(since, 40), LOG[since:])
 
     async def test_a_snapshot_begins_at_the_base(self, store: HotTier, thread_id: str) -> None:
         """It tells where it begins."""
         await _tail(store, thread_id, 17)
-        snapshot = await store.snapshot(thread_id, 3)
+        snapshot = await store.read_snapshot(thread_id, 3)
         assert snapshot is not None
         assert (snapshot.first, snapshot.records) == (17, LOG[17:])
 
@@ -124,7 +124,7 @@ class PageContract(HotTierFixtures):
         """That message shows whether the record continues the archive."""
         await archived(store, await grown(store, thread_id, LOG[:7], LOG[7:20]))
         await store.append(a_step(thread_id, at(LOG, 20), inputs=LOG[20:23]))
-        snapshot = await store.snapshot(thread_id, SINCE_ARCHIVED)
+        snapshot = await store.read_snapshot(thread_id, SINCE_ARCHIVED)
         assert snapshot is not None
         assert (snapshot.first, snapshot.records) == (19, LOG[19:23])
 
@@ -133,7 +133,7 @@ class PageContract(HotTierFixtures):
     ) -> None:
         """The first flush takes everything."""
         await _grown(store, thread_id)
-        snapshot = await store.snapshot(thread_id, SINCE_ARCHIVED)
+        snapshot = await store.read_snapshot(thread_id, SINCE_ARCHIVED)
         assert snapshot is not None
         assert (snapshot.first, snapshot.records) == (0, LOG)
 
@@ -158,7 +158,7 @@ class StepViewContract(HotTierFixtures):
             assert view is not None
             first = max(position - limit, 0)
             earliest = max(min(first, position - ids), 0)
-            assert view.header == await store.header(thread_id)
+            assert view.header == await store.read_header(thread_id)
             assert view.after == LOG[position : position + 3]
             assert view.before == LOG[first:position]
             assert view.earlier_ids == tuple(record.id for record in LOG[earliest:first])

@@ -54,7 +54,7 @@ class RebaseContract(HotTierFixtures):
             origin='{"fork": "\n ü"}',
         )
         made = await store.rebase(Rebase(None, header, keep=5, records=LOG[5:8]))
-        assert made == header == await store.header(thread_id)
+        assert made == header == await store.read_header(thread_id)
         assert await stored(store, thread_id) == LOG[5:8]
 
     async def test_a_thread_that_should_be_absent_is_left_alone(self, store: HotTier, thread_id: str) -> None:
@@ -86,7 +86,7 @@ class RebaseContract(HotTierFixtures):
     async def test_an_absent_record_is_not_the_expected_one(self, store: HotTier, thread_id: str) -> None:
         """A wiped store is seen."""
         assert await store.rebase(Rebase((EPOCH, EMPTY), a_header(thread_id), keep=0)) is None
-        assert await store.header(thread_id) is None
+        assert await store.read_header(thread_id) is None
 
     @pytest.mark.parametrize("keep", range(0, 31, 2))
     async def test_what_lies_beyond_is_cut(self, store: HotTier, thread_id: str, keep: int) -> None:
@@ -127,7 +127,7 @@ class RebaseContract(HotTierFixtures):
         change = _cut(header, 2)
         first = await store.rebase(change)
         assert await store.rebase(change) is None
-        assert await store.header(thread_id) == first
+        assert await store.read_header(thread_id) == first
 
     async def test_of_many_openers_exactly_one_wins(self, store: HotTier, thread_id: str) -> None:
         """Compare and swap is one step."""

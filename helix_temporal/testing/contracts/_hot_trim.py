@@ -33,7 +33,7 @@ class TrimContract(HotTierFixtures):
         trimmed = await store.trim(thread_id, EPOCH, at(LOG, 150), keep_from)
         gone = size_of(LOG[:keep_from])
         assert trimmed == replace(before, base=at(LOG, keep_from), base_size=gone)
-        assert trimmed == await store.header(thread_id)
+        assert trimmed == await store.read_header(thread_id)
         assert await stored(store, thread_id) == LOG[keep_from:150]
 
     @pytest.mark.parametrize("position", [1, 3, 5, 8])
@@ -62,7 +62,7 @@ class TrimContract(HotTierFixtures):
         """The record was rolled back, or the archive is of another timeline."""
         await grown(store, thread_id, LOG[:8])
         before = await image(store, thread_id)
-        assert await store.trim(thread_id, EPOCH, archived, 5) == await store.header(thread_id)
+        assert await store.trim(thread_id, EPOCH, archived, 5) == await store.read_header(thread_id)
         assert await image(store, thread_id) == before
 
     @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
@@ -138,7 +138,7 @@ class TrimContract(HotTierFixtures):
                 await store.trim(thread_id, EPOCH, at(LOG, position), position - 3)
 
         await asyncio.gather(append_all(), trim_all(), trim_all())
-        snapshot = await store.snapshot(thread_id, 0)
+        snapshot = await store.read_snapshot(thread_id, 0)
         assert snapshot is not None
         assert snapshot.header.head == at(LOG, 130)
         assert snapshot.records == LOG[snapshot.first : 130]

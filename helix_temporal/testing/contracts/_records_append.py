@@ -71,7 +71,7 @@ class AppendCommitContract(SessionRecordsFixtures):
     ) -> None:
         """A commit of the state names the head that it goes with."""
         view = await store.view(joined, WantedRecords(thread=True))
-        assert view.thread == await threads.header(joined)
+        assert view.thread == await threads.read_header(joined)
         assert (await store.view("unknown", WantedRecords(thread=True))).thread is None
 
     async def test_a_step_is_committed_with_the_state(
@@ -91,9 +91,9 @@ class AppendCommitContract(SessionRecordsFixtures):
         assert done is not None
         assert done.appended is not None
         assert (done.revision, done.appended.records, done.appended.repeated) == (2, step.records, False)
-        assert done.appended.header == await threads.header(joined)
+        assert done.appended.header == await threads.read_header(joined)
         assert done.appended.header.committed == done.appended.head.position == 4
-        snapshot = await threads.snapshot(joined, 0)
+        snapshot = await threads.read_snapshot(joined, 0)
         assert snapshot is not None
         assert snapshot.records == LOG + step.records
         assert (await store.view(joined, WantedRecords())).state == b"new"
@@ -108,19 +108,19 @@ class AppendCommitContract(SessionRecordsFixtures):
         self, store: SessionRecords, joined: str, threads: HotTier
     ) -> None:
         """The step of a state that is not current does not enter the thread."""
-        before = await image(store, joined), await threads.snapshot(joined, 0)
+        before = await image(store, joined), await threads.read_snapshot(joined, 0)
         assert await store.commit(a_change(joined, 0, append=a_step(joined, END))) is None
-        assert (await image(store, joined), await threads.snapshot(joined, 0)) == before
+        assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
 
     async def test_a_commit_that_takes_for_new_what_is_there_appends_nothing(
         self, store: SessionRecords, joined: str, threads: HotTier
     ) -> None:
         """The step and the rest happen together or not at all."""
         await committed(store, a_change(joined, 1, puts=(a_record("r1", RecordKind.RUN),)))
-        before = await image(store, joined), await threads.snapshot(joined, 0)
+        before = await image(store, joined), await threads.read_snapshot(joined, 0)
         unless = WantedRecords(keys=(RecordKey(RecordKind.RUN, "r1"),))
         assert await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=unless)) is None
-        assert (await image(store, joined), await threads.snapshot(joined, 0)) == before
+        assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
         new = WantedRecords(keys=(RecordKey(RecordKind.RUN, "r2"),))
         done = await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=new))
         assert done is not None
@@ -131,7 +131,7 @@ class AppendCommitContract(SessionRecordsFixtures):
         self, store: SessionRecords, joined: str, threads: HotTier, step: StepAppend, error: type[Exception]
     ) -> None:
         """Each way in which an append is refused leaves thread and session as they were."""
-        before = await image(store, joined), await threads.snapshot(joined, 0)
+        before = await image(store, joined), await threads.read_snapshot(joined, 0)
         change = a_change(
             joined,
             1,
@@ -143,17 +143,17 @@ class AppendCommitContract(SessionRecordsFixtures):
         )
         with pytest.raises(error):
             await store.commit(change)
-        assert (await image(store, joined), await threads.snapshot(joined, 0)) == before
+        assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
 
     async def test_a_closed_epoch_refuses_the_commit(
         self, store: SessionRecords, joined: str, threads: HotTier
     ) -> None:
         """A late attempt of a session that has ended changes neither."""
         await threads.close_epoch(joined, EPOCH)
-        before = await image(store, joined), await threads.snapshot(joined, 0)
+        before = await image(store, joined), await threads.read_snapshot(joined, 0)
         with pytest.raises(FencedError):
             await store.commit(a_change(joined, 1, append=a_step(joined, END)))
-        assert (await image(store, joined), await threads.snapshot(joined, 0)) == before
+        assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
 
     async def test_a_thread_that_is_not_hot_refuses_the_commit(
         self, store: SessionRecords, session_id: str, threads: HotTier
@@ -164,7 +164,7 @@ class AppendCommitContract(SessionRecordsFixtures):
         with pytest.raises(ThreadNotFoundError):
             await store.commit(a_change(session_id, 1, append=a_step(session_id)))
         assert await image(store, session_id) == before
-        assert await threads.header(session_id) is None
+        assert await threads.read_header(session_id) is None
 
     async def test_a_step_that_stands_commits_the_rest(
         self, store: SessionRecords, joined: str, threads: HotTier
@@ -190,7 +190,7 @@ class AppendCommitContract(SessionRecordsFixtures):
         outcomes = await asyncio.gather(*map(store.commit, changes))
         won = [n for n, outcome in enumerate(outcomes) if outcome is not None]
         assert len(won) == 1
-        snapshot = await threads.snapshot(joined, 0)
+        snapshot = await threads.read_snapshot(joined, 0)
         assert snapshot is not None
         assert snapshot.records == LOG + steps[won[0]].records
 
@@ -201,4 +201,4 @@ class AppendCommitContract(SessionRecordsFixtures):
         await opened(threads, session_id)
         await committed(store, a_change(session_id))
         await committed(store, a_change(session_id, 1, row=None, deletes=True))
-        assert await threads.header(session_id) is not None
+        assert await threads.read_header(session_id) is not None

@@ -134,7 +134,7 @@ async def image(store: SessionRecords, session_id: str) -> object:
     names = ((RecordKind.STAGED, "s1"), (RecordKind.STAGED, "s2"), (RecordKind.STEP, "s1"))
     view = await store.view(session_id, WantedRecords(groups=names))
     groups = [view.list_records(*name) for name in names]
-    pages = [await store.page(session_id, kind, limit=100) for kind in PAGED]
+    pages = [await store.read_page(session_id, kind, limit=100) for kind in PAGED]
     return view.revision, view.max_epoch, view.state, groups, pages
 
 

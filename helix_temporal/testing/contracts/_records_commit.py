@@ -60,7 +60,7 @@ class CommitContract(SessionRecordsFixtures):
         view = await view_of(store, session_id, (RecordKind.STAGED, "s1"))
         assert (view.revision, view.max_epoch, view.state) == (1, EPOCH, row.body)
         assert view.records == puts[1:]
-        assert (await store.page(session_id, RecordKind.CHECKPOINT, limit=9)).records == puts[:1]
+        assert (await store.read_page(session_id, RecordKind.CHECKPOINT, limit=9)).records == puts[:1]
 
     async def test_every_commit_counts_by_one(self, store: SessionRecords, session_id: str) -> None:
         """The revision tells of every change, also of one that leaves the state."""
@@ -160,7 +160,7 @@ class CommitContract(SessionRecordsFixtures):
         assert len(won) == 1
         assert outcomes[won[0]] == RecordsCommitted(2)
         view = await store.view(session_id, WantedRecords())
-        page = await store.page(session_id, RecordKind.CHECKPOINT, limit=100)
+        page = await store.read_page(session_id, RecordKind.CHECKPOINT, limit=100)
         assert (view.revision, view.state, keys(page.records)) == (2, b"%d" % won[0], [f"c{won[0]}"])
 
     async def test_many_sessions_are_written_at_once(self, store: SessionRecords, session_id: str) -> None:
@@ -185,7 +185,7 @@ class WriteContract(SessionRecordsFixtures):
         await committed(store, a_change(session_id, 1, puts=(again,)))
         view = await view_of(store, session_id, (RecordKind.STAGED, "s1"))
         assert view.list_records(RecordKind.STAGED, "s1") == (puts[1], again)
-        page = await store.page(session_id, RecordKind.STAGED, limit=9)
+        page = await store.read_page(session_id, RecordKind.STAGED, limit=9)
         assert (page.records, page.total) == ((puts[1], again), 2)
 
     async def test_the_same_key_in_another_group_or_kind_is_another_record(
@@ -203,7 +203,7 @@ class WriteContract(SessionRecordsFixtures):
         await committed(store, a_change(session_id, puts=puts))
         names = (puts[0].name, puts[2].name, RecordKey(RecordKind.CHECKPOINT, "absent"))
         await committed(store, a_change(session_id, 1, removes=names))
-        page = await store.page(session_id, RecordKind.CHECKPOINT, limit=9)
+        page = await store.read_page(session_id, RecordKind.CHECKPOINT, limit=9)
         assert (keys(page.records), page.total) == (["c2"], 1)
         assert (await view_of(store, session_id, (RecordKind.STAGED, "s1"))).records == ()
         assert (await store.view(session_id, WantedRecords(keys=names))).records == ()
@@ -297,7 +297,7 @@ class DeleteContract(SessionRecordsFixtures):
         wanted = WantedRecords(keys=tuple(each.name for each in puts), groups=((RecordKind.STAGED, "s1"),))
         view = await store.view(session_id, wanted)
         assert (view.revision, view.max_epoch, view.state, view.records) == (2, EPOCH, None, ())
-        assert (await store.page(session_id, RecordKind.CHECKPOINT, limit=9)).total == 0
+        assert (await store.read_page(session_id, RecordKind.CHECKPOINT, limit=9)).total == 0
 
     async def test_a_session_made_anew_goes_on_counting(self, store: SessionRecords, session_id: str) -> None:
         """A commit decided on the session before cannot hit the one after."""

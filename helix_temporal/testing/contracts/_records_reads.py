@@ -59,11 +59,11 @@ class ViewContract(SessionRecordsFixtures):
         """By time; the place before a time's first one is where all of that time begin."""
         puts = (staged("s2", "a", 7), staged("s1", "a", 7), staged("s1", "b", 7), staged("s2", "z", 2))
         await committed(store, a_change(session_id, puts=puts))
-        page = await store.page(session_id, RecordKind.STAGED, limit=10)
+        page = await store.read_page(session_id, RecordKind.STAGED, limit=10)
         assert keys(page.records) == ["z", "a", "a", "b"]
-        page = await store.page(session_id, RecordKind.STAGED, limit=10, after=(7, ""))
+        page = await store.read_page(session_id, RecordKind.STAGED, limit=10, after=(7, ""))
         assert {(each.group, each.key) for each in page.records} == {("s1", "a"), ("s2", "a"), ("s1", "b")}
-        assert keys((await store.page(session_id, RecordKind.STAGED, limit=2)).records) == ["z", "a"]
+        assert keys((await store.read_page(session_id, RecordKind.STAGED, limit=2)).records) == ["z", "a"]
 
     async def test_the_newest_of_a_kind_is_the_one_of_the_highest_order(
         self, store: SessionRecords, session_id: str
@@ -111,27 +111,27 @@ class RecordPageContract(SessionRecordsFixtures):
 
     async def test_a_page_is_in_order(self, store: SessionRecords, paged: str) -> None:
         """Orders are numbers: 9 comes before 10."""
-        page = await store.page(paged, CHECKPOINT, limit=100)
+        page = await store.read_page(paged, CHECKPOINT, limit=100)
         assert keys(page.records) == [f"c{n}" for n in range(12)]
         assert page.total == 12
 
     async def test_pages_go_on_beyond_the_last(self, store: SessionRecords, paged: str) -> None:
         """Every record is on exactly one page, forward and backward."""
-        page = await store.page(paged, CHECKPOINT, limit=5, after=(4, "c4"))
+        page = await store.read_page(paged, CHECKPOINT, limit=5, after=(4, "c4"))
         assert (keys(page.records), page.total) == ([f"c{n}" for n in range(5, 10)], 12)
-        page = await store.page(paged, CHECKPOINT, limit=5, after=(4, "c4"), descending=True)
+        page = await store.read_page(paged, CHECKPOINT, limit=5, after=(4, "c4"), descending=True)
         assert (keys(page.records), page.total) == (["c3", "c2", "c1", "c0"], 12)
-        page = await store.page(paged, CHECKPOINT, limit=2, descending=True)
+        page = await store.read_page(paged, CHECKPOINT, limit=2, descending=True)
         assert keys(page.records) == ["c11", "c10"]
 
     async def test_a_page_may_go_on_from_where_nothing_is(self, store: SessionRecords, paged: str) -> None:
         """The record that a cursor names may be pruned meanwhile."""
         await committed(store, a_change(paged, 1, removes=(RecordKey(CHECKPOINT, "c4"),)))
-        page = await store.page(paged, CHECKPOINT, limit=1, after=(4, "c4"))
+        page = await store.read_page(paged, CHECKPOINT, limit=1, after=(4, "c4"))
         assert (keys(page.records), page.total) == (["c5"], 11)
-        page = await store.page(paged, CHECKPOINT, limit=1, after=(4, "c4"), descending=True)
+        page = await store.read_page(paged, CHECKPOINT, limit=1, after=(4, "c4"), descending=True)
         assert keys(page.records) == ["c3"]
-        assert (await store.page(paged, CHECKPOINT, limit=1, after=(11, "c11"))).records == ()
+        assert (await store.read_page(paged, CHECKPOINT, limit=1, after=(11, "c11"))).records == ()
 
     async def test_equal_orders_go_by_key(self, store: SessionRecords, session_id: str) -> None:
         """The order is total, so that no page loses or repeats one."""
@@ -141,7 +141,7 @@ class RecordPageContract(SessionRecordsFixtures):
         found: list[str] = []
         after = None
         for _ in names:
-            [record] = (await store.page(session_id, RUN, limit=1, after=after)).records
+            [record] = (await store.read_page(session_id, RUN, limit=1, after=after)).records
             found.append(record.key)
             after = (record.order, record.key)
         assert found == names
@@ -150,18 +150,20 @@ class RecordPageContract(SessionRecordsFixtures):
         self, store: SessionRecords, paged: str
     ) -> None:
         """A cursor is a place in the order, not a count."""
-        first = await store.page(paged, CHECKPOINT, limit=6, descending=True)
+        first = await store.read_page(paged, CHECKPOINT, limit=6, descending=True)
         await committed(store, a_change(paged, 1, puts=(a_record("c12", order=12),)))
         last = first.records[-1]
-        rest = await store.page(paged, CHECKPOINT, limit=9, after=(last.order, last.key), descending=True)
+        rest = await store.read_page(
+            paged, CHECKPOINT, limit=9, after=(last.order, last.key), descending=True
+        )
         assert keys(first.records + rest.records) == [f"c{n}" for n in range(11, -1, -1)]
         assert rest.total == 13
 
     async def test_a_page_of_nothing_is_empty(self, store: SessionRecords, session_id: str) -> None:
         """Neither an unknown session nor one without such records is an error."""
-        assert await store.page(session_id, RUN, limit=9) == RecordPage((), 0)
+        assert await store.read_page(session_id, RUN, limit=9) == RecordPage((), 0)
         await committed(store, a_change(session_id, puts=(a_record("c1"),)))
-        assert await store.page(session_id, RUN, limit=9) == RecordPage((), 0)
+        assert await store.read_page(session_id, RUN, limit=9) == RecordPage((), 0)
 
     async def test_a_page_of_staged_changes_spans_their_steps(
         self, store: SessionRecords, session_id: str
@@ -169,5 +171,5 @@ class RecordPageContract(SessionRecordsFixtures):
         """What waits in a session is listed whatever step it waits for."""
         puts = (staged("s2", "a", 1), staged("s1", "b", 2), staged("s3", "c", 3))
         await committed(store, a_change(session_id, puts=puts))
-        page = await store.page(session_id, RecordKind.STAGED, limit=9)
+        page = await store.read_page(session_id, RecordKind.STAGED, limit=9)
         assert (page.records, page.total) == (puts, 3)

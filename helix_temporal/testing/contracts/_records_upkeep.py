@@ -112,7 +112,7 @@ class PurgeContract(SessionRecordsFixtures):
         counts = [await store.purge_operations(3, limit=5) for _ in range(4)]
         assert counts == [5, 5, 2, 0]
         for name in names:
-            assert (await store.page(name, RecordKind.OPERATION, limit=9)).total == 2
+            assert (await store.read_page(name, RecordKind.OPERATION, limit=9)).total == 2
 
     async def test_operations_of_commits_without_a_state_go_too(
         self, store: SessionRecords, session_id: str

@@ -58,7 +58,7 @@ async def a_thread(threads: HotTier, session_id: str) -> HotHeader:
 
 async def an_append(threads: HotTier, session_id: str, *messages: Message) -> StepAppend:
     """These messages as a step at the present head of the session's thread, made if it is not there."""
-    header = await threads.header(session_id) or await a_thread(threads, session_id)
+    header = await threads.read_header(session_id) or await a_thread(threads, session_id)
     records = tuple(to_record(each) for each in messages)
     return StepAppend(session_id, header.epoch, header.head, records[:-1], records[-1], commits=True)
 

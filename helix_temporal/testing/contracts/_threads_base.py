@@ -105,7 +105,7 @@ class Author:
 
     async def facts(self) -> ThreadFacts:
         """Where the thread stands."""
-        return await self.threads.facts(self.thread_id)
+        return await self.threads.read_facts(self.thread_id)
 
     async def everything(self) -> tuple[Record, ...]:
         """All messages, those of the unfinished turn included."""

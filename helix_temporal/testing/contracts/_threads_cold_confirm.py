@@ -18,7 +18,7 @@ async def an_old_copy(author: Author, threads: TieredThreads) -> HotSnapshot:
     """What a hydrate of now would install, were it held up on its way; the thread is cold again."""
     await author.go_cold()
     await threads.hydrate(author.thread_id, author.epoch)
-    snapshot = await threads.hot.snapshot(author.thread_id, 0)
+    snapshot = await threads.hot.read_snapshot(author.thread_id, 0)
     assert snapshot is not None
     await author.go_cold()
     return snapshot
@@ -30,7 +30,7 @@ class ConfirmContract(ColdFixtures):
     async def test_a_step_on_a_copy_that_came_late_is_not_confirmed(
         self, author: Author, threads: TieredThreads
     ) -> None:
-        """An attempt that was given up had added its step, the janitor had archived and dropped it; then a
+        """An attempt that was given up had added its step, a sweep had archived and dropped it; then a
         hydrate of before landed, and the next attempt of the step found nothing standing there.
         """
         await author.turn("one")
@@ -85,7 +85,7 @@ class ConfirmContract(ColdFixtures):
     async def test_a_step_that_was_archived_and_dropped_since_is_confirmed(
         self, author: Author, threads: TieredThreads
     ) -> None:
-        """The janitor was quicker than the look."""
+        """The maintenance worker was quicker than the look."""
         await author.turn("one")
         step = author.step(a_message(), answer=an_answer())
         appended = await author.append(step)

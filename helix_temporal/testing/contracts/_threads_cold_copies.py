@@ -98,10 +98,10 @@ class GivenUpForkContract(ColdFixtures):
         assert given_up.target_id in await archived(threads, given_up.target_id)
         done = await threads.upkeep.collect_garbage(given_up.target_id, abandoned_after=-1.0)
         assert (done.objects_deleted, done.bytes_deleted > 0) == (blobs.count("copy"), True)
-        left = [info.key async for info in blobs.list(threads.layout.thread(given_up.target_id))]
-        assert left == [threads.layout.manifest(given_up.target_id)]
+        left = [info.key async for info in blobs.list(threads.layout.thread_prefix(given_up.target_id))]
+        assert left == [threads.layout.manifest_key(given_up.target_id)]
         with pytest.raises(ThreadNotFoundError):
-            await threads.facts(given_up.target_id)
+            await threads.read_facts(given_up.target_id)
 
     async def test_its_copies_are_kept_while_it_may_go_on(
         self, author: Author, given_up: ForkThread, threads: TieredThreads
@@ -125,7 +125,7 @@ class GivenUpForkContract(ColdFixtures):
     async def test_a_fork_that_came_to_be_keeps_its_segments(
         self, author: Author, given_up: ForkThread, threads: TieredThreads
     ) -> None:
-        """The janitor comes by every thread, however old it is; this one is found as any other is."""
+        """Maintenance comes by every thread, however old it is; this one is found as any other is."""
         await threads.fork(given_up)
         before = await author.everything()
         assert given_up.target_id in await archived(threads, given_up.target_id)
@@ -140,13 +140,13 @@ class GivenUpForkContract(ColdFixtures):
         await author.turn()
         with pytest.raises(InvalidRequestError):
             await threads.fork(replace(fork_of(author, at=99), target_id=target_id))
-        assert [info async for info in blobs.list(threads.layout.thread(target_id))] == []
+        assert [info async for info in blobs.list(threads.layout.thread_prefix(target_id))] == []
 
 
 async def archived(threads: TieredThreads, thread_id: str) -> list[str]:
-    """The threads that the janitor finds in the part of the archive that this one is in."""
+    """The threads that the maintenance worker finds in the part of the archive that this one is in."""
     part = int(sha256(thread_id.encode()).hexdigest()[:2], 16)
-    return [each async for each in threads.upkeep.archived(part)]
+    return [each async for each in threads.upkeep.list_archived(part)]
 
 
 class ColdDeleteContract(ColdFixtures):
@@ -160,8 +160,8 @@ class ColdDeleteContract(ColdFixtures):
         await author.threads.save_slice(author.thread_id, author.epoch, b"s" * 300_000, 0)
         await author.flush()
         await threads.delete(author.thread_id, author.epoch)
-        left = [info async for info in blobs.list(threads.layout.thread(author.thread_id))]
-        assert [info.key for info in left] == [threads.layout.manifest(author.thread_id)]
+        left = [info async for info in blobs.list(threads.layout.thread_prefix(author.thread_id))]
+        assert [info.key for info in left] == [threads.layout.manifest_key(author.thread_id)]
         assert left[0].size < 2000
 
     async def test_a_late_hydrate_after_deletion_is_refused(self, author: Author) -> None:
@@ -178,7 +178,7 @@ class ColdDeleteContract(ColdFixtures):
         """A hydrate that read the archive before the deletion and installs after it."""
         await author.turn("secret")
         await author.flush()
-        snapshot = await threads.hot.snapshot(author.thread_id, 0)
+        snapshot = await threads.hot.read_snapshot(author.thread_id, 0)
         assert snapshot is not None
         await threads.delete(author.thread_id, author.epoch)
         await threads.hot.install(snapshot.header, snapshot.records, replace=False)

@@ -104,7 +104,7 @@ class DeleteContract(ThreadFixtures):
         """What should be gone is gone."""
         await threads.delete(thread_id, LATER)
         with pytest.raises(ThreadNotFoundError):
-            await threads.facts(thread_id)
+            await threads.read_facts(thread_id)
 
 
 class IsolationContract(ThreadFixtures):

@@ -76,7 +76,7 @@ class ForkContract(ThreadFixtures):
         with pytest.raises(InvalidRequestError, match=why):
             await author.threads.fork(request)
         with pytest.raises(ThreadNotFoundError):
-            await author.threads.facts(request.target_id)
+            await author.threads.read_facts(request.target_id)
 
     async def test_a_retried_fork_finds_its_first_copy(self, author: Author) -> None:
         """The source may have grown between the attempts; nothing is mixed."""
@@ -150,7 +150,7 @@ class ForkContract(ThreadFixtures):
         with pytest.raises(FencedError):
             await author.threads.fork(request)
         with pytest.raises(ThreadNotFoundError):
-            await author.threads.facts(request.target_id)
+            await author.threads.read_facts(request.target_id)
 
     async def test_a_fork_into_a_deleted_thread_makes_it_anew(self, author: Author) -> None:
         """The id is free again for whoever comes later."""
@@ -189,7 +189,7 @@ class ForkContract(ThreadFixtures):
         with pytest.raises(ThreadNotFoundError):
             await threads.fork(request)
         with pytest.raises(ThreadNotFoundError):
-            await threads.facts(request.target_id)
+            await threads.read_facts(request.target_id)
 
     async def test_a_transform_changes_the_messages_of_a_fork(self, author: Author) -> None:
         """A summary may take the place of what was said; all of it counts as finished."""
@@ -218,7 +218,7 @@ class ForkContract(ThreadFixtures):
         with pytest.raises(ValueError, match="2"):
             await author.threads.fork(request, fail)
         with pytest.raises(ThreadNotFoundError):
-            await author.threads.facts(request.target_id)
+            await author.threads.read_facts(request.target_id)
 
     async def test_source_and_fork_go_their_own_ways(self, author: Author) -> None:
         """Neither sees what the other says from then on."""

@@ -52,7 +52,7 @@ class OpenContract(ThreadFixtures):
         with pytest.raises(ThreadNotFoundError):
             await Author(threads, thread_id).open(create=Create.NEVER)
         with pytest.raises(ThreadNotFoundError):
-            await threads.facts(thread_id)
+            await threads.read_facts(thread_id)
 
     async def test_never_continues_a_thread(self, author: Author) -> None:
         """Continuing needs no permission to create."""
@@ -103,7 +103,7 @@ class OpenContract(ThreadFixtures):
     async def test_open_stores_the_slice_of_a_new_thread(self, threads: ThreadStore, thread_id: str) -> None:
         """State that belongs to the thread is there from its first moment."""
         await Author(threads, thread_id).open(state=b'{"tasks":[]}')
-        facts = await threads.facts(thread_id)
+        facts = await threads.read_facts(thread_id)
         assert (facts.slice, facts.slice_version) == (b'{"tasks":[]}', 1)
 
     async def test_open_keeps_the_slice_of_an_old_thread(self, author: Author) -> None:

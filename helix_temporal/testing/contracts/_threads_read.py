@@ -136,7 +136,7 @@ class ReadContract(ThreadFixtures):
         with pytest.raises(ThreadNotFoundError):
             await threads.read(ReadPage(thread_id))
         with pytest.raises(ThreadNotFoundError):
-            await threads.facts(thread_id)
+            await threads.read_facts(thread_id)
 
     async def test_facts_say_where_a_thread_stands(self, author: Author) -> None:
         """Without a single message."""

@@ -387,7 +387,7 @@ async def test_a_missing_table_names_the_command_that_makes_it(postgres_dsn: str
     """The most likely mistake of a first deployment."""
     backend = PostgresBackend(postgres_dsn, table_prefix=table_prefix)
     with pytest.raises(SchemaVersionError, match="helix-temporal migrate"):
-        await backend.threads.header("t")
+        await backend.threads.read_header("t")
     await backend.close()
 
 

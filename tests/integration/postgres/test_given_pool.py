@@ -48,7 +48,7 @@ async def test_each_store_takes_a_pool(pool: "asyncpg.Pool[asyncpg.Record]") -> 
     await sessions.create_session(session_id)
     assert await sessions.load_state(session_id) is not None
     async with PostgresLocks(pool, table_prefix=PREFIX).hold(session_id):
-        assert await PostgresThreads(pool, table_prefix=PREFIX).header(session_id) is None
+        assert await PostgresThreads(pool, table_prefix=PREFIX).read_header(session_id) is None
     assert await PostgresUsage(pool, table_prefix=PREFIX).get_rollup(session_id) is None
     await PostgresStreams(pool, table_prefix=PREFIX).close()
     assert await is_open(pool)

@@ -61,12 +61,12 @@ async def test_no_message_lies_outside_its_thread(backend: PostgresBackend, name
 
 
 async def test_what_has_expired_is_removed_by_a_scan(backend: PostgresBackend) -> None:
-    """The janitor's: without it the tables would grow with every session."""
+    """The maintenance worker's: without it the tables would grow with every session."""
     header = await backend.threads.install(a_header(THREAD, LOG), LOG, replace=False)
     await backend.threads.evict(THREAD, EPOCH, all_of(header), warm_ttl=0.001)
     await backend.threads.install(a_header("other", LOG), LOG, replace=False)
     await asyncio.sleep(0.005)
-    assert await backend.threads.header(THREAD) is None
+    assert await backend.threads.read_header(THREAD) is None
     assert len(await positions(backend)) == 20
     assert [thread_id async for thread_id in backend.threads.scan()] == ["other"]
     assert len(await positions(backend)) == 10
@@ -91,7 +91,7 @@ async def test_what_has_expired_makes_room(backend: PostgresBackend) -> None:
     await asyncio.sleep(0.005)
     await backend.threads.install(a_header(THREAD, LOG[:3]), LOG[:3], replace=False)
     assert await positions(backend) == [0, 1, 2]
-    assert await backend.threads.header(THREAD) is not None
+    assert await backend.threads.read_header(THREAD) is not None
 
 
 async def test_a_window_is_read_by_the_index(backend: PostgresBackend) -> None:

@@ -53,7 +53,7 @@ def test_facts_name_the_activities_of_tools_and_hooks() -> None:
     """These names are on the wire and in histories: they never change."""
     facts = _an_agent(
         tools=[look], hooks=Hooks(turn_completed=print), max_steps=7, parallel_tools=False
-    ).facts()
+    ).build_facts()
     tool_facts = facts.tool("look")
     assert tool_facts is not None
     assert tool_facts.activity == "helix.tools.support.look"
@@ -64,7 +64,7 @@ def test_facts_name_the_activities_of_tools_and_hooks() -> None:
 
 def test_facts_survive_the_wire() -> None:
     """A workflow gets them as an activity's result."""
-    facts = _an_agent(tools=[look], hooks=Hooks(session_ended=print)).facts()
+    facts = _an_agent(tools=[look], hooks=Hooks(session_ended=print)).build_facts()
     assert AgentFacts.model_validate_json(facts.model_dump_json(exclude_defaults=True)) == facts
 
 
@@ -102,7 +102,7 @@ def test_agents_are_found_by_name() -> None:
     """A session names its agent."""
     agent = _an_agent()
     registry = AgentRegistry([agent, _an_agent(name="sales")])
-    assert registry.get("support") is agent
+    assert registry.get_agent("support") is agent
     assert [each.name for each in registry] == ["support", "sales"]
 
 
@@ -111,7 +111,7 @@ def test_an_unknown_agent_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(
         AgentNotServedError, match="'suport' is not known to the worker that was asked; it knows: sales, sup"
     ):
-        AgentRegistry([_an_agent(), _an_agent(name="sales")]).get("suport")
+        AgentRegistry([_an_agent(), _an_agent(name="sales")]).get_agent("suport")
 
 
 def test_two_agents_of_one_name_are_refused() -> None:

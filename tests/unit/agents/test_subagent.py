@@ -23,7 +23,7 @@ def test_the_workflow_is_told_whom_to_start_and_how() -> None:
     made = agent_tool(
         "research", agent=agent, thread="fork", timeout=timedelta(minutes=5), task_queue="far", approval=True
     )
-    assert made.facts("support") == ToolFacts(
+    assert made.build_facts("support") == ToolFacts(
         name="research",
         activity="helix.tools.support.research",
         kind="agent",
@@ -39,11 +39,11 @@ def test_the_workflow_is_told_whom_to_start_and_how() -> None:
 
 def test_only_a_task_queue_of_its_own_has_to_be_seen_to_be_served() -> None:
     """The worker that calls is there itself; a timer for each call would be two events for nothing."""
-    assert agent_tool("research", agent="researcher").facts("s").schedule_to_start is None
+    assert agent_tool("research", agent="researcher").build_facts("s").schedule_to_start is None
     patient = agent_tool("research", agent="researcher", task_queue="far", start_within=None)
-    assert patient.facts("s").schedule_to_start is None
+    assert patient.build_facts("s").schedule_to_start is None
     brisk = agent_tool("research", agent="researcher", task_queue="far", start_within=timedelta(seconds=5))
-    assert brisk.facts("s").schedule_to_start == 5.0
+    assert brisk.build_facts("s").schedule_to_start == 5.0
 
 
 def test_parameters_of_ones_own_are_the_message_as_a_whole() -> None:
@@ -54,7 +54,7 @@ def test_parameters_of_ones_own_are_the_message_as_a_whole() -> None:
 
     made = agent_tool("plan", agent="planner", parameters=Trip)
     assert made.spec.parameters["required"] == ["place"]
-    assert made.facts("support").argument is None
+    assert made.build_facts("support").argument is None
 
 
 @pytest.mark.parametrize(

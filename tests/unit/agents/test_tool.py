@@ -256,7 +256,7 @@ def test_the_workflow_is_told_how_to_run_it() -> None:
     timed = tool(name="refund", timeout=timedelta(minutes=1), heartbeat=5, attempts=7, deadline=90.5)(
         _nothing
     )
-    facts = timed.facts("support")
+    facts = timed.build_facts("support")
     assert facts.model_dump(exclude_unset=True) == {
         "name": "refund",
         "activity": "helix.tools.support.refund",

@@ -40,18 +40,18 @@ class Tiers:
 
     async def manifest(self, thread_id: str = "t") -> Manifest:
         """What the archive says."""
-        blob = await self.bucket.get(self.threads.layout.manifest(thread_id))
+        blob = await self.bucket.get(self.threads.layout.manifest_key(thread_id))
         assert blob is not None
         return decode_manifest(thread_id, blob.data, self.key)
 
     async def forge(self, manifest: Manifest) -> None:
         """Put a manifest there by force, as an operator's restore does."""
         data = encode_manifest(manifest, self.key)
-        await self.bucket.put(self.threads.layout.manifest(manifest.thread_id), data)
+        await self.bucket.put(self.threads.layout.manifest_key(manifest.thread_id), data)
 
     async def keys(self, thread_id: str = "t") -> list[str]:
         """All objects of a thread, without their common part."""
-        prefix = self.threads.layout.thread(thread_id)
+        prefix = self.threads.layout.thread_prefix(thread_id)
         return sorted([info.key.removeprefix(prefix) async for info in self.bucket.list(prefix)])
 
     def wipe(self) -> None:

@@ -55,7 +55,7 @@ class Shelf:
         self.author = Author(self.tiers.threads, "t")
 
     async def collect(self, thread_id: str = "t") -> int:
-        """As the janitor does, on a worker that remembers nothing; how many objects went."""
+        """As the maintenance worker does, on a worker that remembers nothing; how many objects went."""
         return (await self.tiers.worker().upkeep.collect_garbage(thread_id)).objects_deleted
 
     async def put(self, position: int = FAR, thread_id: str = "t") -> str:
@@ -77,7 +77,7 @@ class Shelf:
     async def give_up_a_fork(self) -> list[str]:
         """All was copied, and the manifest never written; the keys of the copies."""
         layout = self.tiers.threads.layout
-        key, before = layout.manifest(self.copy), 0 if layout.tells(self.copy) else 1
+        key, before = layout.manifest_key(self.copy), 0 if layout.keys_name_thread(self.copy) else 1
         self.tiers.blobs.fail(BlobFault.NO_ACCESS, method="put", key_has=key, skip=before)
         with pytest.raises(ArchiveAccessError):
             await self.fork()
@@ -111,16 +111,16 @@ async def test_the_copies_of_a_fork_that_was_given_up_are_collected(shelf: Shelf
     assert await shelf.collect("copy") == len(left) > 0
     assert await shelf.tiers.keys("copy") == ["manifest"]
     with pytest.raises(ThreadNotFoundError):
-        await shelf.tiers.worker().facts("copy")
+        await shelf.tiers.worker().read_facts("copy")
 
 
 @LENGTHS
-async def test_the_janitor_comes_by_there(copy: str) -> None:
+async def test_the_maintenance_worker_comes_by_there(copy: str) -> None:
     """It goes from thread to thread, and this one is none."""
     shelf = await a_shelf(copy)
     await shelf.give_up_a_fork()
-    part = int(shelf.tiers.threads.layout.thread(copy).split("/")[1], 16)
-    assert copy in [each async for each in shelf.tiers.threads.upkeep.archived(part)]
+    part = int(shelf.tiers.threads.layout.thread_prefix(copy).split("/")[1], 16)
+    assert copy in [each async for each in shelf.tiers.threads.upkeep.list_archived(part)]
 
 
 async def test_a_fork_that_may_be_under_way_is_let_alone(shelf: Shelf) -> None:
@@ -135,7 +135,7 @@ async def test_a_fork_that_may_be_under_way_is_let_alone(shelf: Shelf) -> None:
 async def test_a_fork_that_is_tried_again_after_its_collection_is_whole(shelf: Shelf) -> None:
     """Its retry remembers what it copied; that has other names now."""
     remembered = NoProgress()
-    prefix = shelf.tiers.threads.layout.thread("copy")
+    prefix = shelf.tiers.threads.layout.thread_prefix("copy")
     remembered.finished = frozenset(prefix + key for key in await shelf.give_up_a_fork())
     shelf.clock.now += LONG
     await shelf.collect("copy")
@@ -205,7 +205,7 @@ async def test_a_version_1_snapshot_is_still_found_after_a_collection(shelf: She
     tiers.legacy = V1Snapshots(tiers.blobs)
     await tiers.bucket.put(KEY, snapshot([anthropic(0), anthropic(1)]))
     old = Author(tiers.worker(), "t")
-    await tiers.bucket.delete(tiers.threads.layout.manifest("t"))
+    await tiers.bucket.delete(tiers.threads.layout.manifest_key("t"))
     shelf.clock.now += LONG
     assert await shelf.collect() > 0
     assert (await old.open()).header.head.position == 2

@@ -84,7 +84,7 @@ async def test_a_step_of_large_messages_merges_what_it_may() -> None:
         step = author.step(*noise(2, size=400_000, prefix=f"{number}-"), answer=None, commits=True)
         await author.threads.archive_step(step, await author.append(step))
     manifest = await tiers.manifest()
-    refs = await tiers.threads._archive.refs(manifest)
+    refs = await tiers.threads._archive.list_segments(manifest)
     assert len(refs) < 25
 
 
@@ -130,7 +130,7 @@ async def test_a_missing_slice_object_is_damage() -> None:
     await author.threads.save_slice("t", author.epoch, noise(1, size=400_000)[0].body, 0)
     await author.go_cold()
     name = next(key for key in await tiers.keys() if key.startswith("state/"))
-    await tiers.bucket.delete(tiers.threads.layout.thread("t") + name)
+    await tiers.bucket.delete(tiers.threads.layout.thread_prefix("t") + name)
     with pytest.raises(ArchiveCorruptError, match="missing"):
         await author.facts()
     with pytest.raises(ArchiveCorruptError, match="missing"):

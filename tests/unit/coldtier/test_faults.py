@@ -86,7 +86,7 @@ async def trial() -> Trial:
     for number in range(12):
         await author.append(author.step(*noise(60, prefix=f"{number}-"), answer=None, commits=True))
         await author.flush()
-    await tiers.bucket.put(tiers.threads.layout.thread("t") + "seg/orphan", b"x")
+    await tiers.bucket.put(tiers.threads.layout.thread_prefix("t") + "seg/orphan", b"x")
     await author.append(author.step(*noise(60, prefix="hot"), answer=None, commits=True))
     return Trial(tiers, author, await ids(author))
 
@@ -301,7 +301,7 @@ class TestArchiveDown:
         await author.turn()
         clock.now += 3601
         await view(author)
-        assert (await author.threads.facts(author.thread_id)).archived == author.head.position
+        assert (await author.threads.read_facts(author.thread_id)).archived == author.head.position
 
     async def test_a_turn_under_way_is_let_to_its_end(self, author: Author, clock: Clock) -> None:
         """Tools have run already."""
@@ -370,7 +370,7 @@ class TestNoAccess:
         tiers.blobs.fail(BlobFault.NO_ACCESS, method="get")
         with pytest.raises(ArchiveAccessError):
             await tiers.author()
-        assert (await tiers.hot.header("t"), await tiers.keys()) == (None, [])
+        assert (await tiers.hot.read_header("t"), await tiers.keys()) == (None, [])
 
     @pytest.mark.parametrize("method", ["get", "put"])
     async def test_a_flush_is_refused_once(self, method: str) -> None:
@@ -394,7 +394,7 @@ class TestNoAccess:
         tiers.blobs.fail(BlobFault.NO_ACCESS, method="get", key_has="/seg/")
         with pytest.raises(ArchiveAccessError):
             await author.threads.hydrate("t", author.epoch)
-        assert await tiers.hot.header("t") is None
+        assert await tiers.hot.read_header("t") is None
 
 
 class TestMissingObjects:
@@ -410,7 +410,7 @@ class TestMissingObjects:
             await author.flush()
         await author.go_cold()
         first = next(key for key in await tiers.keys() if key.startswith("seg/"))
-        await tiers.bucket.delete(tiers.threads.layout.thread("t") + first)
+        await tiers.bucket.delete(tiers.threads.layout.thread_prefix("t") + first)
         tiers.blobs.forget()
         return tiers
 
@@ -425,7 +425,7 @@ class TestMissingObjects:
         """Nothing becomes hot."""
         with pytest.raises(ArchiveCorruptError, match="missing"):
             await tiers.worker().hydrate_whole("t", Author(tiers.threads, "t").epoch)
-        assert await tiers.hot.header("t") is None
+        assert await tiers.hot.read_header("t") is None
 
     async def test_a_fork_is_told(self, tiers: Tiers) -> None:
         """No thread is made."""
@@ -458,10 +458,12 @@ async def test_a_damaged_segment_is_told_and_not_used() -> None:
     author = await tiers.author()
     await author.append(author.step(*noise(200), answer=None))
     await author.go_cold()
-    name = tiers.threads.layout.thread("t") + next(k for k in await tiers.keys() if k.startswith("seg/"))
+    name = tiers.threads.layout.thread_prefix("t") + next(
+        k for k in await tiers.keys() if k.startswith("seg/")
+    )
     blob = await tiers.bucket.get(name)
     assert blob is not None
     await tiers.bucket.put(name, blob.data[:-1] + bytes([blob.data[-1] ^ 1]))
     with pytest.raises(ArchiveCorruptError, match="checksum"):
         await author.threads.hydrate("t", author.epoch)
-    assert await tiers.hot.header("t") is None
+    assert await tiers.hot.read_header("t") is None

@@ -17,7 +17,7 @@ async def test_a_copy_that_outlived_its_deletion_is_dropped() -> None:
     await tiers.worker().delete("t", author.epoch + 1)
     tiers.hot.restore(kept)
     assert await tiers.worker().evict("t", author.epoch) == "dropped"
-    assert await tiers.hot.header("t") is None
+    assert await tiers.hot.read_header("t") is None
 
 
 async def test_a_copy_of_an_older_epoch_is_dropped_and_the_archive_has_everything() -> None:
@@ -42,7 +42,7 @@ async def test_the_record_of_the_present_epoch_is_left_alone() -> None:
     await author.turn()
     await tiers.worker().open(OpenThread("t", author.epoch + 1, "next"))
     assert await tiers.worker().evict("t", author.epoch) == "newer"
-    assert await tiers.hot.header("t") is not None
+    assert await tiers.hot.read_header("t") is not None
 
 
 async def test_a_copy_of_an_earlier_time_of_the_present_epoch_is_dropped() -> None:
@@ -56,7 +56,7 @@ async def test_a_copy_of_an_earlier_time_of_the_present_epoch_is_dropped() -> No
     tiers.hot.restore(kept)
     swept = await sweep(tiers, SweepThreadInput(thread_id="t", evict=True))
     assert (swept.outcome, swept.detail) == ("clean", "dropped")
-    assert await tiers.hot.header("t") is None
+    assert await tiers.hot.read_header("t") is None
     assert len((await tiers.worker().read(ReadPage("t"))).records) == 2
 
 
@@ -71,12 +71,12 @@ async def test_a_copy_with_something_that_the_archive_lacks_is_kept() -> None:
     tiers.hot.restore(kept)
     await author.turn()
     assert await tiers.worker().evict("t", author.epoch) == "newer"
-    assert await tiers.hot.header("t") is not None
+    assert await tiers.hot.read_header("t") is not None
 
 
 async def sweep(tiers: Tiers, request: SweepThreadInput) -> SweepThreadResult:
     """As the maintenance worker does."""
     worker = tiers.worker()
-    janitor = MaintenanceActivities(tiers.hot, worker, worker.upkeep)
-    swept: SweepThreadResult = await ActivityEnvironment().run(janitor.sweep_thread, request)
+    sweeper = MaintenanceActivities(tiers.hot, worker, worker.upkeep)
+    swept: SweepThreadResult = await ActivityEnvironment().run(sweeper.sweep_thread, request)
     return swept

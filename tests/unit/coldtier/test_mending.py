@@ -116,7 +116,7 @@ async def test_what_only_the_record_has_is_left_as_it_is(hurt: Hurt, field: str)
 
 
 async def test_the_scan_names_a_thread_whose_record_does_not(hurt: Hurt) -> None:
-    """The janitor comes by, and it is mended there."""
+    """The maintenance worker comes by, and it is mended there."""
     await hurt.damage("i")
     assert [each async for each in hurt.backend.threads.scan()] == ["t"]
 
@@ -154,7 +154,7 @@ async def test_a_damaged_header_row_comes_back_from_the_archive(tables: Postgres
         f'UPDATE "{tables.table_prefix}threads" SET {column} = {COLUMNS[column].format(column)}'
     )
     with pytest.raises(StoreCorruptError, match="header"):
-        await tables.threads.header("t")
+        await tables.threads.read_header("t")
     assert await tables.author.texts() == ["one", "1"]  # type: ignore[attr-defined]
 
 
@@ -165,5 +165,5 @@ async def test_a_damaged_message_row_comes_back_from_the_archive(tables: Postgre
     body = await tables.adapter.fetchval(f"SELECT body FROM {name} WHERE position = 1")
     await tables.adapter.execute(f"UPDATE {name} SET body = $1 WHERE position = 1", DAMAGES[how](body))
     with pytest.raises(StoreCorruptError, match="position 1"):
-        await tables.threads.snapshot("t", 0)
+        await tables.threads.read_snapshot("t", 0)
     assert await tables.author.texts() == ["one", "1"]  # type: ignore[attr-defined]

@@ -202,7 +202,7 @@ async def test_a_slow_rewind(fast: str) -> None:
 
 @pytest.mark.parametrize("fast", ["flush", "gc", "compact"])
 async def test_a_slow_open(fast: str) -> None:
-    """The next execution takes over while the old one's flush and the janitor are at work."""
+    """The next execution takes over while the old one's flush and the maintenance worker are at work."""
 
     async def is_open(made: Bench) -> None:
         later = made.tiers.elsewhere(made.author).later()
@@ -222,7 +222,7 @@ async def test_a_collection_of_a_tombstone_and_a_fork_into_it() -> None:
         await made.fork()
         copies = [
             (info.key, await made.tiers.bucket.get(info.key))
-            async for info in made.tiers.bucket.list(made.tiers.threads.layout.thread("copy"))
+            async for info in made.tiers.bucket.list(made.tiers.threads.layout.thread_prefix("copy"))
             if "/seg/" in info.key
         ]
         await made.tiers.worker().delete("copy", LATER)
@@ -252,7 +252,7 @@ async def test_collection_leaves_exactly_what_is_named() -> None:
     before = await made.tiers.keys()
     done = await made.tiers.threads.upkeep.collect_garbage("t")
     after = await made.tiers.keys()
-    refs = await made.tiers.worker()._archive.refs(await made.tiers.manifest())
+    refs = await made.tiers.worker()._archive.list_segments(await made.tiers.manifest())
     assert done.objects_deleted == len(before) - len(after) > 0
     assert len(after) == len(refs) + 2  # the manifest and the slice
     assert (await made.tiers.threads.upkeep.collect_garbage("t")).objects_deleted == 0

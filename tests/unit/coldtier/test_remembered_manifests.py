@@ -26,7 +26,7 @@ async def archive_of_many() -> Archive:
         manifest = Manifest(
             f"t{number}", version=1, nonce="n", head=head, committed=len(records), inline=records
         )
-        await archive.blobs.put(archive.layout.manifest(f"t{number}"), encode_manifest(manifest))
+        await archive.blobs.put(archive.layout.manifest_key(f"t{number}"), encode_manifest(manifest))
     return archive
 
 
@@ -35,7 +35,7 @@ async def read_all(archive: Archive) -> int:
     tracemalloc.start()
     try:
         for number in range(THREADS):
-            await archive.manifest(f"t{number}")
+            await archive.read_manifest(f"t{number}")
         return tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
@@ -52,8 +52,8 @@ async def test_the_newest_are_the_ones_kept(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(_archive, "REMEMBERED_BYTES", LIMIT)
     archive = await archive_of_many()
     await read_all(archive)
-    assert archive.remembered(f"t{THREADS - 1}") is not None
-    assert archive.remembered("t0") is None
+    assert archive.find_remembered(f"t{THREADS - 1}") is not None
+    assert archive.find_remembered("t0") is None
 
 
 async def test_one_larger_than_all_is_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,18 +61,18 @@ async def test_one_larger_than_all_is_kept_alone(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(_archive, "REMEMBERED_BYTES", 10)
     archive = await archive_of_many()
     await read_all(archive)
-    assert [name for name in ("t0", "t198", "t199") if archive.remembered(name)] == ["t199"]
+    assert [name for name in ("t0", "t198", "t199") if archive.find_remembered(name)] == ["t199"]
 
 
 async def test_forgetting_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was forgotten no longer counts."""
     monkeypatch.setattr(_archive, "REMEMBERED_BYTES", LIMIT)
     archive = await archive_of_many()
-    await archive.manifest("t0")
+    await archive.read_manifest("t0")
     for _ in range(3 * LIMIT // BODIES):
-        await archive.manifest("t1")
-        archive.forget("t1")
-    assert archive.remembered("t0") is not None
+        await archive.read_manifest("t1")
+        archive.forget_manifest("t1")
+    assert archive.find_remembered("t0") is not None
 
 
 async def test_what_has_ended_takes_no_memory() -> None:

@@ -64,7 +64,7 @@ async def test_readers_see_what_is_archived_before_the_next_step_mends_it(backwa
     page = await reader.read(ReadPage("t", backward=backward))
     assert [record.body.decode() for record in page.records] == ["one", "hi there", "two", "hi there"]
     assert (page.head, page.committed) == (author.head, 4)
-    facts = await reader.facts("t")
+    facts = await reader.read_facts("t")
     assert (facts.head, facts.committed, facts.hot) == (author.head, 4, False)
 
 
@@ -140,7 +140,7 @@ async def test_what_a_caller_knows_of_is_read_from_the_archive_where_the_hot_rec
     tiers.hot.restore(backup)
     page = await tiers.worker().read(ReadPage("t", 3, 4))
     assert page.records == (answer,)
-    assert (page.committed, (await tiers.worker().facts("t")).head.position) == (4, 4)
+    assert (page.committed, (await tiers.worker().read_facts("t")).head.position) == (4, 4)
 
 
 async def test_a_hot_record_of_another_timeline_is_refused_by_flush() -> None:
@@ -152,7 +152,7 @@ async def test_a_hot_record_of_another_timeline_is_refused_by_flush() -> None:
     await author.turn("two")
     await author.flush()
     tiers.hot.restore(before)
-    hot = await tiers.hot.header("t")
+    hot = await tiers.hot.read_header("t")
     assert hot is not None
     author.head = author.turn_start = hot.head
     await author.turn("other")
@@ -208,7 +208,7 @@ class TestRegressedArchives:
         await author.turn()
         await author.flush()
         await author.turn()
-        await tiers.bucket.delete(tiers.threads.layout.manifest("t"))
+        await tiers.bucket.delete(tiers.threads.layout.manifest_key("t"))
         with pytest.raises(ColdRegressedError):
             await tiers.elsewhere(author).later().open()
         assert "manifest" not in await tiers.keys()
@@ -220,7 +220,7 @@ class TestRegressedArchives:
         await author.turn()
         await author.flush()
         await author.turn()
-        await tiers.bucket.delete(tiers.threads.layout.manifest("t"))
+        await tiers.bucket.delete(tiers.threads.layout.manifest_key("t"))
         with pytest.raises(ColdRegressedError):
             await author.flush()
         assert "manifest" not in await tiers.keys()
@@ -280,7 +280,7 @@ class TestLeftovers:
         await later.flush()
         tiers.hot.restore(backup)
         await tiers.worker().fork(ForkThread("t", "copy", later.epoch, "forker"))
-        assert (await tiers.worker().facts("copy")).head.position == 4
+        assert (await tiers.worker().read_facts("copy")).head.position == 4
 
     async def test_a_closed_epoch_stays_closed_after_a_rollback(self) -> None:
         """The archive remembers what the hot tier forgot."""
@@ -321,7 +321,7 @@ class TestLeftovers:
         tiers = Tiers()
         author = await tiers.author()
         await author.turn()
-        header = await tiers.hot.header("t")
+        header = await tiers.hot.read_header("t")
         assert header is not None
         changed = replace(header, unarchived_since=0, committed=0)
         assert await tiers.hot.rebase(Rebase((header.epoch, header.head), changed, keep=2)) is not None

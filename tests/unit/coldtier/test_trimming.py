@@ -55,7 +55,7 @@ async def a_session(tiers: Tiers, *, held: Held = LITTLE, **settings: float) -> 
 
 async def base(tiers: Tiers) -> int:
     """The lowest position that is hot."""
-    header = await tiers.hot.header("t")
+    header = await tiers.hot.read_header("t")
     assert header is not None
     return header.base.position
 
@@ -66,7 +66,7 @@ class TestWhatIsKept:
         tiers = Tiers()
         session = await a_session(tiers)
         await session.talk(100)
-        header = await tiers.hot.header("t")
+        header = await tiers.hot.read_header("t")
         assert header is not None
         assert header.size > 40_000
         assert header.size - header.base_size < 7_000
@@ -180,7 +180,7 @@ class TestWhatLiesBelow:
         await session.talk(40)
         later = session.later()
         opened = await later.open(
-            create=Create.NEVER, reopen=Reopen(known=session.heads[5], turn_start=session.heads[5])
+            create=Create.NEVER, reopen=Reopen(known_head=session.heads[5], turn_start=session.heads[5])
         )
         assert opened.header.head == opened.at == session.heads[40]
 
@@ -190,7 +190,7 @@ class TestWhatLiesBelow:
         session = await a_session(tiers)
         await session.talk(40)
         await session.threads.fork(ForkThread("t", "f", session.epoch + 1, "run-2", at=6))
-        assert (await session.threads.facts("f")).head == session.heads[3]
+        assert (await session.threads.read_facts("f")).head == session.heads[3]
 
     async def test_a_step_that_stands_further_back_is_found(self) -> None:
         """After a reset the workflow takes its steps again, and must get their first answers."""

@@ -211,7 +211,7 @@ class TestBeforeTakingOver:
     async def test_it_has_facts(self) -> None:
         """No epoch yet."""
         tiers = tiers_with(snapshot([anthropic(0), anthropic(1)], STATE))
-        facts = await tiers.threads.facts("t")
+        facts = await tiers.threads.read_facts("t")
         assert (facts.head.position, facts.committed, facts.epoch, facts.hot) == (2, 2, 0, False)
         assert facts.adapter == "anthropic"
 
@@ -392,7 +392,7 @@ class TestDamage:
         tiers = tiers_with(data, **settings)
         with pytest.raises(error, match=why):
             await Author(tiers.threads, "t").open()
-        assert (await tiers.keys(), await tiers.hot.header("t")) == ([], None)
+        assert (await tiers.keys(), await tiers.hot.read_header("t")) == ([], None)
         assert not error.retryable
 
     @pytest.mark.parametrize("length", [0, 1, 9, 10, 20, len(GOOD) // 2, len(GOOD) - 8, len(GOOD) - 1])

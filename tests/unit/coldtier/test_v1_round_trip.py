@@ -65,7 +65,7 @@ async def test_a_state_that_no_store_can_hold_is_imported_and_comes_back(name: s
     data = snapshot([anthropic(0)], STATES[name])
     tiers = tiers_with(data)
     await tiers.threads.import_v1("t")
-    facts = await tiers.threads.facts("t")
+    facts = await tiers.threads.read_facts("t")
     values = SessionRecord.model_validate_json(facts.slice).values
     assert values.keys() == {"tasks", "custom"}
     await tiers.threads.export_v1("t")

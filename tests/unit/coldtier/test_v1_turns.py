@@ -24,10 +24,11 @@ from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import messages as parts
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
-from helix_temporal.models.messages import Message, to_record, user_message
+from helix_temporal.models.messages import Message, to_record
 from helix_temporal.models.records import Record
 from helix_temporal.models.rows import V1_FORMAT, records_of, starts_in
 from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.testing.builders import user_message
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._tiers import Tiers
 from tests.unit.coldtier.test_v1_steps import (

@@ -16,9 +16,9 @@ from helix_temporal.models.messages import (
     from_record,
     kind_of,
     to_record,
-    user_message,
 )
 from helix_temporal.models.records import Kind, Record
+from helix_temporal.testing.builders import user_message
 
 json_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 json_values = st.recursive(

@@ -19,7 +19,7 @@ async def append_until_killed(file: Path) -> None:
     """Append to a thread for ever; a line for each message that was acknowledged."""
     threads = SqliteBackend(file).threads
     while True:
-        header = await threads.header("t")
+        header = await threads.read_header("t")
         assert header is not None
         at = header.head.position
         step = a_step("t", header.head, inputs=[a_message(BODY, message_id=f"m{at}")])
@@ -37,7 +37,7 @@ async def append_some(file: Path, who: str, count: str) -> None:
 
 async def _append_one(threads: SqliteThreads, message_id: str) -> None:
     while True:
-        header = await threads.header("t")
+        header = await threads.read_header("t")
         head = EMPTY if header is None else header.head
         try:
             await threads.append(a_step("t", head, inputs=[a_message(message_id=message_id)]))
@@ -63,7 +63,7 @@ async def without_rights(file: Path) -> None:
         os.setgroups([])
         os.setuid(65534)
     try:
-        await backend.threads.header("t")
+        await backend.threads.read_header("t")
     except HelixError as error:
         sys.stdout.write(f"{type(error).__name__}: {error}\n")
 

@@ -17,7 +17,7 @@ async def test_an_error_before_has_no_effect() -> None:
     hot = FaultyHot(memory, fails(at=1, fault=Fault.ERROR_BEFORE))
     with pytest.raises(StoreUnavailableError):
         await hot.append(a_step("t"))
-    snapshot = await memory.snapshot("t", 0)
+    snapshot = await memory.read_snapshot("t", 0)
     assert snapshot is not None
     assert snapshot.records == ()
 
@@ -46,7 +46,7 @@ async def test_a_late_effect_comes_when_told() -> None:
     other = await hot.append(a_step("t"))
     assert other is not None
     assert await hot.land_late() == 1
-    snapshot = await memory.snapshot("t", 0)
+    snapshot = await memory.read_snapshot("t", 0)
     assert snapshot is not None
     assert snapshot.records == other.records
 
@@ -55,13 +55,18 @@ async def test_faults_can_be_counted_by_method() -> None:
     """A kill point is named by method and number."""
     memory = MemoryThreads()
     await opened(memory, "t")
-    hot = FaultyHot(memory, fails(at=2, fault=Fault.ERROR_BEFORE, method="header"))
-    await hot.header("t")
-    await hot.snapshot("t", 0)
+    hot = FaultyHot(memory, fails(at=2, fault=Fault.ERROR_BEFORE, method="read_header"))
+    await hot.read_header("t")
+    await hot.read_snapshot("t", 0)
     with pytest.raises(StoreUnavailableError):
-        await hot.header("t")
-    await hot.header("t")
-    assert [call.method for call in hot.calls] == ["header", "snapshot", "header", "header"]
+        await hot.read_header("t")
+    await hot.read_header("t")
+    assert [call.method for call in hot.calls] == [
+        "read_header",
+        "read_snapshot",
+        "read_header",
+        "read_header",
+    ]
 
 
 async def test_other_tasks_run_around_each_call() -> None:
@@ -73,8 +78,8 @@ async def test_other_tasks_run_around_each_call() -> None:
         seen.append(call)
 
     hot = FaultyHot(MemoryThreads(), pause=pause)
-    await hot.header("t")
-    assert seen == [HotCall(1, "header", "t")] * 2
+    await hot.read_header("t")
+    assert seen == [HotCall(1, "read_header", "t")] * 2
 
 
 async def test_memory_can_be_wiped_and_rolled_back() -> None:
@@ -84,6 +89,6 @@ async def test_memory_can_be_wiped_and_rolled_back() -> None:
     backup = memory.backup()
     await memory.append(a_step("t", header.head))
     memory.wipe()
-    assert await memory.header("t") is None
+    assert await memory.read_header("t") is None
     memory.restore(backup)
-    assert await memory.header("t") == header
+    assert await memory.read_header("t") == header

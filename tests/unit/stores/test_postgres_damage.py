@@ -29,8 +29,8 @@ async def _chunks(on: PostgresBackend) -> Any:
 
 
 LOOKS: dict[str, tuple[str, str, Look]] = {
-    "snapshot": ("messages", "body", lambda on: on.threads.snapshot("t", 0)),
-    "page": ("messages", "body", lambda on: on.threads.page("t", PageRange(0, 1, 9, 999))),
+    "snapshot": ("messages", "body", lambda on: on.threads.read_snapshot("t", 0)),
+    "page": ("messages", "body", lambda on: on.threads.read_page("t", PageRange(0, 1, 9, 999))),
     "window": (
         "messages",
         "body",
@@ -39,10 +39,10 @@ LOOKS: dict[str, tuple[str, str, Look]] = {
         ),
     ),
     "step again": ("messages", "body", lambda on: on.threads.append(a_step("t", inputs=messages(1)))),
-    "slice": ("threads", "slice", lambda on: on.threads.header("t")),
+    "slice": ("threads", "slice", lambda on: on.threads.read_header("t")),
     "state": ("states", "body", lambda on: on.sessions.view("s")),
     "record": ("records", "body", lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,)))),
-    "records": ("records", "body", lambda on: on.sessions.page("s", RecordKind.RUN, limit=9)),
+    "records": ("records", "body", lambda on: on.sessions.read_page("s", RecordKind.RUN, limit=9)),
     "chunks": ("stream_chunks", "body", _chunks),
     "usage": ("usage_entries", "body", lambda on: on.usage.get_entries("s")),
     "payload": ("thread_payloads", "body", lambda on: on.payloads.get_payload("t", "p")),
@@ -86,7 +86,7 @@ async def test_a_damaged_message_is_told_whichever_column_it_is(
     name = f'"{backend.table_prefix}messages"'
     await backend.adapter.execute(f"UPDATE {name} SET {column} = 'x'")
     with pytest.raises(StoreCorruptError, match="position 0"):
-        await backend.threads.snapshot("t", 0)
+        await backend.threads.read_snapshot("t", 0)
 
 
 @pytest.mark.parametrize("state", ["XX001", "XX002"])

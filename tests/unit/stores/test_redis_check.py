@@ -59,7 +59,7 @@ async def test_a_cluster_that_was_not_announced_is_refused(redis_cluster: str) -
     async with backend_on(redis_cluster) as backend:
         with pytest.raises(InvalidConfigError, match="cluster"):
             await backend.check()
-        calls = (backend.threads.header(f"t{n}") for n in range(20))
+        calls = (backend.threads.read_header(f"t{n}") for n in range(20))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {type(None), InvalidConfigError}
 

@@ -34,10 +34,10 @@ async def _chunks(backend: RedisBackend) -> Any:
 
 
 LOOKS: dict[str, Look] = {
-    "header": lambda on: on.threads.header("t"),
-    "snapshot": lambda on: on.threads.snapshot("t", 0),
-    "page": lambda on: on.threads.page("t", PageRange(1, 4, 9, 9999)),
-    "page backward": lambda on: on.threads.page("t", PageRange(0, 5, 9, 9999, backward=True)),
+    "header": lambda on: on.threads.read_header("t"),
+    "snapshot": lambda on: on.threads.read_snapshot("t", 0),
+    "page": lambda on: on.threads.read_page("t", PageRange(1, 4, 9, 9999)),
+    "page backward": lambda on: on.threads.read_page("t", PageRange(0, 5, 9, 9999, backward=True)),
     "window": lambda on: on.threads.step_view(
         "t", Head(position=5, last_id="end"), after=9, limit=2, max_bytes=9999, ids=9
     ),
@@ -46,7 +46,7 @@ LOOKS: dict[str, Look] = {
     ),
     "step again": lambda on: on.threads.append(a_step("t", inputs=LOG)),
     "session": lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,))),
-    "records": lambda on: on.sessions.page("s", RecordKind.RUN, limit=9),
+    "records": lambda on: on.sessions.read_page("s", RecordKind.RUN, limit=9),
     "list": lambda on: on.sessions.list_sessions(SessionQuery()),
     "lock": lambda on: on.locks.acquire("l", owner="me", ttl_ms=1),
     "stream": lambda on: on.streams.get_info("stream"),

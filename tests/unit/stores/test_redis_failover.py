@@ -35,7 +35,7 @@ async def patiently(backend: RedisBackend, thread_id: str) -> list[str]:
     async with asyncio.timeout(30):
         while True:
             try:
-                snapshot = await backend.threads.snapshot(thread_id, 0)
+                snapshot = await backend.threads.read_snapshot(thread_id, 0)
             except StoreUnavailableError:
                 await asyncio.sleep(0.05)
                 continue
@@ -49,7 +49,7 @@ async def test_after_a_failover_the_new_primary_is_used(servers: Watched, how: s
     async with backend_on(servers.url, f"{how}:", timeout=2.0) as backend:
         await backend.check()
         await grown(backend.threads, "t", LOG)
-        await asyncio.gather(*(backend.threads.header("t") for _ in range(20)))
+        await asyncio.gather(*(backend.threads.read_header("t") for _ in range(20)))
         await asyncio.to_thread(servers.wait_until_level)
         before = servers.primary
         with stopped(servers, before, how):
@@ -66,7 +66,7 @@ async def test_from_the_first_that_hears_of_it_nobody_uses_the_old_primary(serve
     """Two servers at once would each have some of the writes alone."""
     async with backend_on(servers.url, "two:", timeout=2.0) as backend:
         await grown(backend.threads, "t", LOG)
-        await asyncio.gather(*(backend.threads.header("t") for _ in range(20)))
+        await asyncio.gather(*(backend.threads.read_header("t") for _ in range(20)))
         await asyncio.to_thread(servers.wait_until_level)
         before = servers.primary
         servers.ask("SENTINEL", "FAILOVER", SERVICE)
@@ -79,7 +79,7 @@ async def test_from_the_first_that_hears_of_it_nobody_uses_the_old_primary(serve
         await pool._available_connections[-1].disconnect()
         await backend._connection.send_command("PING")  # over a new connection
         await pool.release(used)
-        await asyncio.gather(*(backend.threads.header("t") for _ in range(20)))
+        await asyncio.gather(*(backend.threads.read_header("t") for _ in range(20)))
         connected = [each for each in pool._available_connections if each.is_connected]
         assert {each.port for each in connected} == {servers.primary.port}
         await asyncio.to_thread(wait_until_replica, before)

@@ -53,9 +53,9 @@ DROPS: dict[str, Call] = {
     "drop": lambda hot, known: hot.drop(known.thread_id, EPOCH),
 }
 READS: dict[str, Call] = {
-    "header": lambda hot, known: hot.header(known.thread_id),
-    "snapshot": lambda hot, known: hot.snapshot(known.thread_id, 0),
-    "page": lambda hot, known: hot.page(known.thread_id, PageRange(0, 9, 9, 999)),
+    "header": lambda hot, known: hot.read_header(known.thread_id),
+    "snapshot": lambda hot, known: hot.read_snapshot(known.thread_id, 0),
+    "page": lambda hot, known: hot.read_page(known.thread_id, PageRange(0, 9, 9, 999)),
     "step_view": lambda hot, known: hot.step_view(
         known.thread_id, known.head, after=1, limit=9, max_bytes=999, ids=9
     ),
@@ -115,7 +115,7 @@ async def test_a_cancelled_call_never_leaves_its_answer_to_another(backend: Redi
         await grown(hot, f"t{n}", messages(20, size=2_000, prefix=f"t{n}-"))
 
     async def read(n: int) -> None:
-        snapshot = await hot.snapshot(f"t{n}", 0)
+        snapshot = await hot.read_snapshot(f"t{n}", 0)
         assert snapshot is not None
         assert {record.id.split("-")[0] for record in snapshot.records} == {f"t{n}"}
 
@@ -185,7 +185,7 @@ async def test_a_connection_closed_while_idle_costs_nothing(own_valkey: Valkey) 
         await grown(backend.threads, "t", LOG)
         own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")
         await asyncio.sleep(0.1)
-        assert await backend.threads.header("t") is not None
+        assert await backend.threads.read_header("t") is not None
 
 
 async def test_a_connection_reset_while_idle_costs_nothing(own_valkey: Valkey) -> None:
@@ -197,7 +197,7 @@ async def test_a_connection_reset_while_idle_costs_nothing(own_valkey: Valkey) -
         reader = idle._reader
         await asyncio.sleep(0.1)
         assert reader.exception() is not None
-        assert await backend.threads.header("t") is not None
+        assert await backend.threads.read_header("t") is not None
 
 
 async def test_a_call_that_is_cancelled_while_it_replaces_a_connection_keeps_none(own_valkey: Valkey) -> None:
@@ -206,10 +206,10 @@ async def test_a_call_that_is_cancelled_while_it_replaces_a_connection_keeps_non
         await grown(backend.threads, "t", LOG)
         pool = pool_of(backend)
         for turns in range(6):
-            await backend.threads.header("t")
+            await backend.threads.read_header("t")
             own_valkey.ask("CLIENT", "KILL", "TYPE", "normal")
             await asyncio.sleep(0.1)
-            call = asyncio.create_task(backend.threads.header("t"))
+            call = asyncio.create_task(backend.threads.read_header("t"))
             for _ in range(turns):
                 await asyncio.sleep(0)
             call.cancel()
@@ -221,7 +221,7 @@ async def test_what_an_address_says_of_the_protocol_changes_nothing(own_valkey: 
     """An address is copied from another application, whose driver reads other answers."""
     async with backend_on(f"{own_valkey.url}?protocol=3&decode_responses=true&max_connections=1") as backend:
         for _ in range(2):  # the first call of a script goes by its text
-            assert await backend.threads.header("none") is None
+            assert await backend.threads.read_header("none") is None
         await asyncio.gather(*(grown(backend.threads, f"t{n}", LOG) for n in range(3)))
         assert len([each async for each in backend.threads.scan()]) == 3
 
@@ -232,7 +232,7 @@ async def test_what_nobody_asked_for_is_not_taken_for_an_answer(own_valkey: Valk
         await grown(backend.threads, "t", LOG)
         (idle,) = pool_of(backend)._available_connections
         idle._reader.feed_data(b"-ERR idle for too long\r\n")
-        assert await backend.threads.header("t") is not None
+        assert await backend.threads.read_header("t") is not None
 
 
 async def test_a_refusal_costs_no_connection(backend: RedisBackend) -> None:
@@ -254,9 +254,9 @@ async def test_a_server_that_comes_back_is_used_again(own_valkey: Valkey) -> Non
         await grown(backend.threads, "t", LOG)
         own_valkey.stop(kill=True)
         with pytest.raises(StoreUnavailableError):
-            await backend.threads.header("t")
+            await backend.threads.read_header("t")
         own_valkey.start()
-        header = await backend.threads.header("t")
+        header = await backend.threads.read_header("t")
         assert header is not None
         assert header.head.position == 6
 
@@ -268,7 +268,7 @@ async def test_a_server_that_hangs_is_given_up_in_time(redis_url: str, redis_pre
             await backend.threads._connection.send_command(
                 "BLPOP", backend.threads._connection.key_of("none"), 30
             )
-        assert await backend.threads.header("t") is None
+        assert await backend.threads.read_header("t") is None
 
 
 async def test_scripts_are_sent_again_after_the_server_forgot_them(own_valkey: Valkey) -> None:
@@ -312,7 +312,7 @@ async def test_each_refusal_has_its_own_error(
             "EVAL", "return redis.error_reply(ARGV[1])", 1, connection.key_of("t"), said
         )
     assert "secret" not in str(caught.value)
-    assert await backend.threads.header("t") is None
+    assert await backend.threads.read_header("t") is None
 
 
 def test_an_unreachable_server_is_unavailable() -> None:
@@ -328,11 +328,11 @@ async def test_a_server_out_of_memory_changes_nothing(call: Call) -> None:
     with start_valkey() as server:
         async with backend_on(server.url) as backend:
             header = await grown(backend.threads, "t", LOG[:2], LOG[2:])
-            before = await backend.threads.snapshot("t", 0)
+            before = await backend.threads.read_snapshot("t", 0)
             server.ask("CONFIG", "SET", "maxmemory", "1mb")
             with pytest.raises(StoreUnavailableError):
                 await call(backend.threads, header)
-            assert await backend.threads.snapshot("t", 0) == before
+            assert await backend.threads.read_snapshot("t", 0) == before
             server.ask("CONFIG", "SET", "maxmemory", "0")
             await call(backend.threads, header)
 
@@ -365,7 +365,7 @@ async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -
     connection = backend.threads._connection
     await connection.send_command("HDEL", connection.key_of("t"), "3")
     with pytest.raises(StoreCorruptError, match="position 3"):
-        await backend.threads.snapshot("t", 0)
+        await backend.threads.read_snapshot("t", 0)
 
 
 # -- keys
@@ -395,7 +395,7 @@ async def test_an_install_whose_messages_expired_is_refused(
     monkeypatch.setattr(hot, "_stage_fields", stage_and_stall)
     with pytest.raises(StoreUnavailableError):
         await hot.install(a_header("t", BIG), BIG, replace=False)
-    assert await hot.header("t") is None
+    assert await hot.read_header("t") is None
 
 
 async def test_an_install_that_comes_second_leaves_nothing_aside(backend: RedisBackend) -> None:

@@ -43,7 +43,7 @@ async def test_a_long_id_alone_makes_no_message_large(redis_url: str, redis_pref
     async with backend_on(redis_url, redis_prefix) as backend:
         log = (Record(Kind.USER, "i" * 2 * LARGE, b""), Record(Kind.USER, "j" * 2 * LARGE, b"x"))
         await grown(backend.threads, "t", log)
-        snapshot = await backend.threads.snapshot("t", 0)
+        snapshot = await backend.threads.read_snapshot("t", 0)
         assert snapshot is not None
         assert snapshot.records == log
         assert await fields(backend) == {"0", "1b"}

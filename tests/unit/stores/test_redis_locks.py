@@ -67,7 +67,7 @@ async def test_a_lock_has_no_time_to_live(backend: RedisBackend) -> None:
 
 
 async def test_locks_and_usage_are_no_threads(backend: RedisBackend) -> None:
-    """The janitor sweeps what it finds under the prefix."""
+    """The maintenance worker sweeps what it finds under the prefix."""
     await backend.locks.acquire("k")
     await backend.usage.record_entry(some_tokens("k"))
     assert [thread_id async for thread_id in backend.threads.scan()] == []

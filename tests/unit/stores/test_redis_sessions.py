@@ -103,7 +103,7 @@ async def test_foreign_keys_are_refused_before_anything_is_written(backend: Redi
             await sessions.commit(SessionCommit("s", 1, EPOCH, written.row, append=a_step("s")))
         await connection.send_command("UNLINK", name)
     assert (await sessions.view("s")).revision == 1
-    header = await backend.threads.header("s")
+    header = await backend.threads.read_header("s")
     assert header is not None
     assert header.head.position == 0
 
@@ -120,7 +120,7 @@ async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None
     with pytest.raises(InvalidIdError):
         await sessions.commit(change("s", 1))
     with pytest.raises(InvalidIdError):
-        await sessions.page("s", RecordKind.RUN, limit=1)
+        await sessions.read_page("s", RecordKind.RUN, limit=1)
 
 
 async def test_a_damaged_record_is_told(backend: RedisBackend) -> None:

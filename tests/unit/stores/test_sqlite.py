@@ -72,8 +72,8 @@ async def _chunks(on: SqliteBackend) -> Any:
 
 
 LOOKS: dict[str, tuple[str, str, Look]] = {
-    "snapshot": ("messages", "body", lambda on: on.threads.snapshot("t", 0)),
-    "page": ("messages", "body", lambda on: on.threads.page("t", PageRange(0, 1, 9, 999))),
+    "snapshot": ("messages", "body", lambda on: on.threads.read_snapshot("t", 0)),
+    "page": ("messages", "body", lambda on: on.threads.read_page("t", PageRange(0, 1, 9, 999))),
     "window": (
         "messages",
         "body",
@@ -82,12 +82,12 @@ LOOKS: dict[str, tuple[str, str, Look]] = {
         ),
     ),
     "step again": ("messages", "body", lambda on: on.threads.append(a_step("t", inputs=messages(1)))),
-    "header": ("threads", "header", lambda on: on.threads.header("t")),
-    "slice": ("threads", "slice", lambda on: on.threads.header("t")),
+    "header": ("threads", "header", lambda on: on.threads.read_header("t")),
+    "slice": ("threads", "slice", lambda on: on.threads.read_header("t")),
     "state": ("sessions", "state", lambda on: on.sessions.view("s")),
     "guard": ("sessions", "guard", lambda on: on.sessions.view("s")),
     "record": ("records", "body", lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,)))),
-    "records": ("records", "body", lambda on: on.sessions.page("s", RecordKind.RUN, limit=9)),
+    "records": ("records", "body", lambda on: on.sessions.read_page("s", RecordKind.RUN, limit=9)),
     "stream": ("streams", "head", lambda on: on.streams.get_info("stream")),
     "chunks": ("stream_chunks", "body", _chunks),
     "lock": ("locks", "lease", lambda on: on.locks.acquire("k")),
@@ -160,7 +160,7 @@ async def test_damage_that_sqlite_finds_is_told(backend: SqliteBackend, file: Pa
     await backend.close()
     damaged = _overwritten(file)
     with pytest.raises(StoreCorruptError, match=r"helix\.db"):
-        await backend.threads.snapshot("t", 0)
+        await backend.threads.read_snapshot("t", 0)
     await backend.close()
     assert await asyncio.to_thread(file.read_bytes) == damaged
 
@@ -200,7 +200,7 @@ async def test_a_damaged_header_goes_where_the_archive_has_it_all(empty: SqliteB
     assert not await empty.threads.drop_damaged("t", half, b"slice")
     assert not await empty.threads.drop_damaged("t", whole, b"other")
     assert await empty.threads.drop_damaged("t", whole, b"slice")
-    assert await empty.threads.header("t") is None
+    assert await empty.threads.read_header("t") is None
     assert sql(file, "SELECT * FROM messages") == []
 
 
@@ -303,7 +303,7 @@ async def test_a_write_that_is_cancelled_leaves_the_file_free(empty: SqliteBacke
         task.cancel()
         await asyncio.wait([task])
         sql(file, "BEGIN IMMEDIATE")
-        held = await empty.threads.snapshot("t", 0)
+        held = await empty.threads.read_snapshot("t", 0)
         assert held is not None
         assert len(held.records) == held.header.head.position
 

@@ -43,7 +43,7 @@ async def thread_in(file: Path) -> None:
 async def ids_in(file: Path) -> list[str]:
     """Of its messages, in order; the header says how many they are."""
     backend = SqliteBackend(file)
-    held = await backend.threads.snapshot("t", 0)
+    held = await backend.threads.read_snapshot("t", 0)
     await backend.close()
     assert held is not None
     assert held.header.head.position == len(held.records)
@@ -109,7 +109,7 @@ async def test_a_writer_that_does_not_end_is_waited_for_and_then_told(data_direc
     assert child.stdout is not None
     assert await child.stdout.readline() == b"held\n"
     backend = SqliteBackend(file, timeout=0.2)
-    assert await backend.threads.header("t") is not None
+    assert await backend.threads.read_header("t") is not None
     with pytest.raises(StoreUnavailableError, match="others wrote"):
         await backend.threads.close_epoch("t", 1)
     await output(child)

@@ -31,7 +31,8 @@ local function save()
   for i = ID, SUM do
     if row[i] ~= stored[i] then set[#set + 1], set[#set + 2] = NAMES[i], row[i] end
   end
-  redis.call('HSET', head, unpack(set))
+  -- Two changes within one millisecond may leave the head as it is.
+  if #set > 0 then redis.call('HSET', head, unpack(set)) end
 end
 
 -- The mark says when, and of which stream: a reader that waits may outlive its own.

@@ -6,7 +6,7 @@ import sys
 from datetime import timedelta
 
 from chaos.agents import agents_from_environment
-from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue
+from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect, serve
 
@@ -15,7 +15,8 @@ async def _maintain(settings: Settings) -> None:
     client, helix = await connect(settings)
     often = timedelta(seconds=5)
     async with HelixWorker(client, helix, task_queue=maintenance_queue(settings.task_queue)):
-        await ensure_schedules(client, settings.task_queue, JanitorPlan(sweep=often, evict=often, wake=often))
+        plan = MaintenancePlan(sweep=often, evict=often, wake=often)
+        await ensure_schedules(client, settings.task_queue, plan)
         await asyncio.Event().wait()
 
 

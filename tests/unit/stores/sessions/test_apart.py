@@ -73,7 +73,7 @@ class TestACommitWithMessages:
     async def test_puts_the_messages_first(self, place: Apart) -> None:
         """A state is never ahead of its messages: it names a head that is there."""
         await a_session(place, "a", "b")
-        header = await place.hot.header("s")
+        header = await place.hot.read_header("s")
         assert header is not None
         records = [to_record(each) for each in talk("c", "d")]
         step = StepAppend("s", header.epoch, header.head, (records[0],), records[1], commits=True)
@@ -94,7 +94,7 @@ class TestACommitWithMessages:
     async def test_is_completed_by_its_repeat(self, place: Apart) -> None:
         """The process died between the two stores."""
         await a_session(place, "a", "b")
-        header = await place.hot.header("s")
+        header = await place.hot.read_header("s")
         assert header is not None
         records = [to_record(each) for each in talk("c", "d")]
         step = StepAppend("s", header.epoch, header.head, (records[0],), records[1], commits=True)
@@ -138,7 +138,7 @@ class TestACommitWithMessages:
         """What will be refused is refused before anything is written anywhere."""
         state = await a_session(place, "a", "b")
         await place.store.increment_step_count("s")
-        header = await place.hot.header("s")
+        header = await place.hot.read_header("s")
         assert header is not None
         step = StepAppend("s", header.epoch, header.head, (to_record(talk("c")[0]),), commits=True)
         with pytest.raises(StaleStateError):
@@ -193,7 +193,7 @@ class TestARestore:
                 await place.store.restore_checkpoint("s", first, operation_id="op")
         restored = await place.store.restore_checkpoint("s", first, operation_id="op")
         assert restored == await loaded(place)
-        header = await place.hot.header("s")
+        header = await place.hot.read_header("s")
         assert header is not None
         assert header.head == Head(position=2, last_id="b")
 
@@ -204,14 +204,14 @@ class TestARestore:
         await a_session(place)
         first = await committed(place, "one", "a", "b")
         second = await committed(place, "two", "c", "d")
-        version, facts = (await loaded(place)).version, place.threads.facts
+        version, facts = (await loaded(place)).version, place.threads.read_facts
 
         async def after_another(thread_id: str) -> Any:
             monkeypatch.undo()
             await place.another().restore_checkpoint("s", first)
             return await facts(thread_id)
 
-        monkeypatch.setattr(place.threads, "facts", after_another)
+        monkeypatch.setattr(place.threads, "read_facts", after_another)
         with pytest.raises(StaleStateError):
             await place.store.restore_checkpoint("s", second, expected_version=version)
 
@@ -249,10 +249,10 @@ class TestARestore:
         await a_session(place)
         first = await committed(place, "one", "a", "b")
         await committed(place, "two", "c", "d")
-        header = await place.hot.header("s")
+        header = await place.hot.read_header("s")
         assert header is not None
         await place.store.restore_checkpoint("s", first, epoch=header.epoch)
-        assert await place.hot.header("s") == header
+        assert await place.hot.read_header("s") == header
 
     async def test_to_messages_that_are_gone_is_refused(self, place: Apart) -> None:
         """A store that lost them must not make the state believe in them."""
@@ -282,9 +282,9 @@ class TestATruncation:
     async def test_at_the_end_cuts_nothing(self, place: Apart) -> None:
         """It is a new version of the state and no new epoch of the thread."""
         await a_session(place, "a", "b")
-        before = await place.hot.header("s")
+        before = await place.hot.read_header("s")
         await place.store.truncate_messages("s", 2)
-        assert await place.hot.header("s") == before
+        assert await place.hot.read_header("s") == before
 
 
 class TestAFork:
@@ -343,7 +343,7 @@ class TestADeletion:
                 await place.store.delete_session("s")
         assert not await place.store.session_exists("s")
         assert not await place.store.delete_session("s")
-        header = await place.hot.header("s")
+        header = await place.hot.read_header("s")
         assert header is not None
         assert header.deleted
 

@@ -28,11 +28,11 @@ async def ids_of(place: Tiered, session_id: str = "s") -> list[str]:
 
 async def gone_cold(place: Tiered, session_id: str = "s") -> None:
     """The thread is in the archive alone, and this process has forgotten it."""
-    header = await place.hot.header(session_id)
+    header = await place.hot.read_header(session_id)
     assert header is not None
     await place.threads.flush(FlushThread(session_id, header.epoch))
     await place.threads.evict(session_id, header.epoch)
-    assert await place.hot.header(session_id) is None
+    assert await place.hot.read_header(session_id) is None
     place.store = RecordSessions(place.records, place.threads)
 
 
@@ -59,7 +59,7 @@ class TestAColdThread:
         snapshot = await place.store.build_snapshot("s")
         assert snapshot is not None
         assert [each.id for each in snapshot.messages] == ["1a", "1b", "2a", "2b"]
-        assert await place.hot.header("s") is None
+        assert await place.hot.read_header("s") is None
 
     async def test_is_made_hot_by_an_append(self, place: Tiered) -> None:
         """And what is there already is found in it."""
@@ -73,7 +73,7 @@ class TestAColdThread:
     async def test_is_made_hot_by_a_commit(self, place: Tiered) -> None:
         """A step that comes after an eviction is committed like any other."""
         await a_session(place)
-        header = await place.hot.header("s")
+        header = await place.hot.read_header("s")
         assert header is not None
         await gone_cold(place)
         step = StepAppend("s", header.epoch, header.head, (to_record(talk("3a")[0]),), commits=True)

@@ -29,7 +29,7 @@ def place() -> Together:
 
 
 async def a_step(place: Together, session_id: str, *ids: str) -> StepAppend:
-    header = await place.hot.header(session_id)
+    header = await place.hot.read_header(session_id)
     assert isinstance(header, HotHeader)
     records = [to_record(Message(id=each, role="user", content=each)) for each in ids[:-1]]
     answer = to_record(Message(id=ids[-1], role="assistant", content="yes"))

@@ -1,7 +1,7 @@
-"""The janitor: Temporal Schedules for what a session's own clean-up cannot cover.
+"""Temporal Schedules of maintenance: what a session's own clean-up cannot cover.
 
 A session that is terminated, times out or loses its worker for good runs no ``finally``.  What it left in
-the hot tier is archived by the next sweep; the archive itself is compacted and cleared by the keeper.
+the hot tier is archived by the next sweep; each day the archive itself is compacted and cleared.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ does its work.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JanitorPlan:
+class MaintenancePlan:
     """How often what is done.
 
     Attributes:
@@ -78,16 +78,16 @@ class JanitorPlan:
         for name in ("sweep", "evict", "keep", "cleanup", "wake"):
             if getattr(self, name) < timedelta(seconds=1):
                 raise InvalidConfigError(
-                    f"janitor: {name} is {getattr(self, name)}, at least a second expected"
+                    f"maintenance plan: {name} is {getattr(self, name)}, at least a second expected"
                 )
         if self.delete_after is not None and self.delete_after < timedelta(hours=1):
             raise InvalidConfigError(
-                f"janitor: delete_after is {self.delete_after}, at least an hour expected"
+                f"maintenance plan: delete_after is {self.delete_after}, at least an hour expected"
             )
         if self.abandoned < timedelta(hours=1):
             raise InvalidConfigError(
-                f"janitor: abandoned is {self.abandoned}, at least an hour expected: younger ones may be "
-                "in use"
+                f"maintenance plan: abandoned is {self.abandoned}, at least an hour expected: "
+                "younger ones may be in use"
             )
 
 
@@ -97,18 +97,18 @@ def maintenance_queue(task_queue: str) -> str:
 
 
 async def ensure_schedules(
-    client: Client, task_queue: str, plan: JanitorPlan | None = None
+    client: Client, task_queue: str, plan: MaintenancePlan | None = None
 ) -> tuple[str, ...]:
-    """Create the janitor's schedules, or bring them up to date; their ids.
+    """Create the schedules of the maintenance jobs, or bring them up to date; their ids.
 
     May be repeated, by any number of workers.  A schedule that somebody paused stays paused.
 
     Args:
         client: Connected with `HelixPlugin`.
-        task_queue: That of the session workers; the janitor works on `maintenance_queue` of it.
+        task_queue: That of the session workers; the jobs run on `maintenance_queue` of it.
         plan: How often what is done; None for the defaults.
     """
-    schedules = _build_schedules(client, task_queue, plan or JanitorPlan())
+    schedules = _build_schedules(client, task_queue, plan or MaintenancePlan())
     for name, schedule in schedules.items():
         await _ensure_schedule(client, name, schedule)
     return tuple(schedules)
@@ -116,13 +116,13 @@ async def ensure_schedules(
 
 async def remove_schedules(client: Client, task_queue: str) -> None:
     """Remove them; what is running ends by itself."""
-    for name in _build_schedules(client, task_queue, JanitorPlan()):
+    for name in _build_schedules(client, task_queue, MaintenancePlan()):
         await client.get_schedule_handle(name).delete()
 
 
-def _build_schedules(client: Client, task_queue: str, plan: JanitorPlan) -> Mapping[str, Schedule]:
+def _build_schedules(client: Client, task_queue: str, plan: MaintenancePlan) -> Mapping[str, Schedule]:
     deployment = (settings_of(client) or Settings()).deployment
-    start = f"{deployment.name}-janitor/{task_queue}"
+    start = f"{deployment.name}-maintenance/{task_queue}"
     runs: dict[str, tuple[Any, Any, timedelta]] = {
         f"{start}/sweep": (SweepWorkflow.run, SweepInput(), plan.sweep),
         f"{start}/evict": (SweepWorkflow.run, SweepInput(evict=True), plan.evict),
@@ -146,11 +146,11 @@ def _build_schedules(client: Client, task_queue: str, plan: JanitorPlan) -> Mapp
     }
 
 
-def _keep_input(plan: JanitorPlan) -> KeepInput:
+def _keep_input(plan: MaintenancePlan) -> KeepInput:
     return KeepInput(audit=plan.audit, abandoned_after=plan.abandoned.total_seconds())
 
 
-def _cleanup_input(plan: JanitorPlan) -> CleanupInput:
+def _cleanup_input(plan: MaintenancePlan) -> CleanupInput:
     if plan.delete_after is None:
         return CleanupInput()
     return CleanupInput(old=CleanUpOldInput(max_age_ms=int(plan.delete_after.total_seconds() * 1000)))

@@ -1,4 +1,4 @@
-"""The janitor on a real Temporal server, with Redis and S3."""
+"""The maintenance worker on a real Temporal server, with Redis and S3."""
 
 import asyncio
 import hashlib
@@ -14,7 +14,7 @@ from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedMo
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import ArchiveAccessError, InvalidConfigError, ThreadNotFoundError
-from helix_temporal.janitor import JanitorPlan, ensure_schedules, maintenance_queue, remove_schedules
+from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue, remove_schedules
 from helix_temporal.models.maintenance import KeepInput, KeepResult
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import SessionOptions
@@ -30,7 +30,7 @@ from helix_temporal.workflows import KeepWorkflow, ThreadRequest, ThreadWorkflow
 
 pytestmark = pytest.mark.slow
 
-RARELY = JanitorPlan(
+RARELY = MaintenancePlan(
     sweep=timedelta(days=1), evict=timedelta(days=1), keep=timedelta(days=1), wake=timedelta(days=1)
 )
 LONG = "æ " * 80
@@ -77,7 +77,7 @@ async def test_schedules_are_made_once_and_brought_up_to_date(
     """Every maintenance worker makes sure of them when it starts."""
     client, _ = workers
     names = await ensure_schedules(client, task_queue, RARELY)
-    weekly = JanitorPlan(sweep=timedelta(days=7), evict=timedelta(days=1), keep=timedelta(days=1))
+    weekly = MaintenancePlan(sweep=timedelta(days=7), evict=timedelta(days=1), keep=timedelta(days=1))
     assert await ensure_schedules(client, task_queue, weekly) == names
     described = await client.get_schedule_handle(names[0]).describe()
     assert [each.every for each in described.schedule.spec.intervals] == [timedelta(days=7)]
@@ -97,17 +97,17 @@ async def test_a_paused_schedule_stays_paused(workers: tuple[Client, HelixPlugin
 async def test_what_a_terminated_session_left_is_archived_and_dropped(
     workers: tuple[Client, HelixPlugin], settings: Settings
 ) -> None:
-    """No ``finally`` runs after a terminate: without the janitor the turn would be in Redis for ever."""
+    """No ``finally`` runs after a terminate: without a sweep the turn would be in Redis for ever."""
     client, helix = workers
     sessions = SessionClient(client, task_queue=settings.task_queue)
     await sessions.ask("s", "keep this", agent="parrot")
     await client.get_workflow_handle(workflow_id("s")).terminate()
-    assert (await helix.backends.threads.facts("s")).archived < 2
+    assert (await helix.backends.threads.read_facts("s")).archived < 2
     names = await ensure_schedules(client, settings.task_queue, RARELY)
     await triggered(client, names[0])
-    assert (await helix.backends.threads.facts("s")).archived == 2
+    assert (await helix.backends.threads.read_facts("s")).archived == 2
     await triggered(client, names[1])
-    assert await helix.backends.hot.header("s") is None
+    assert await helix.backends.hot.read_header("s") is None
     assert [message.text for message in await sessions.session("s").get_messages()] == [
         "keep this",
         "keep this",
@@ -198,7 +198,7 @@ async def test_a_text_for_a_session_that_never_began_is_collected(
     old = await kept(client, settings, abandoned_after=-1.0)
     assert (old.seen, old.objects_deleted, old.failures) == (1, 1, 0)
     with pytest.raises(ThreadNotFoundError):
-        await helix.backends.threads.facts(thread_id)
+        await helix.backends.threads.read_facts(thread_id)
 
 
 @IDS
@@ -226,8 +226,8 @@ async def test_what_is_left_of_a_fork_that_died_is_collected(
     assert (young.seen, young.objects_deleted, young.failures) == (2, 0, 0)
     old = await kept(client, settings, abandoned_after=-1.0)
     assert (old.seen, old.objects_deleted, old.failures) == (2, blobs.count("copy"), 0)
-    left = [info.key async for info in blobs.list(dying.layout.thread(thread_id))]
-    assert left == [dying.layout.manifest(thread_id)]
+    left = [info.key async for info in blobs.list(dying.layout.thread_prefix(thread_id))]
+    assert left == [dying.layout.manifest_key(thread_id)]
     assert await author.everything() == before
 
 
@@ -258,10 +258,10 @@ async def test_a_sweep_leaves_a_live_session_alone(
 def test_an_age_below_an_hour_is_refused() -> None:
     """It would take what is still under way."""
     with pytest.raises(InvalidConfigError, match="abandoned is 0:59:00"):
-        JanitorPlan(abandoned=timedelta(minutes=59))
+        MaintenancePlan(abandoned=timedelta(minutes=59))
 
 
 def test_intervals_below_a_second_are_refused() -> None:
     """A typing error would keep the server busy with nothing else."""
     with pytest.raises(InvalidConfigError, match=r"sweep is .*, at least a second expected"):
-        JanitorPlan(sweep=timedelta(0))
+        MaintenancePlan(sweep=timedelta(0))
