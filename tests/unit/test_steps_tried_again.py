@@ -101,7 +101,7 @@ async def test_an_answer_outlasts_a_redis_that_fails_over(
     """Two seconds without a primary had the model asked, and paid, again."""
     append, refused = place.hot.append, iter([True, True])
 
-    async def away(step: StepAppend) -> Appended:
+    async def away(step: StepAppend) -> Appended | None:
         if next(refused, False):
             raise StoreUnavailableError("no primary")
         return await append(step)
