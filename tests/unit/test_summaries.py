@@ -54,11 +54,11 @@ class Threads(HotThreads):
         """See the class."""
         if self.fails:
             self.fails = False
-            raise StoreUnavailableError("down")
+            raise ConnectionResetError("this attempt comes to nothing")
         appended = await super().append(step)
         if self.loses:
             self.loses = False
-            raise StoreUnavailableError("the answer was lost")
+            raise ConnectionResetError("the answer was lost")
         return appended
 
 
@@ -129,7 +129,7 @@ class Talk:
         )
         try:
             result = await self.again()
-        except StoreUnavailableError:
+        except (StoreUnavailableError, ConnectionResetError):
             self.stepper = self.worker() if self.moves else self.stepper
             result = await self.again()
         self.head = result.head
