@@ -21,7 +21,7 @@ from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.rewinds import TakeBacks
 from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
-from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore

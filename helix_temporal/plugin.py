@@ -20,7 +20,7 @@ from helix_temporal._converter import check_carries_models, user_data_converter
 from helix_temporal._deployments import ReadableHeaders, WorkerDeployment
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_list, check_type
-from helix_temporal.agents.subagents import check_served
+from helix_temporal.agents.sub_agents import check_served
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings

@@ -11,7 +11,7 @@ from helix_temporal.activities.rewinds import TakeBacks
 from helix_temporal.activities.sessions import SessionActivities
 from helix_temporal.activities.steps import StepLimits, Stepper
 from helix_temporal.activities.stores import CheckpointActivities, LockActivities, SessionStoreActivities
-from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.activities.threads import ThreadActivities
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.activities.usage import UsageActivities

@@ -29,7 +29,7 @@ from helix_temporal.activities.record_store import (
 )
 from helix_temporal.activities.session_sync import OpenedState, SessionSync
 from helix_temporal.activities.steps import Stepper
-from helix_temporal.activities.subagents import (
+from helix_temporal.activities.sub_agents import (
     open_calls,
     recover_sub_agent_calls,
     refuse_sub_agent_id,

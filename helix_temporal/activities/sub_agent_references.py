@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 from helix_temporal.activities.state_changes import save_change
-from helix_temporal.activities.subagents import agent_calls
+from helix_temporal.activities.sub_agents import agent_calls
 from helix_temporal.agents import Agent
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.models.messages import Message

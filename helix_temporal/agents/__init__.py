@@ -10,7 +10,7 @@ from helix_temporal.agents.context import (
     repair_tool_results,
 )
 from helix_temporal.agents.model import Model, ScriptedModel, StreamingModel, call_model
-from helix_temporal.agents.subagents import AgentTool, agent_tool
+from helix_temporal.agents.sub_agents import AgentTool, agent_tool
 from helix_temporal.agents.tools import Tool, ToolContext, ToolOutcome, ask_user, client_tool, tool
 from helix_temporal.models.agents import (
     AfterUserMessage,

@@ -23,7 +23,7 @@ from helix_temporal import errors
 from helix_temporal.activities import SessionActivities, ThreadActivities
 from helix_temporal.activities._runtime import limits_of
 from helix_temporal.activities.rewinds import TakeBacks
-from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.errors import NotServedError, StoreUnavailableError
 from helix_temporal.models.agents import AgentFacts, HookEvent, ToolFacts, UserMessageDecision
 from helix_temporal.models.deployments import deployment_name
@@ -58,7 +58,7 @@ from helix_temporal.models.threads import (
 from helix_temporal.models.waiting import HasStartedInput, ParentLink, SubAgentCall
 from helix_temporal.session.waiting import SubAgentCalls
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.subagents import SubAgents
+from helix_temporal.workflows.sub_agents import SubAgents
 
 R = TypeVar("R")
 

@@ -8,7 +8,7 @@ from helix_temporal.activities.deletion import DeletionActivities
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.sessions import SessionActivities
 from helix_temporal.activities.stores import CheckpointActivities
-from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.activities.threads import ThreadActivities
 from helix_temporal.activities.usage import UsageActivities
 from helix_temporal.models.base import WireModel

@@ -22,7 +22,7 @@ from helix_temporal.models.waiting import (
 from helix_temporal.session.inbox import TurnOutcome
 from helix_temporal.workflows.handlers import MAX_TEXT_BYTES
 from helix_temporal.workflows.session_run import SessionRun, update_refusal
-from helix_temporal.workflows.subagents import SubAgents
+from helix_temporal.workflows.sub_agents import SubAgents
 
 MAX_HELD_BYTES: Final = 1024 * 1024
 """Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""

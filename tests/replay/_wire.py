@@ -17,7 +17,7 @@ from helix_temporal.activities.maintenance import CleanupActivities, Maintenance
 from helix_temporal.activities.reads import SessionReads
 from helix_temporal.activities.rewinds import TakeBacks
 from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
-from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.session import record

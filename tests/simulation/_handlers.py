@@ -54,7 +54,7 @@ from helix_temporal.models.waiting import SubmitInput, WaitingCall
 from helix_temporal.session.waiting import SubAgentCalls
 from helix_temporal.workflows import session as _session
 from helix_temporal.workflows.calls import RollOuts
-from helix_temporal.workflows.subagents import SubAgents
+from helix_temporal.workflows.sub_agents import SubAgents
 from tests.simulation._loop import SimLoop, StuckError
 
 LAST = 300.0

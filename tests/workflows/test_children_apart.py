@@ -11,7 +11,7 @@ import pytest_asyncio
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.subagents import ChildActivities
+from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.agents import Agent, AgentRegistry, agent_tool
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import AgentNotServedError

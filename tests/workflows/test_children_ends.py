@@ -11,7 +11,7 @@ from helix_temporal.client import workflow_id
 from helix_temporal.errors import SessionInterruptedError
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
 from helix_temporal.models.states import SessionStatus
-from helix_temporal.workflows import subagents
+from helix_temporal.workflows import sub_agents
 from tests._resets import reset_workflow
 from tests.workflows._desk import Answer
 from tests.workflows._team import ask
@@ -140,7 +140,7 @@ async def test_an_abort_does_not_wait_for_ever_for_a_sub_agent_that_nobody_serve
     crew: Crew, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has been asked to end, and ends by its time-out; the person need not wait for that."""
-    monkeypatch.setattr(subagents, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(sub_agents, "STOP_SECONDS", 1.0)
     asked = asyncio.create_task(crew.sessions.ask(sid, "go", agent="far", timeout=60))
     async with asyncio.timeout(20):
         while not await started(crew, sid):  # noqa: ASYNC110 (another process)
@@ -301,7 +301,7 @@ async def test_a_session_that_is_held_for_long_is_refused_with_its_holder(
     crew: Crew, sid: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model learns that it has to do without, and people whom to look at."""
-    monkeypatch.setattr(subagents, "HELD_SECONDS", 1.0)
+    monkeypatch.setattr(sub_agents, "HELD_SECONDS", 1.0)
     await crew.sessions.ask(sid, "one", agent="continue")
     child = await crew.child(sid)
     await crew.sessions.ask(child, "hello from aside", agent="helper")

@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from helix_temporal.activities import sessions as activities
-from helix_temporal.activities.subagents import recover_sub_agent_calls
+from helix_temporal.activities.sub_agents import recover_sub_agent_calls
 from helix_temporal.agents import Agent
 from helix_temporal.errors import InvalidRequestError, SessionInterruptedError, SessionTerminatedError
 from helix_temporal.models.sessions import AskResult, AskStatus
