@@ -325,7 +325,7 @@ def _shorten_error_text(error: BaseException) -> str:
 async def repeat_while_away(call: Callable[[], Awaitable[R]], pauses: Sequence[float]) -> R:
     """What a store answers to a call that may be repeated: it is, while the store is away.
 
-    For what follows work that another attempt would do again: a tool's effect, a model's answer.
+    For what follows work that another attempt would do again, such as a tool's effect.
 
     Args:
         call: Each time the same, and harmless to repeat.

@@ -14,7 +14,6 @@ from temporalio import activity
 from helix_temporal.activities._runtime import (
     application_code,
     current_attempt,
-    repeat_while_away,
     workflow_run,
 )
 from helix_temporal.activities.context import Given, Summaries, given_to_model
@@ -137,8 +136,6 @@ def _begins_turn(request: RunStepInput) -> bool:
 REPAIRS: Final = "helix_context_repairs"
 """The counter of results of tool calls that were moved, replaced or left out for a model call."""
 _USUAL: Final = (None, Finish.STOP, Finish.TOOL_CALLS)
-_APPEND_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
-"""Seconds between attempts to append an answer: a fail-over of Redis takes some two seconds."""
 """Not written: the message says as much without it."""
 
 
@@ -340,12 +337,8 @@ class Stepper:
             )
             async with self._used.recording(agent, request, answer, live.number):
                 live.answered(answer)  # one that was left behind has paid all the same
-                # The answer is paid for, and another attempt would ask the model again.
-                appended, turn = await repeat_while_away(
-                    lambda: self._append_step(
-                        step, record, request, [*inputs, answer], seen.view, live.reached
-                    ),
-                    _APPEND_PAUSES,
+                appended, turn = await self._append_step(
+                    step, record, request, [*inputs, answer], seen.view, live.reached
                 )
                 stored = answer if not appended.repeated else from_record(appended.records[-1])
                 live.committed(stored, appended.head)
