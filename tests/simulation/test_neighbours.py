@@ -24,21 +24,21 @@ def one_failure_opens() -> Iterator[None]:
 @contextmanager
 def never_closes() -> Iterator[None]:
     """A success tells nothing: once open, the breaker stays open."""
-    with patch.object(Breaker, "succeed", lambda _: None):
+    with patch.object(Breaker, "note_success", lambda _: None):
         yield
 
 
 @contextmanager
 def never_opens() -> Iterator[None]:
     """Every step waits for an archive that answers nobody."""
-    with patch.object(Breaker, "allows", lambda *_: True):
+    with patch.object(Breaker, "admit_try", lambda *_: True):
         yield
 
 
 @contextmanager
 def never_tried() -> Iterator[None]:
     """Once open, no step ever tries the archive again."""
-    with patch.object(Breaker, "allows", lambda breaker, _: not breaker.is_open):
+    with patch.object(Breaker, "admit_try", lambda breaker, _: not breaker.is_open):
         yield
 
 
