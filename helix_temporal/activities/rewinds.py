@@ -140,9 +140,11 @@ async def list_turns(
     """A page of turns; see `ListTurnsInput`."""
     if newest is not None:
         last = await newest_turns(threads, thread_id, newest)
-        return ListTurnsResult(turns=tuple(turn.told(at - len(last)) for at, turn in enumerate(last)))
+        return ListTurnsResult(turns=tuple(turn.build_info(at - len(last)) for at, turn in enumerate(last)))
     turns, after = await first_turns(threads, thread_id, start, limit)
-    return ListTurnsResult(turns=tuple(turn.told(number + at) for at, turn in enumerate(turns)), after=after)
+    return ListTurnsResult(
+        turns=tuple(turn.build_info(number + at) for at, turn in enumerate(turns)), after=after
+    )
 
 
 async def _read_page(

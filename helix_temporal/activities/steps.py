@@ -11,11 +11,7 @@ from typing import Any, Final
 
 from temporalio import activity
 
-from helix_temporal.activities._runtime import (
-    application_code,
-    current_attempt,
-    workflow_run,
-)
+from helix_temporal.activities._runtime import application_code, current_attempt, workflow_run
 from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References

@@ -37,7 +37,7 @@ class FoundTurn:
         """Where the thread stands after it."""
         return Head(position=self.start.position + len(self.records), last_id=self.records[-1].id)
 
-    def told(self, number: int) -> TurnInfo:
+    def build_info(self, number: int) -> TurnInfo:
         """What a list says of it."""
         users, answer = self.users, answer_in(self.records[-1])
         return TurnInfo(

@@ -19,7 +19,6 @@ local function lower(fence, than)
 end
 
 local row = redis.call('HMGET', head, unpack(NAMES))
-local stored = {unpack(row, 1, #NAMES)}
 
 local function sum()
   return redis.sha1hex(table.concat(row, '\0', ID, KEPT)):sub(1, 8)
@@ -28,11 +27,8 @@ end
 local function save()
   local set = {}
   row[SUM] = sum()
-  for i = ID, SUM do
-    if row[i] ~= stored[i] then set[#set + 1], set[#set + 2] = NAMES[i], row[i] end
-  end
-  -- Two changes within one millisecond may leave the head as it is.
-  if #set > 0 then redis.call('HSET', head, unpack(set)) end
+  for i = ID, SUM do set[2 * i - 1], set[2 * i] = NAMES[i], row[i] end
+  redis.call('HSET', head, unpack(set))
 end
 
 -- The mark says when, and of which stream: a reader that waits may outlive its own.
