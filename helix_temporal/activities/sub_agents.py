@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -368,7 +368,8 @@ async def recover_sub_agent_calls(
     Arguments of more than ``inline_arguments`` bytes are left out.
 
     Returns:
-        None where the slice says all there is, or nobody waits.
+        None where the slice says all there is, or nobody waits, nor did.  Without sub-agents where all that
+        have waited work again, or are through: the turn stays, and their calls are made again.
 
     Raises:
         StoreUnavailableError: A thread went on meanwhile.
@@ -383,7 +384,10 @@ async def recover_sub_agent_calls(
         at: await _find_waiting_call(threads, call, before.get(at), deployment, inline_arguments)
         for at, call in calls.items()
     }
-    return add_waiting_calls(stored or Suspension(head=thread.head), found, new=stored is None)
+    if stored is None and not any(found.values()) and not await _has_any_waited(threads, calls.values()):
+        return None
+    kept = add_waiting_calls(stored or Suspension(head=thread.head), found)
+    return None if kept == stored else kept
 
 
 async def _find_thread_under_way(
@@ -408,9 +412,15 @@ async def _find_waiting_call(
     deployment: str,
     inline_arguments: int,
 ) -> SubAgentCall | None:
-    """The call as one that waits, if its session does, and for this call."""
+    """The call as one that waits, if its session does, and for this call.
+
+    One that an execution has works, or is being ended: the call is made again once it is free.
+    """
     if before is not None and not before.calls:
         return before  # behind another call of the same session
+    # Looked at before its thread, which nobody changes from here on.
+    if await _is_held(workflow_id(call.session_id, deployment)):
+        return None
     try:
         thread = await threads.read_facts(call.session_id)
     except ThreadNotFoundError:
@@ -425,12 +435,51 @@ async def _find_waiting_call(
         return None
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
         return before
-    if await _is_held(workflow_id(call.session_id, deployment)):
-        return before
     used = sum_usage(messages, suspended.known)
     return (before or make_waiting_call(call.name, call.at, call.session_id, call.facts, pending)).model_copy(
         update={"calls": pending, "used": used}
     )
+
+
+async def _has_any_waited(threads: ThreadStore, calls: Iterable[AgentCall]) -> bool:
+    """Whether people were asked for one of these calls: what they answered is not to be asked again."""
+    for call in calls:
+        if await _has_waited(threads, call):
+            return True
+    return False
+
+
+async def _has_waited(threads: ThreadStore, call: AgentCall) -> bool:
+    """Whether its session has waited.  One that serves several calls may have done so for an earlier one."""
+    try:
+        thread = await threads.read_facts(call.session_id)
+    except ThreadNotFoundError:
+        return False
+    record = parse_record(thread.slice)
+    if record.suspended is None and not record.answered:
+        return False
+    return await _has_message(threads, thread, call.name)
+
+
+async def _has_message(threads: ThreadStore, thread: ThreadFacts, message_id: str) -> bool:
+    """Whether one of a thread's newest messages has this id."""
+    stop: int | None = thread.head.position
+    while stop is not None and stop > max(thread.head.position - MOST_MESSAGES, 0):
+        page = await threads.read(
+            ReadPage(
+                thread.thread_id,
+                0,
+                stop,
+                limit=_LOOKS_AT_ONCE,
+                backward=True,
+                committed_only=False,
+                whole=False,
+            )
+        )
+        if any(record.id == message_id for record in page.records):
+            return True
+        stop = page.before
+    return False
 
 
 async def _is_held(workflow: str) -> bool:

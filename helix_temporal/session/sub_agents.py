@@ -279,19 +279,15 @@ def _tracing_fields(request: ToolInput) -> dict[str, Any]:
     return {} if trace is None else {"properties": SessionProperties(tracing_context=trace)}
 
 
-def add_waiting_calls(
-    stored: Suspension, found: dict[int, SubAgentCall | None], *, new: bool
-) -> Suspension | None:
-    """The suspension with those calls that do wait; None where that changes nothing."""
+def add_waiting_calls(stored: Suspension, found: dict[int, SubAgentCall | None]) -> Suspension:
+    """The suspension with those calls that do wait."""
     answered = {each.at for each in stored.known}
     held = {*list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
     children = {each.at: each for each in stored.children} | {
         at: wait for at, wait in found.items() if at not in held
     }
     waits = tuple(each for _, each in sorted(children.items()) if each is not None)
-    if waits == stored.children or (new and not waits):
-        return None
-    return stored.model_copy(update={"children": waits})
+    return stored if waits == stored.children else stored.model_copy(update={"children": waits})
 
 
 def list_finished_calls(suspended: Suspension) -> set[int]:

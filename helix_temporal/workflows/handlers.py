@@ -81,7 +81,7 @@ class Handlers:
         entry_before = self._run.inbox.find(message.id)
         if entry_before is None and not await self._admit_message(message):
             return AskResult(status=AskStatus.MOVED)
-        if self._run.is_suspended and self._run.exits_while_waiting and not self._run.supersedes:
+        if self._run.waits_for_people and self._run.exits_while_waiting and not self._run.supersedes:
             return self._run.suspended(in_thread=entry_before is not None and entry_before.taken)
         entry = entry_before or self._run.inbox.put(message.without_properties(), asked=True)
         self._run.inbox.release()

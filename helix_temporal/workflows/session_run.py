@@ -191,6 +191,11 @@ class SessionRun:
         return self.waits.turn is not None and self.turn is None
 
     @property
+    def waits_for_people(self) -> bool:
+        """There is a call that somebody has to answer; a turn that was found may have none left."""
+        return self.is_suspended and bool(self.waits.pending())
+
+    @property
     def holds_askers(self) -> bool:
         """Somebody's update is open for as long as the turn waits for people."""
         return self.is_suspended and self.askers > 0
@@ -227,7 +232,9 @@ class SessionRun:
         return ExitReason.SUPERSEDED if self.supersedes and self.inbox else None
 
     def tell_suspended(self) -> None:
-        """The turn waits: whoever asked is told what for."""
+        """The turn waits: whoever asked is told what for.  One that was found may go on at once."""
+        if not self.waits.pending():
+            return
         self.status = Status.SUSPENDED
         self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self._pending_below())))
         self.inbox.suspend(self.suspended(in_thread=True))

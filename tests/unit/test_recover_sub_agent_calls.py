@@ -25,25 +25,20 @@ def suspended(at: int, question: str = "q") -> SubAgentCall:
 
 def test_who_was_found_is_waited_for() -> None:
     """In call order."""
-    found = add_waiting_calls(NOTHING, {1: suspended(1), 0: suspended(0), 2: None}, new=True)
+    found = add_waiting_calls(NOTHING, {1: suspended(1), 0: suspended(0), 2: None})
     assert found == NOTHING.model_copy(update={"children": (suspended(0), suspended(1))})
-
-
-def test_a_turn_in_which_nobody_waits_is_left_to_be_cut() -> None:
-    """Nobody was told of it."""
-    assert add_waiting_calls(NOTHING, {0: None}, new=True) is None
 
 
 def test_a_slice_that_says_all_there_is_is_left_alone() -> None:
     """An open of a tree that rests writes nothing for that."""
     stored = NOTHING.model_copy(update={"children": (suspended(0),)})
-    assert add_waiting_calls(stored, {0: suspended(0)}, new=False) is None
+    assert add_waiting_calls(stored, {0: suspended(0)}) is stored
 
 
 def test_who_has_come_to_an_end_is_waited_for_no_more() -> None:
     """The call is made again, and finds the answer."""
     stored = NOTHING.model_copy(update={"children": (suspended(0), suspended(1))})
-    found = add_waiting_calls(stored, {0: None, 1: suspended(1, "another")}, new=False)
+    found = add_waiting_calls(stored, {0: None, 1: suspended(1, "another")})
     assert found == NOTHING.model_copy(update={"children": (suspended(1, "another"),)})
 
 
@@ -51,16 +46,15 @@ def test_a_call_with_a_result_waits_for_nobody() -> None:
     """Whatever its session says."""
     known = (CallOutcome(at=0, result=ToolResult(text="done")),)
     stored = NOTHING.model_copy(update={"known": known})
-    assert add_waiting_calls(stored, {0: suspended(0)}, new=False) is None
+    assert add_waiting_calls(stored, {0: suspended(0)}) is stored
 
 
 def test_a_call_whose_approval_was_lost_waits_for_that_first() -> None:
     """Two questions of one call would each hold up the other; one that has leave is another matter."""
     stored = NOTHING.model_copy(update={"calls": (WaitingCall(id="a", at=0, kind="approval"),)})
-    assert add_waiting_calls(stored, {0: suspended(0)}, new=False) is None
+    assert add_waiting_calls(stored, {0: suspended(0)}) is stored
     approved = stored.model_copy(update={"known": (CallOutcome(at=0, answered=AnswerReceipt(id="a")),)})
-    found = add_waiting_calls(approved, {0: suspended(0)}, new=False)
-    assert found is not None
+    found = add_waiting_calls(approved, {0: suspended(0)})
     assert found.children == (suspended(0),)
 
 

@@ -1,5 +1,6 @@
 """Opens that end without a verdict: an attempt that lands later takes nothing back."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
@@ -65,9 +66,17 @@ async def sid(shore: Shore, request: pytest.FixtureRequest) -> AsyncIterator[str
     session_id, sessions = f"s-{uuid.uuid4().hex[:8]}", shore.stand.sessions
     await sessions.ask(session_id, "one", agent="main")
     opens = shore.stand.served.plugin.backends.tiered.open
+    under_way = list[object]()
 
     async def opens_without_archive(*given: Any) -> object:
         """S3 was there when it was looked where to cut."""
+        under_way.append(given)
+        try:
+            return await opens_away(*given)
+        finally:
+            under_way.remove(given)
+
+    async def opens_away(*given: Any) -> object:
         if request.param == "stalled":
             shore.proxy.fail(StallReply(), times=100)
         else:
@@ -78,6 +87,10 @@ async def sid(shore: Shore, request: pytest.FixtureRequest) -> AsyncIterator[str
         patch.setattr(shore.stand.served.plugin.backends.tiered, "open", opens_without_archive)
         with pytest.raises(FAILS[request.param]):
             await sessions.session(session_id).rewind(EMPTY)
+        # Its last attempt, which still waits for S3, would take effect once that is back.
+        async with asyncio.timeout(30):
+            while under_way:  # noqa: ASYNC110 (an attempt that is cancelled tells nobody)
+                await asyncio.sleep(0.05)
     shore.proxy.refuse(False)
     shore.proxy.forget()
     yield session_id

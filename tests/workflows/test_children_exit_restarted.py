@@ -1,0 +1,119 @@
+"""Roots that are terminated once answers have started their sub-agents again."""
+
+import asyncio
+
+import pytest
+
+from helix_temporal.agents import ModelRequest
+from helix_temporal.client import SessionClient
+from helix_temporal.models.sessions import AskStatus
+from helix_temporal.models.waiting import PendingCall, ToolApproval
+from tests.workflows._team import ask
+from tests.workflows.conftest import Crew
+from tests.workflows.test_children_ends import check_sound, ended
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def client_of(crew: Crew, suspend: str) -> SessionClient:
+    """A client whose sessions wait, or end while they wait."""
+    return crew.client(suspend=suspend)
+
+
+async def approved(
+    crew: Crew, sid: str, suspend: str, tasks: list[str], agent: str = "leads-careful"
+) -> tuple[PendingCall, ...]:
+    """A root whose sub-agents each wait for an approval: all are approved, and at work."""
+
+    def lead(request: ModelRequest) -> object:
+        last = request.messages[-1]
+        return ask(*tasks) if last.role == "user" else f"told: {last.text}"
+
+    crew.team.leads[sid] = lead
+    client = client_of(crew, suspend)
+    await client.ask(sid, "go", agent=agent, message_id="m", timeout=30)
+    calls: tuple[PendingCall, ...] = ()
+    async with asyncio.timeout(30):
+        while len(calls) < len(tasks):
+            calls = await client.session(sid).get_pending_calls()
+    if suspend == "exit":
+        await client.session(sid).result()
+    for each in calls:
+        await client.session(sid).submit_approval(
+            ToolApproval(approval_id=each.id, approved=True), timeout=30
+        )
+    for task in tasks:
+        await asyncio.wait_for(crew.team.gates[task].reached.wait(), 30)
+    return calls
+
+
+@pytest.mark.parametrize("suspend", ["wait", "exit"])
+@pytest.mark.parametrize("at_work", [True, False])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_terminated_root_keeps_the_turn_of_sub_agents_that_work_again(
+    crew: Crew, sid: str, suspend: str, at_work: bool, count: int
+) -> None:
+    """Nobody is asked twice, and what was approved is not done under another key."""
+    tasks = [f"{sid}-{at}" for at in range(count)]
+    calls = await approved(crew, sid, suspend, tasks)
+    await crew.handle(sid).terminate()
+    if not at_work:
+        for each in calls:
+            await ended(crew, each.route[0])
+    again = await client_of(crew, suspend).ask(sid, "go", agent="leads-careful", message_id="m", timeout=60)
+    assert (again.status, again.pending) == (AskStatus.ANSWERED, ())
+    assert again.text == "told: The sub-agent was interrupted before it had an answer."
+    assert len(crew.team.heard[sid]) == 2
+    assert len(await crew.children(sid)) == count
+    await check_sound(crew, sid, *(each.route[0] for each in calls))
+
+
+@pytest.mark.parametrize("suspend", ["wait", "exit"])
+async def test_a_terminated_root_finds_what_its_sub_agents_have_done(
+    crew: Crew, sid: str, suspend: str
+) -> None:
+    """All of them came to their end, and the caller was terminated with the results in its hands."""
+    tasks = [f"{sid}-{at}" for at in range(2)]
+    calls = await approved(crew, sid, suspend, tasks)
+    lead, gate = crew.team.leads[sid], crew.team.gates[sid]
+
+    async def held(request: ModelRequest) -> object:
+        await gate.passing()
+        return lead(request)
+
+    crew.team.leads[sid] = held
+    for task in tasks:
+        crew.team.gates[task].opened.set()
+    await asyncio.wait_for(gate.reached.wait(), 20)
+    await crew.handle(sid).terminate()
+    gate.opened.set()
+    again = await client_of(crew, suspend).ask(sid, "go", agent="leads-careful", message_id="m", timeout=60)
+    assert again.text == f"told: hold {tasks[1]}"
+    assert [len(crew.team.heard[each.route[0]]) for each in calls] == [2, 2]
+    assert len(await crew.children(sid)) == 2
+    await check_sound(crew, sid, *(each.route[0] for each in calls))
+
+
+async def test_a_sub_agent_that_nobody_was_asked_by_keeps_no_turn(crew: Crew, sid: str) -> None:
+    """A turn that never waited is cut when its execution is terminated, as any other."""
+    crew.team.leads[sid] = lambda request: ask(f"hold {sid}") if len(request.messages) == 1 else "fine"
+    await crew.sessions.send(sid, "go", agent="new")
+    await asyncio.wait_for(crew.team.gates[sid].reached.wait(), 20)
+    await crew.handle(sid).terminate()
+    crew.team.leads[sid] = lambda request: "fine"
+    assert (await crew.sessions.ask(sid, "anew", agent="new", timeout=60)).text == "fine"
+    assert await crew.texts(sid) == ["anew", "fine"]
+
+
+@pytest.mark.parametrize("suspend", ["wait", "exit"])
+async def test_an_answer_sent_again_after_the_terminate_is_told_as_what_it_is(
+    crew: Crew, sid: str, suspend: str
+) -> None:
+    """The sub-agent is being ended: nobody takes another answer for it."""
+    (call,) = await approved(crew, sid, suspend, [f"{sid}-0"])
+    await crew.handle(sid).terminate()
+    session = client_of(crew, suspend).session(sid)
+    reply = await session.submit_approval(ToolApproval(approval_id=call.id, approved=True), timeout=30)
+    assert reply.status == "not_pending"
+    again = await client_of(crew, suspend).ask(sid, "go", agent="leads-careful", message_id="m", timeout=60)
+    assert (again.status, again.pending) == (AskStatus.ANSWERED, ())
