@@ -463,6 +463,9 @@ class Stepper:
         )
         appended = await self._append_again(step, seen.view)
         receipt = await self._archive_step(step, appended, request)
+        if appended.records[-1].kind == Kind.ANSWER:
+            ids = {each.id for each in appended.records}
+            await self._drop_payloads(request, [each for each in request.inputs if each.id in ids], receipt)
         await self._news.stood(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the record was lost and came back.
         *taken, stored = (from_record(record) for record in appended.records)
@@ -666,11 +669,14 @@ class Stepper:
     async def _drop_payloads(
         self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput], receipt: FlushReceipt
     ) -> None:
-        """What is in the thread and archived is not needed twice; what stays is garbage collected."""
+        """What a turn that is over took is in the thread: once archived, it is not needed twice.
+
+        What stays is garbage collected.
+        """
         if receipt.status is FlushStatus.ARCHIVED:
-            for each in inputs:
-                if each.ref is not None:
-                    await self._references.drop(*_payload_location(request, each.ref))
+            for ref in (*request.earlier_refs, *(each.ref for each in inputs)):
+                if ref is not None:
+                    await self._references.drop(*_payload_location(request, ref))
 
     def _unknown_call_fields(self, request: RunStepInput, answer: Message, seen: _Seen) -> dict[str, Any]:
         """Calls of tools that the agent does not have; where all are known nothing is told.

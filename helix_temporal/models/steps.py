@@ -152,6 +152,7 @@ class RunStepInput(WireModel):
         run_id: Of the turn, the same for all its steps.
         answered: Calls of sub-agents that were answered, to be remembered.
         archive: As in `SessionOptions`.
+        earlier_refs: Names of content that earlier steps of the turn took: it is dropped once the turn is over.
         since: After a reset messages are applied again that are in the thread already: they are looked for
             from here on, not only among the newest ones.
     """
@@ -168,6 +169,7 @@ class RunStepInput(WireModel):
     run_id: str | None = None
     answered: tuple[AnswerReceipt, ...] = ()
     archive: ArchiveMode | None = None
+    earlier_refs: tuple[str, ...] = ()
     since: ResetPoint | None = None
     tracing_context: TracingContext | None = None
 
@@ -228,7 +230,7 @@ class EndTurnInput(WireModel):
     """Commit tool results without a further model call: the turn ends here, for ``reason``.
 
     Attributes:
-        answered, archive: As in `RunStepInput`.
+        answered, archive, earlier_refs: As in `RunStepInput`.
     """
 
     session_id: Id
@@ -240,6 +242,7 @@ class EndTurnInput(WireModel):
     reason: ExitReason | None = None
     answered: tuple[AnswerReceipt, ...] = ()
     archive: ArchiveMode | None = None
+    earlier_refs: tuple[str, ...] = ()
 
 
 class SaveValuesInput(WireModel):

@@ -17,7 +17,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.agents import ToolFacts
-from helix_temporal.models.base import only_set
+from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import CallKey, make_result_id
 from helix_temporal.models.messages import Finish, ToolCall, Usage, why_not_run
 from helix_temporal.models.records import Head
@@ -361,7 +361,7 @@ class Turn:
         inputs = tool_inputs(result, outcomes, self._waits.answers())
         self._waits.end()
         try:
-            return await self._end_turn(inputs, reason, suspended.dropped)
+            return await self._end_turn(inputs, reason, suspended.dropped, list_refs(self._messages))
         except _RestartTurn as lost:
             if not again and lost.__cause__ is not None:
                 raise lost.__cause__ from None
@@ -423,10 +423,14 @@ class Turn:
     async def _run_steps(
         self, users: tuple[StepInput, ...], resumed: RunStepResult | None, dropped: tuple[str, ...]
     ) -> TurnResult:
-        inputs = users
+        inputs, refs = users, list_refs(users) if resumed is not None else ()
         while True:
             before = self._thread.head if resumed is None else self._start
-            result, resumed = resumed or await self._run_step(inputs), None
+            if resumed is None:
+                result = await self._run_step(inputs, refs)
+                refs = (*refs, *list_refs(each for each in inputs if each.id not in result.left))
+            else:
+                result, resumed = resumed, None
             dropped = dropped or result.dropped
             self._left = self._left or result.left
             self._part_with_others(result)
@@ -447,7 +451,7 @@ class Turn:
             inputs = tool_inputs(result, outcomes, answers)
             reason = self._reason_to_end(outcomes)
             if reason is not None:
-                return await self._end_turn(inputs, reason, dropped)
+                return await self._end_turn(inputs, reason, dropped, refs)
 
     def _part_with_others(self, result: RunStepResult) -> None:
         """Messages that are not of this turn do not wait for its end, nor are they asked again with it."""
@@ -543,7 +547,11 @@ class Turn:
         )
 
     async def _end_turn(
-        self, inputs: tuple[StepInput, ...], reason: ExitReason, dropped: tuple[str, ...]
+        self,
+        inputs: tuple[StepInput, ...],
+        reason: ExitReason,
+        dropped: tuple[str, ...],
+        refs: tuple[str, ...],
     ) -> TurnResult:
         """Results without a further answer: every call is answered, and the turn is whole."""
         thread = self._thread
@@ -559,6 +567,7 @@ class Turn:
                     run_id=self.run_id,
                     reason=reason,
                     **self._archive,
+                    **only_truthy(earlier_refs=refs),
                     **answered,
                 )
             )
@@ -580,7 +589,7 @@ class Turn:
 
     # -- steps
 
-    async def _run_step(self, inputs: tuple[StepInput, ...]) -> RunStepResult:
+    async def _run_step(self, inputs: tuple[StepInput, ...], refs: tuple[str, ...]) -> RunStepResult:
         thread = self._thread
 
         async def attempt(**answered: Any) -> RunStepResult:
@@ -596,6 +605,7 @@ class Turn:
                     run_id=self.run_id,
                     **({} if self.took_values else only_set(**self._values)),
                     **self._archive,
+                    **only_truthy(earlier_refs=refs),
                     **only_set(since=thread.since, tracing_context=thread.tracing_context),
                     **answered,
                 )
@@ -682,6 +692,11 @@ class Turn:
         opened = await reopen_thread(self._calls, self._thread, heads, cuts=cuts)
         self.notes = (*self.notes, *opened.notes)
         return opened
+
+
+def list_refs(inputs: Iterable[StepInput | UserMessage]) -> tuple[str, ...]:
+    """Names of content that is kept apart from these inputs."""
+    return tuple(each.ref for each in inputs if each.ref is not None)
 
 
 def _user_input(message: UserMessage) -> StepInput:
