@@ -82,7 +82,7 @@ class SessionReads:
         """What is in the thread, what was paid, and what was recorded, descendants included."""
         async with heartbeat_with_progress(self._beat_every):
             recorded = await self._usage.get_rollup(request.session_id, include_sub_agents=True)
-            facts = await self._find_thread_facts(request.thread)
+            facts = await self._find_thread_facts(await self._find_thread(request))
             if facts is None and recorded is None:
                 raise SessionNotFoundError(f"session {request.session_id!r} has no thread and no usage")
             thread = ThreadUsage() if facts is None else await thread_usage(self._threads, facts)
@@ -117,6 +117,14 @@ class SessionReads:
         """The finished turn of a message."""
         async with heartbeat_with_progress(self._beat_every):
             return await turn_of(self._threads, request.thread_id, request.message_id)
+
+    async def _find_thread(self, request: ShowSessionInput) -> str:
+        """The session's thread: as asked for, or as its state says, or the one that has its id."""
+        if request.thread_id is None and self._sessions is not None:
+            state = await self._sessions.load_state(request.session_id)
+            if state is not None and state.thread_id is not None:
+                return state.thread_id
+        return request.thread
 
     async def _find_thread_facts(self, thread_id: str) -> ThreadFacts | None:
         try:

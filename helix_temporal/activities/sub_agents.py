@@ -418,9 +418,6 @@ async def _find_waiting_call(
     """
     if before is not None and not before.calls:
         return before  # behind another call of the same session
-    # Looked at before its thread, which nobody changes from here on.
-    if await _is_held(workflow_id(call.session_id, deployment)):
-        return None
     try:
         thread = await threads.read_facts(call.session_id)
     except ThreadNotFoundError:
@@ -433,6 +430,10 @@ async def _find_waiting_call(
     pending = list_pending_calls(suspended, messages[-1], inline_arguments)
     if not pending or all(each.id != call.name for each in messages):
         return None
+    if await _is_held(workflow_id(call.session_id, deployment)):
+        return None
+    if (await threads.read_facts(call.session_id)).head != thread.head:
+        return None  # it came to its end between the two looks
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
         return before
     used = sum_usage(messages, suspended.known)

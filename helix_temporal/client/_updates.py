@@ -401,8 +401,8 @@ class Updates:
     def _refuse_own_tool(self, session_id: str) -> None:
         """Refuse a wait that cannot end: a tool waits for a turn of the session whose turn waits for it.
 
-        A sub-agent's tool keeps the turns of all sessions above it waiting; by ids that hold a hash, nobody
-        knows which these are.
+        A sub-agent's tool keeps the turns of all sessions above it waiting.  Sessions above one whose id
+        holds a hash are not recognised.
 
         Raises:
             InvalidRequestError: This is such a tool.
@@ -432,12 +432,14 @@ class Updates:
         argument: Any,
         result_type: type[Any],
         start: SessionInput | None,
-        update_id: str | None,
+        update_id: str,
     ) -> Any:
         """A plain update first: it costs less, and a run is there more often than not."""
-        options: dict[str, Any] = {"result_type": result_type, "rpc_timeout": _LONGEST_CALL}
-        if update_id is not None:
-            options["id"] = update_id
+        options: dict[str, Any] = {
+            "id": update_id,
+            "result_type": result_type,
+            "rpc_timeout": _LONGEST_CALL,
+        }
         try:
             try:
                 return await self.get_workflow_handle(session_id).execute_update(update, argument, **options)
@@ -621,7 +623,7 @@ def _awaits_turn(update: str, argument: object) -> bool:
     return update in {"ask", "take_back"}
 
 
-def _update_id(update: str, argument: Any) -> str | None:
+def _update_id(update: str, argument: Any) -> str:
     """Another for each call, and after each "moved"; sessions know messages by their own id.
 
     A run that has ended still gives its outcome of an update it knows: under one id a session that was
@@ -629,7 +631,9 @@ def _update_id(update: str, argument: Any) -> str | None:
     """
     if isinstance(argument, SubmitInput):
         return f"{update}/{argument.by}/{uuid.uuid4().hex[:8]}"
-    return f"{update}/{argument.id}/{uuid.uuid4().hex[:8]}" if isinstance(argument, UserMessage) else None
+    if isinstance(argument, UserMessage):
+        return f"{update}/{argument.id}/{uuid.uuid4().hex[:8]}"
+    return f"{update}/{uuid.uuid4().hex}"
 
 
 def _is_moved(result: object) -> bool:

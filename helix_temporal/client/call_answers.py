@@ -182,10 +182,18 @@ async def open_answers(connection: SessionConnection, session_id: str, agent: st
 
 
 async def find_root(connection: SessionConnection, session_id: str) -> str | None:
-    """The session that a person talks to above a sub-agent's; None where its last execution can't tell."""
-    with contextlib.suppress(SessionTerminatedError):
+    """The session that a person talks to above a sub-agent's; None where nothing says which.
+
+    Raises:
+        SessionNotFoundError: Neither Temporal nor the stores know the sub-agent's session.
+    """
+    try:
         return (await connection.updates.get_status(session_id)).root_session_id
-    return None
+    except (SessionNotFoundError, SessionTerminatedError) as error:
+        state = await connection.reader.load_state(session_id)
+        if state is None and isinstance(error, SessionNotFoundError):
+            raise
+        return None if state is None else state.root_session_id
 
 
 def error_fields(text: str) -> dict[str, Any]:

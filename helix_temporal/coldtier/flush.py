@@ -227,7 +227,7 @@ class Breaker:
             self._next_try = now + PAUSE_SECONDS
 
     def note_success(self) -> None:
-        """The archive has answered, whatever it said."""
+        """The archive took a step, or said who has the thread."""
         self._failed.clear()
 
 

@@ -481,7 +481,7 @@ class Layout:
         return f"{self.thread_prefix(thread_id)}idx/{_object_name(ref)}"
 
     def slice_key(self, thread_id: str, name: str) -> str:
-        """A state slice too large for the manifest; ``name`` is its generation and SHA-256."""
+        """A state slice too large for the manifest; ``name`` is its generation, size and SHA-256."""
         return f"{self.thread_prefix(thread_id)}state/{name}"
 
     def payload_prefix(self, thread_id: str) -> str:

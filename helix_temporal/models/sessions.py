@@ -228,7 +228,7 @@ class SubmitReply(WireModel):
 
     @property
     def status(self) -> str:
-        """``submitted``, ``already_completed``, ``not_pending`` or ``expired``."""
+        """``submitted``, ``already_completed``, ``not_pending`` or ``expired``; ``moved``: ask again."""
         return "moved" if self.submission is None else self.submission.status
 
 
@@ -240,7 +240,12 @@ class ForkFrom(WireModel, KnownFields):
 
 
 class Receipt(WireModel):
-    """What one clean-up step did; each is independent of the others."""
+    """What one step of the end did, each independent of the others; or what happened to messages or state.
+
+    Attributes:
+        name: ``save``, ``flush``, ``evict``, ``end_turn`` and so on; of messages ``lost`` and ``sent``; of
+            the session store ``state`` and ``repair``.
+    """
 
     name: str
     ok: bool

@@ -152,7 +152,7 @@ class RunStepInput(WireModel):
         run_id: Of the turn, the same for all its steps.
         answered: Calls of sub-agents that were answered, to be remembered.
         archive: As in `SessionOptions`.
-        earlier_refs: Names of content that earlier steps of the turn took: it is dropped once the turn is over.
+        earlier_refs: Names of content that earlier steps of the turn took; dropped once the turn is over.
         since: After a reset messages are applied again that are in the thread already: they are looked for
             from here on, not only among the newest ones.
     """

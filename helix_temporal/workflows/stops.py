@@ -56,6 +56,9 @@ class Stops:
         under_way = self._run.waits.turn.run_id
         if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
+        if self._run.closing:
+            # It could not be ended, since a store does not answer: the next execution has it.
+            return StopResult(stopping=False, moved=True)
         self._run.stopping = request.mode
         return StopResult(stopping=True, run_id=under_way)
 

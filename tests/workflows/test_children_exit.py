@@ -4,9 +4,12 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
 
-from helix_temporal.client import SessionClient
+from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SubmitReply
 from helix_temporal.models.states import ClientToolResponse, SessionState, SessionStatus, ToolResultSubmission
@@ -172,6 +175,26 @@ async def test_an_answer_to_the_sub_agents_own_session_wakes_the_tree(crew: Crew
     assert reply.result is not None
     assert (await crew.messages(sid))[2].text == f"they said {'z' * 100_000}"
     assert (await crew.sessions.session(sid).get_status()).pending == ()
+
+
+async def test_a_sub_agent_that_temporal_has_forgotten_is_answered_all_the_same(crew: Crew, sid: str) -> None:
+    """The namespace's retention is over for it: its state says whose it is."""
+    (call,) = await left(crew, sid)
+    client, child = crew.served.client, call.route[-1]
+    gone = WorkflowExecution(workflow_id=workflow_id(child))
+    await client.workflow_service.delete_workflow_execution(
+        DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=gone)
+    )
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await crew.handle(child).describe()
+            except RPCError:
+                break
+            await asyncio.sleep(0.1)
+    reply = await answer(crew, child, call.id, "blue")
+    assert reply.result is not None
+    assert reply.result.text == "they said blue"
 
 
 async def test_an_answer_that_the_session_store_has_is_taken_by_whoever_resumes_the_root(

@@ -163,8 +163,8 @@ async def test_a_sub_agent_that_has_answered_meanwhile_is_not_waited_for(crew: C
 
 async def called_again(crew: Crew, sid: str) -> bool:
     """Whether the session has tried to start a sub-agent."""
-    kind = "start_child_workflow_execution_initiated_event_attributes"
-    return any(each.HasField(kind) for each in await crew.events(sid))
+    events = await crew.events(sid)
+    return any(each.HasField("start_child_workflow_execution_initiated_event_attributes") for each in events)
 
 
 async def test_a_sub_agent_that_an_execution_has_is_not_taken_for_one_that_sleeps(

@@ -29,9 +29,7 @@ def two_rounds_of_tools(request: ModelRequest) -> Answer:
     return calls(LONG) if spoken < 2 else "done"
 
 
-async def test_a_turn_with_tools_leaves_nothing_beside_the_thread(
-    stand: Stand, desk: Desk, sid: str
-) -> None:
+async def test_a_turn_with_tools_leaves_nothing_beside_the_thread(stand: Stand, desk: Desk, sid: str) -> None:
     """Neither the user's text, which its first step took, nor results of steps between."""
     desk.scripts[sid] = two_rounds_of_tools
     assert (await stand.sessions.ask(sid, "first" + LONG, agent="main")).text == "done"

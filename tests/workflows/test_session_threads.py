@@ -57,6 +57,17 @@ async def test_a_message_that_is_sent_goes_into_the_thread_that_the_session_has(
     assert await stand.texts(ended) == ["one", "1: one", "two", "3: two"]
 
 
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_usage_is_that_of_the_thread_that_the_session_has(
+    stand: Stand, sid: str, tid: str, has_ended: bool
+) -> None:
+    """Asked of the session: nothing of it is zero without a word."""
+    if has_ended:
+        await stand.finish(sid)
+    used = await stand.sessions.session(sid).get_usage()
+    assert used.steps == 1
+
+
 async def test_turns_are_taken_back_in_the_thread_that_the_session_has(
     stand: Stand, sid: str, ended: str
 ) -> None:

@@ -1,15 +1,30 @@
 """Stops of sessions that ended while they waited: their turns end as if they had stayed."""
 
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 
 from helix_temporal.client import SessionClient
+from helix_temporal.client._updates import Updates
+from helix_temporal.client._updates import _RetryUpdate as RetryUpdate
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.checkpoints import RunStatus
-from helix_temporal.models.sessions import AskStatus, ExitReason, SessionInput, SessionOptions, Status
+from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.sessions import (
+    AskStatus,
+    ExitReason,
+    SessionInput,
+    SessionOptions,
+    Status,
+    StopRequest,
+    StopResult,
+    SuspendedTurn,
+)
 from helix_temporal.models.waiting import INTERRUPTED, PendingCall
 from helix_temporal.settings import Settings
+from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.stops import Stops
 from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession
 from tests.workflows.conftest import Stand
@@ -153,3 +168,37 @@ async def left_elsewhere(stand: Stand, sid: str) -> tuple[PendingCall, ...]:
     pending = (await ask(handle, "go")).pending
     assert (await handle.result()).exit_reason is ExitReason.SUSPENDED
     return pending
+
+
+async def test_a_stop_whose_answer_was_lost_is_told_what_it_did(
+    stand: Stand, desk: Desk, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent again under the same id: the session has ended by then, and stops nothing a second time."""
+    desk.scripts[sid] = asks_once(LOCATE, ACT)
+    await left(stand, sid)
+    client = stand.client(suspend="exit")
+    update_once, lost = Updates._update_once, list[Any]()
+
+    async def loses_the_first(self: Updates, session_id: str, update: str, *given: Any) -> Any:
+        told = await update_once(self, session_id, update, *given)
+        if update == "stop" and not lost:
+            lost.append(told)
+            await stand.finish(sid)
+            raise RetryUpdate("no answer in time")
+        return told
+
+    monkeypatch.setattr(Updates, "_update_once", loses_the_first)
+    assert await client.session(sid).stop()
+    assert [each.stopping for each in lost] == [True]
+
+
+async def test_a_session_that_ends_sends_who_stops_it_to_the_next_execution() -> None:
+    """Its turn could not be ended, since a store was away: "stopping" would be no more than a word."""
+    start = SessionInput(session_id="s", agent="people")
+    run = SessionRun.of(start, datetime.now(UTC))
+    run.waits.turn = SuspendedTurn(head=Head(position=2, last_id="a"), start=EMPTY, run_id="r")
+    stops = Stops(start, run, cast("Any", None))
+    assert stops._stop_suspended(StopRequest()) == StopResult(stopping=True, run_id="r")
+    run.closing, run.stopping = True, None
+    assert stops._stop_suspended(StopRequest()).moved
+    assert run.stopping is None

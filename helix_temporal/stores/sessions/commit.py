@@ -1,4 +1,8 @@
-"""The commit of a step."""
+"""The commit of a step: thread and session in one change where one store has both, else one by one.
+
+A step whose answer was lost is found by its place in the thread (`ThreadStore.step_view`), or by its
+operation.
+"""
 
 import asyncio
 import random
@@ -417,7 +421,7 @@ async def _find_standing_step(store: SessionStoreBase, append: StepAppend) -> Ap
         after=len(append.records),
         limit=1,
         max_bytes=1,
-        ids=1,
+        ids=0,
     )
     placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
     if not placed or not ops.same_step(append, view.after):
