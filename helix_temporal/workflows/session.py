@@ -35,6 +35,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import Entry
+from helix_temporal.session.next_work import Work
 from helix_temporal.session.values import StoredValues, Values, merge_stored_values
 from helix_temporal.workflows.calls import (
     OPEN_POLICY,
@@ -483,15 +484,14 @@ class AgentSession:
         try:
             while True:
                 self._raise_pending_cancel()
-                await self._next_work()
-                if self._run.rewinds.due or (self._run.rewinds and self._run.is_suspended):
+                await self._wait_for_work()
+                work = self._run.next_work
+                if work is Work.REWIND:
                     await self._carry_out_rewind()
-                elif self._run.is_suspended and self._run.has_messages:
+                elif work is Work.RESUME:
                     await self._serving.go_on()
                     self._move_if_long()
-                elif self._run.must_stay_open:
-                    continue
-                elif self._run.inbox and not (self._run.is_suspended or self._run.inbox.held):
+                elif work is Work.SERVE:
                     await self._serving.serve()
                     self._move_if_long()
                 elif await self._finalise_if_idle():
@@ -505,10 +505,10 @@ class AgentSession:
         if self._run.cancelled or is_cancelled(self._cancels):
             raise asyncio.CancelledError
 
-    async def _next_work(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         run, policy, pause = self._run, self._calls.policy, _FLUSH_AGAIN
-        while run.waits_when_idle(persistent=self._run.options.persistent) and not run.has_work:
+        while run.next_work is Work.WAIT:
             behind = not run.open.handle.archived and (policy.flush_each_step or run.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None
             asked = run.holds_askers
@@ -519,7 +519,7 @@ class AgentSession:
                 run.waits.expire()
                 if asked:
                     run.inbox.come_again()
-                if timeout is None or run.has_work:
+                if timeout is None or run.next_work is not Work.WAIT:
                     continue
                 pause *= 2
                 await catch_up(self._calls, run.open, at_rest=run.waits.turn is None)
@@ -533,7 +533,7 @@ class AgentSession:
 
     def _is_due(self, asked: bool) -> bool:
         """There is work, or the first asker has come, or the last one gone."""
-        return self._run.has_work or self._run.holds_askers != asked
+        return self._run.next_work is not Work.WAIT or self._run.holds_askers != asked
 
     # -- turns
 

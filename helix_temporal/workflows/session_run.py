@@ -28,6 +28,7 @@ from helix_temporal.models.sessions import (
 from helix_temporal.models.states import is_past, session_expired_error
 from helix_temporal.models.waiting import MAX_INLINE_TEXT, PendingCall
 from helix_temporal.session.inbox import Entry, Inbox
+from helix_temporal.session.next_work import Situation, Work, may_end, next_work
 from helix_temporal.session.rewinds import Rewinds
 from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.workflows.clock import now_ms
@@ -132,19 +133,32 @@ class SessionRun:
         return self.thread
 
     @property
-    def has_messages(self) -> bool:
-        """Somebody wants something of the session."""
-        if self.is_suspended:
-            wanted = self.rewinds or self.stopping or self.reason_to_give_up or self.waits.ready
-            return bool(wanted or self.open.opened_by_another_run)
-        return bool(self.inbox or self.rewinds) and (not self.inbox.held or self.rewinds.due)
+    def situation(self) -> Situation:
+        """All that decides what to do next."""
+        return Situation(
+            rewind=self.rewinds.due or (self.is_suspended and bool(self.rewinds)),
+            suspended=self.is_suspended,
+            can_resume=self.is_suspended and self._can_resume(),
+            messages=bool(self.inbox),
+            held=self.inbox.held,
+            exits=self.exits_while_waiting,
+            ends=self.close or self.idle,
+            persistent=self.options.persistent,
+        )
 
     @property
-    def has_work(self) -> bool:
-        """Something is to be done, be it only to end."""
-        closes = self.close and not self.must_stay_open
-        ends = closes or (self.idle and not self.is_suspended)
-        return self.has_messages or (ends and not self.inbox.held)
+    def next_work(self) -> Work:
+        """What to do next, while no turn runs."""
+        return next_work(self.situation)
+
+    @property
+    def may_end(self) -> bool:
+        """Nothing that came meanwhile holds an execution that has nothing to do."""
+        return may_end(self.situation)
+
+    def _can_resume(self) -> bool:
+        wanted = self.stopping or self.reason_to_give_up or self.waits.ready
+        return bool(wanted or self.open.opened_by_another_run)
 
     def check_not_expired(self, session_id: str) -> None:
         """Refuse whoever wants something new of a session that has expired.
@@ -209,20 +223,6 @@ class SessionRun:
     def supersedes(self) -> bool:
         """A message ends a suspended turn."""
         return self.options.while_suspended == "supersede"
-
-    @property
-    def must_stay_open(self) -> bool:
-        """The execution waits: it may not end, or would lose messages that were accepted."""
-        return self.is_suspended and (not self.exits_while_waiting or bool(self.inbox))
-
-    @property
-    def may_end(self) -> bool:
-        """Nothing that came meanwhile holds an execution that has nothing to do."""
-        return not (self.has_messages or self.must_stay_open or self.inbox.held)
-
-    def waits_when_idle(self, *, persistent: bool) -> bool:
-        """Without anything to do the execution waits; otherwise it ends."""
-        return self.must_stay_open if self.is_suspended else persistent or self.inbox.held
 
     @property
     def reason_to_give_up(self) -> ExitReason | None:

@@ -21,6 +21,7 @@ from helix_temporal.models.waiting import (
     is_message_ref,
 )
 from helix_temporal.session.inbox import TurnOutcome
+from helix_temporal.session.next_work import Work
 from helix_temporal.workflows.handlers import MAX_TEXT_BYTES
 from helix_temporal.workflows.session_run import SessionRun, update_refusal
 from helix_temporal.workflows.sub_agents import SubAgents
@@ -145,7 +146,7 @@ class Submissions:
         if run.turn is not None:
             await self._take_answer(request)  # whatever else is at work beside them
         await workflow.wait_condition(lambda: run.closing or run.turn is None)
-        return run.is_suspended and not run.must_stay_open
+        return run.is_suspended and not run.inbox
 
     def _turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn that waits for the call, or did; None where this execution did not have it."""
@@ -186,7 +187,7 @@ class Submissions:
         run = self._run
         if run.waits.rounds > rounds or run.waits_below:
             return True
-        return run.is_suspended and not run.has_messages
+        return run.is_suspended and run.next_work in {Work.WAIT, Work.END}
 
 
 def _read_answer(given: Sequence[Any]) -> TakenAnswer | None:

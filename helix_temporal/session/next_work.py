@@ -1,0 +1,58 @@
+"""What an execution of a session does next.  Pure."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+
+class Work(StrEnum):
+    """What there is to do."""
+
+    REWIND = "rewind"
+    RESUME = "resume"
+    SERVE = "serve"
+    WAIT = "wait"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that decides what an execution does next, while no turn runs.
+
+    Attributes:
+        rewind: Turns are to be taken back, and no message that came before has still to have its turn.
+        suspended: A turn waits for answers.
+        can_resume: The suspended turn can go on, or is to be ended.
+        messages: Messages wait for a turn.
+        held: They are not to be tried now, since the archive is too far behind.
+        exits: The execution does not wait for answers.
+        ends: Somebody closed the session, or it was idle for long enough.
+        persistent: The execution waits for further messages.
+    """
+
+    rewind: bool = False
+    suspended: bool = False
+    can_resume: bool = False
+    messages: bool = False
+    held: bool = False
+    exits: bool = False
+    ends: bool = False
+    persistent: bool = True
+
+
+def next_work(now: Situation) -> Work:
+    """What to do in this situation."""
+    if now.rewind:
+        return Work.REWIND
+    if now.suspended and now.can_resume:
+        return Work.RESUME
+    if now.suspended:
+        # With the execution, messages that it has accepted would be gone.
+        return Work.END if now.exits and not now.messages else Work.WAIT
+    if now.messages:
+        return Work.WAIT if now.held else Work.SERVE
+    return Work.END if now.ends or not now.persistent else Work.WAIT
+
+
+def may_end(now: Situation) -> bool:
+    """Whether the execution may end once nobody wants it any longer: nothing is left to do or to wait for."""
+    return next_work(replace(now, ends=True)) is Work.END
