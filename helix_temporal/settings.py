@@ -28,6 +28,7 @@ from helix_temporal import _setting_rules as rules
 from helix_temporal._setting_rules import Duration
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.deployments import DEFAULT_NAME, Deployment, digest_location
+from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT
 from helix_temporal.models.sessions import ArchiveMode, CallPolicy
 from helix_temporal.models.streams import StreamLimits
 
@@ -138,10 +139,10 @@ class Limits(_Group):
             next step reads.
     """
 
-    message_bytes: int = Field(default=_MIB, ge=_KIB, le=64 * _MIB)
+    message_bytes: int = Field(default=MAX_TEXT, ge=_KIB, le=64 * _MIB)
     batch_messages: int = Field(default=10_000, ge=2, le=10_000)
-    inline_text_bytes: int = Field(default=8 * _KIB, ge=256, le=256 * _KIB)
-    inline_tool_result_bytes: int = Field(default=2 * _KIB, ge=0, le=256 * _KIB)
+    inline_text_bytes: int = Field(default=INLINE_TEXT, ge=256, le=256 * _KIB)
+    inline_tool_result_bytes: int = Field(default=INLINE_RESULT, ge=0, le=256 * _KIB)
     payload_bytes: int = Field(default=256 * _KIB, ge=_KIB, le=2 * _MIB)
     unarchived_bytes: int = Field(default=64 * _MIB, ge=_MIB, le=1024 * _MIB)
     unarchived_for: Duration = timedelta(hours=1)

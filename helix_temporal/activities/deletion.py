@@ -227,13 +227,15 @@ class TemporalExecutions:
 async def is_ours(found: "WorkflowExecution", deployment: Deployment, also: Sequence[str] = ()) -> bool:
     """Whether an execution is one of this deployment."""
     try:
-        await refuse_execution(found, deployment, also)
+        await refuse_foreign_execution(found, deployment, also)
     except ForeignDeploymentError:
         return False
     return True
 
 
-async def refuse_execution(found: "WorkflowExecution", asking: Deployment, also: Sequence[str] = ()) -> None:
+async def refuse_foreign_execution(
+    found: "WorkflowExecution", asking: Deployment, also: Sequence[str] = ()
+) -> None:
     """Refuse what an execution of another deployment could tell.
 
     Raises:

@@ -18,7 +18,7 @@ from helix_temporal.activities._runtime import (
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment, memo_of
-from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.ids import SESSION_WORKFLOW, workflow_id
 from helix_temporal.models.maintenance import (
     AgeCleanupSummary,
     CleanUpExpiredInput,
@@ -150,7 +150,6 @@ class MaintenanceActivities:
         return KeepThreadResult(thread_id=request.thread_id, problems=problems, **fields)
 
 
-SESSION_WORKFLOW: Final = "helix.session"
 _MAY_WAIT: Final = frozenset({SessionStatus.PAUSED, SessionStatus.ACTIVE})
 _OF_THE_SESSION: Final = frozenset(
     {RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.PERMISSION_DENIED}

@@ -13,7 +13,7 @@ from helix_temporal.models.ids import encode_id
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.records import pack_records, unpack_records
 from helix_temporal.models.threads import ReadMessagesResult
-from helix_temporal.models.waiting import MessageRef, is_message_ref, message_ref, payload_ref, task_of
+from helix_temporal.models.waiting import MessageRef, is_foreign_ref, message_ref, payload_ref, task_of
 from helix_temporal.stores.protocols.hot import PayloadStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage, ThreadStore
 
@@ -97,7 +97,7 @@ class References:
             StoreUnavailableError, PayloadNotFoundError: A payload is not there; see `Payloads.get`.
             ThreadNotFoundError: The call whose arguments are meant is not there.
         """
-        if not is_message_ref(ref):
+        if not is_foreign_ref(ref):
             return await self._payloads.get(thread_id, ref, also)
         if (aside := payload_ref(ref)) is not None:
             return await self._payloads.get(aside.thread_id, aside.name)
@@ -111,7 +111,7 @@ class References:
         """Forget a payload that is in the thread now; messages stay where they are."""
         if (aside := payload_ref(ref)) is not None:
             await self._payloads.drop(aside.thread_id, aside.name)
-        elif not is_message_ref(ref):
+        elif not is_foreign_ref(ref):
             await self._payloads.drop(thread_id, ref, also)
 
     async def _read_message(self, wanted: MessageRef) -> Message | None:

@@ -60,7 +60,7 @@ async def first_turns(
     return turns[:count], turns[count - 1].end.position if len(turns) > count else None
 
 
-async def head_after(threads: ThreadStore, thread_id: str, count: int) -> Head:
+async def head_after_turns(threads: ThreadStore, thread_id: str, count: int) -> Head:
     """Where the thread stood after its first ``count`` turns.
 
     Raises:
@@ -199,7 +199,7 @@ class TakeBacks:
         elif wanted.to is not None:
             to = wanted.to
         elif wanted.turns is not None and wanted.turns >= 0:
-            to = await head_after(self._threads, request.thread_id, wanted.turns)
+            to = await head_after_turns(self._threads, request.thread_id, wanted.turns)
         else:
             turn = await self._last_turn_to_go(request.thread_id, -(wanted.turns or 0))
             to = turn.start

@@ -46,6 +46,7 @@ from helix_temporal.errors import InvalidRequestError, ThreadExistsError, Thread
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import canonical_json, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name
+from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT
 from helix_temporal.models.messages import check_size, from_record
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import CallPolicy, SetPropertiesInput, SetPropertiesResult, SuspendedTurn
@@ -87,7 +88,6 @@ from helix_temporal.stores.protocols.threads import (
     ThreadStore,
 )
 
-MAX_TEXT = 1024 * 1024
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
 
@@ -159,8 +159,8 @@ class SessionActivities:
         payloads: Payloads,
         *,
         beat_every: float = 1.0,
-        inline_text: int = 8 * 1024,
-        inline_arguments: int = 2 * 1024,
+        inline_text: int = INLINE_TEXT,
+        inline_arguments: int = INLINE_RESULT,
         states: SessionSync | None = None,
         streams: Streaming | None = None,
     ) -> None:

@@ -30,7 +30,7 @@ class ModelStep:
     record: SessionRecord
 
 
-def head_moved_error(thread_id: str, head: Head) -> HeadMovedError:
+def lost_answer_error(thread_id: str, head: Head) -> HeadMovedError:
     """The error for a record that does not hold what an earlier answer stood behind."""
     return HeadMovedError(
         f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "

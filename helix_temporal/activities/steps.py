@@ -22,8 +22,8 @@ from helix_temporal.activities.standing_step import (
     ModelStep,
     TurnAnswers,
     count_step,
-    head_moved_error,
     is_archived,
+    lost_answer_error,
     new_id,
     record_of,
     standing_step,
@@ -49,6 +49,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.ids import shorten_id
+from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT
 from helix_temporal.models.messages import (
     Finish,
     Message,
@@ -103,7 +104,7 @@ class StepNews:
             await self._states.children.tell_callers(request.session_id)
 
     async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
-        """Calls that a client, or a person, must answer; none is not told to the workflow."""
+        """Calls that a client, or a person, must answer; no field where there are none."""
         agent, head = self._agents.get_agent(request.agent), appended.head
         waiting = list_step_waits(appended.header.slice, agent, answer, head)
         if not waiting:
@@ -207,9 +208,9 @@ class StepLimits:
     ``inline_arguments`` holds for results of tools as well, where the thread has them already.
     """
 
-    inline_text: int = 8 * 1024
-    inline_arguments: int = 2 * 1024
-    message: int = 1024 * 1024
+    inline_text: int = INLINE_TEXT
+    inline_arguments: int = INLINE_RESULT
+    message: int = MAX_TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +283,7 @@ class Stepper:
         agent = self._agents.get_agent(request.agent)
         thread_id = request.thread_id or request.session_id
         seen = await self._look_up_step(request, agent, thread_id)
-        if seen.inputs and seen.stands is None and _may_be_archived(record_of(seen.view)):
+        if seen.inputs and seen.stands is None and _may_have_been_made(record_of(seen.view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
             # The archive may have taken its time, in which another attempt's answer came.
             seen = await self._look_up_step(request, agent, thread_id)
@@ -363,9 +364,9 @@ class Stepper:
         if lost or header.committed > end or header.committed < end < header.head.position:
             # The record is an older copy; or the turn has gone on, and its workflow was reset.  Results that
             # end it are stored with its state.
-            raise head_moved_error(thread_id, request.head)
+            raise lost_answer_error(thread_id, request.head)
         stands = [record.id for record in view.after] == [each.id for each in request.inputs]
-        if not stands and _may_be_archived(record_of(view)):
+        if not stands and _may_have_been_made(record_of(view)):
             await self._threads.confirm_head(thread_id, request.epoch, request.head)
         turn, told = None, False
         if stands:
@@ -430,7 +431,7 @@ class Stepper:
             IdempotencyConflictError: One of them has the id of a message that is no user's.
         """
         if view.last_id_at_head != request.head.last_id:
-            raise head_moved_error(thread_id, request.head)
+            raise lost_answer_error(thread_id, request.head)
         window = [*view.earlier_ids, *(record.id for record in view.before)]
         start = request.head.position - len(window)
         places = {message_id: start + at for at, message_id in enumerate(window) if message_id in dropped}
@@ -444,7 +445,7 @@ class Stepper:
             )
             ids = [each.id for each in page.records]
             if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
-                raise head_moved_error(thread_id, request.head)
+                raise lost_answer_error(thread_id, request.head)
             found.follow(page.first, page.records)
             position = page.first + len(ids)
         return tuple(
@@ -721,10 +722,10 @@ class Stepper:
         return RunStepResult(**fields)
 
 
-def _may_be_archived(record: SessionRecord) -> bool:
-    """Whether a step that does not stand may have been made all the same, and only its record was lost.
+def _may_have_been_made(record: SessionRecord) -> bool:
+    """Whether a step that the hot record lacks may have been made, and the record was lost since.
 
-    By an earlier attempt; or by one of the run before, which was reset while the step was under way.
+    By an earlier attempt, or by the run before a reset.
     """
     return current_attempt() > 1 or record.writer != workflow_run()
 

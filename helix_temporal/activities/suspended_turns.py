@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
-from helix_temporal.activities.standing_step import head_moved_error, went_elsewhere
+from helix_temporal.activities.standing_step import lost_answer_error, went_elsewhere
 from helix_temporal.agents import Agent
 from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import make_result_id
+from helix_temporal.models.limits import INLINE_RESULT
 from helix_temporal.models.messages import (
     Message,
     ToolResult,
@@ -29,7 +30,6 @@ from helix_temporal.session.record import SessionRecord, apply_suspension, find_
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
-_INLINE_TEXT: Final = 2 * 1024
 _ODD: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -198,7 +198,7 @@ async def read_results_behind(
         start = step.position + len(records)
         page = await threads.read(ReadPage(thread_id, start, stop, committed_only=False, whole=False))
         if page.head != header.head and page.head.position <= header.head.position:
-            raise head_moved_error(thread_id, step)
+            raise lost_answer_error(thread_id, step)
         if not page.records:
             break
         records += page.records
@@ -228,14 +228,14 @@ async def _shorten_answer(
 ) -> CallOutcome:
     """An answer that the session store had; by reference if it is long, as if a client had given it."""
     result = found.result
-    if result is not None and len(result.text.encode()) > _INLINE_TEXT:
+    if result is not None and len(result.text.encode()) > INLINE_RESULT:
         ref = await payloads.put(thread_id, FAR, f"text/answer-{call.id}", result.text)
         result = result.model_copy(update={"text": "", "ref": ref})
     return found.model_copy(update={"at": call.at, "result": result})
 
 
 async def _shorten_message(
-    payloads: Payloads, thread_id: str, message: Message, inline: int = _INLINE_TEXT
+    payloads: Payloads, thread_id: str, message: Message, inline: int = INLINE_RESULT
 ) -> UserMessage:
     """A message as a workflow carries it: by reference beyond so many bytes."""
     fields: dict[str, Any] = {"metadata": dict(message.metadata)} if message.metadata else {}

@@ -42,6 +42,7 @@ from helix_temporal.models.agents import (
 )
 from helix_temporal.models.base import JsonObject, canonical_json
 from helix_temporal.models.ids import CallKey
+from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT
 from helix_temporal.models.messages import are_left_out, from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -83,8 +84,8 @@ class ToolRunner:
         threads: ThreadStore,
         payloads: Payloads,
         *,
-        inline_result: int = 2 * 1024,
-        inline_text: int = 8 * 1024,
+        inline_result: int = INLINE_RESULT,
+        inline_text: int = INLINE_TEXT,
         beat_every: float = 1.0,
         states: ToolChanges | None = None,
         streams: Streaming | None = None,

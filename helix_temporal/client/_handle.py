@@ -105,7 +105,7 @@ class StreamOptions(TypedDict, total=False):
 
 
 class SessionHandle:
-    """One session: a `SessionClient` makes it, `SessionClient.session`; it is nothing that has to be closed.
+    """One session: a `SessionClient` makes it, `SessionClient.session`; it need not be closed.
 
     A session is there from its first ask, or from the fork that makes it, until it is deleted.  Of one that
     is not there:

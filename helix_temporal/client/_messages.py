@@ -15,6 +15,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.base import check_text, only_set
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.limits import INLINE_TEXT, MAX_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, UserMessage
 from helix_temporal.models.states import SessionProperties, has_thread
@@ -22,9 +23,6 @@ from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.waiting import check_own_id, is_child_id
 from helix_temporal.workflows import ThreadRequest
 
-INLINE_TEXT_BYTES: Final = 8 * 1024
-"""Longer texts are put aside first, so that the session's history stays small."""
-_MAX_TEXT_BYTES: Final = 1024 * 1024
 _RAISED: Final = tuple(f"{each.__name__}: " for each in (SessionExpiredError, IdempotencyConflictError))
 """Failures of a message that are its sender's: raised rather than told."""
 
@@ -99,9 +97,9 @@ async def create_text(
     """
     check_text(text, "text")
     size = len(text.encode())
-    if size <= INLINE_TEXT_BYTES:
+    if size <= INLINE_TEXT:
         return {"text": text}
-    check_size(size, _MAX_TEXT_BYTES, "text")
+    check_size(size, MAX_TEXT, "text")
     return await put_aside(connection, PutTextInput(thread_id=thread_id, message_id=message_id, text=text))
 
 

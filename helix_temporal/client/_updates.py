@@ -44,7 +44,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal._converter import UnreadableFailureError, read_failure
-from helix_temporal.activities.deletion import refuse_execution
+from helix_temporal.activities.deletion import refuse_foreign_execution
 from helix_temporal.client._diagnosis import (
     Diagnosis,
     describe_calls,
@@ -162,7 +162,7 @@ class Updates:
             ForeignDeploymentError: It is another deployment's.
         """
         found = await self.get_workflow_handle(session_id).describe()
-        await refuse_execution(found, self._deployment, self._also_known_as)
+        await refuse_foreign_execution(found, self._deployment, self._also_known_as)
         return found
 
     async def get_result(self, session_id: str) -> SessionResult:

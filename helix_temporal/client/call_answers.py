@@ -8,7 +8,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client._connection import SessionConnection
-from helix_temporal.client._messages import INLINE_TEXT_BYTES, create_text, put_aside
+from helix_temporal.client._messages import create_text, put_aside
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
@@ -16,6 +16,7 @@ from helix_temporal.errors import (
     error_of_text,
 )
 from helix_temporal.models.base import JsonObject, canonical_json, check_json
+from helix_temporal.models.limits import INLINE_TEXT, MAX_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AskStatus,
@@ -25,7 +26,7 @@ from helix_temporal.models.sessions import (
     StopResult,
     SubmitReply,
 )
-from helix_temporal.models.states import MAX_CALL_RESULT, MAX_ERROR_TEXT, SessionStatus
+from helix_temporal.models.states import MAX_ERROR_TEXT, SessionStatus
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.waiting import SubmitInput, is_child_id
 
@@ -92,9 +93,9 @@ class CallAnswers:
     async def result_fields(self, result: Any, by: str) -> dict[str, Any]:
         """A result as it travels: inline, or by reference where it is long."""
         check_json(result, "$")
-        check_size(len(canonical_json(result)), MAX_CALL_RESULT, "result")
+        check_size(len(canonical_json(result)), MAX_TEXT, "result")
         text = result if isinstance(result, str) else canonical_json(result).decode()
-        if len(text.encode()) <= INLINE_TEXT_BYTES:
+        if len(text.encode()) <= INLINE_TEXT:
             return {} if text == "" else {"text": text}
         _, thread_id = await self._find_agent_and_thread()
         return await create_text(self._connection, thread_id, text, f"answer-{by}")
@@ -103,8 +104,8 @@ class CallAnswers:
         """Parts of a message as they travel: inline, or by reference where they are long."""
         check_json(parts, "$")
         size = len(canonical_json(parts))
-        check_size(size, MAX_CALL_RESULT, "parts")
-        if size <= INLINE_TEXT_BYTES:
+        check_size(size, MAX_TEXT, "parts")
+        if size <= INLINE_TEXT:
             return {"parts": parts}
         _, thread_id = await self._find_agent_and_thread()
         put = PutTextInput(thread_id=thread_id, message_id=f"answer-{by}", parts=parts)

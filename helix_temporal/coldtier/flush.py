@@ -367,7 +367,7 @@ class Flushing:
     async def archive_hot_record(self, thread_id: str) -> None:
         """Archive what is hot, under the record's own epoch, before the archive is copied.
 
-        A leftover that does not continue the archive is let lie: the archive is what the thread is.
+        A hot record that does not continue the archive is ignored: the archive counts.
         """
         header = await self._hot.read_header(thread_id)
         if header is None or header.deleted:

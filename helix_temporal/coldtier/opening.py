@@ -356,7 +356,7 @@ class Opening:
     async def _find_resume_head(self, request: OpenThread, base: OpenBase) -> Head:
         if request.reopen is not None and request.rewind_to is None:
             return (await self._find_reopen_place(request.reopen, base)).at
-        # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
+        # It succeeded before, and its workflow was reset: a turn begun since may stand unfinished.
         return await self._find_kept_head(request, base) or await self._find_committed_head(base)
 
     async def _install_hot_record(
@@ -444,7 +444,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class MendedHot:
+class RepairingHotTier:
     """`HotTier` around another one: a call that finds a record damaged drops the record and is made again.
 
     The record then comes back from the archive, as one does that the server lost.  Only a record that the

@@ -16,7 +16,7 @@ from helix_temporal.coldtier.archive import Archive, Stored, Traffic, check_slic
 from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier.fork import Forking
 from helix_temporal.coldtier.format import Layout, Manifest
-from helix_temporal.coldtier.opening import UNBOUNDED, MendedHot, Opening
+from helix_temporal.coldtier.opening import UNBOUNDED, Opening, RepairingHotTier
 from helix_temporal.coldtier.plan import DIRECT_MAX
 from helix_temporal.coldtier.read import TieredReads
 from helix_temporal.coldtier.upkeep import Upkeep
@@ -270,7 +270,7 @@ class TieredThreads:
     ) -> None:
         self.blobs, self.layout = blobs, Layout(prefix)
         self._archive = Archive(blobs, self.layout, key)
-        self.hot: HotTier = MendedHot(hot, self._archive)
+        self.hot: HotTier = RepairingHotTier(hot, self._archive)
         hot = self.hot
         self._warm_ttl, self._legacy = warm_ttl, legacy is not None
         self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)

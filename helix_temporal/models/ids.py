@@ -9,13 +9,15 @@ hex digits of the id's SHA-256 — stores keep the original beside it and compar
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator
 
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.deployments import DEFAULT_NAME
 
+SESSION_WORKFLOW: Final = "helix.session"
+"""The type of a session's workflow."""
 MAX_CHARACTERS = 256
 MAX_BYTES = 512
 MAX_ENCODED = 120

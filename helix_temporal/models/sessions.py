@@ -148,8 +148,8 @@ class AskResult(WireModel):
         in_thread: The message is in the thread, whatever became of its turn.
         text: The answer's text; None when it is too long to travel, then ``answer`` says where it is.
         exit_reason: Why the turn ended.
-        error: Type and message of what failed, or why it was refused; None of a turn that nothing failed in
-            and that has no answer all the same: see ``exit_reason`` (``max_steps``, ``interrupted``, …).
+        error: Type and message of what failed, or why it was refused.  None if nothing failed; the turn may
+            still have no answer: see ``exit_reason`` (``max_steps``, ``interrupted``, …).
         finish: The answer is cut at the model's limit, withheld, or a refusal; None is a usual one.
         pending: With status ``suspended``: what the turn waits for.
         archived: Whether what is in the thread of this message, with the answer, is in the archive, too.

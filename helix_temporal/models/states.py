@@ -32,7 +32,6 @@ def _checked_text(value: object) -> object:
 Text = Annotated[str, BeforeValidator(_checked_text)]
 """Text that every backend can hold: no NUL, no lone surrogate."""
 
-MAX_CALL_RESULT: Final = 1024 * 1024
 MAX_ERROR_TEXT: Final = 8 * 1024
 
 

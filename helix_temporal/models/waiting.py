@@ -247,9 +247,6 @@ def pending_below(waits: Iterable[SubAgentCall]) -> tuple[PendingCall, ...]:
 MAX_DEPTH: Final = 8
 """Sessions above one another: an agent that calls itself would never end otherwise."""
 
-MAX_INLINE_TEXT: Final = 2 * 1024
-"""Bytes of an answer that travel in a session's result; longer ones are named there."""
-
 _MARK: Final = "thread:"
 _PUT_ASIDE: Final = "payload:"
 _MAX_CHARACTERS: Final = 200
@@ -287,7 +284,7 @@ class MessageRef(WireModel):
     call: int | None = None
     argument: str | None = None
 
-    def named(self) -> str:
+    def as_ref(self) -> str:
         """What stands for it where a payload's reference may stand."""
         return _MARK + canonical_json(self.model_dump(mode="json", exclude_defaults=True)).decode()
 
@@ -298,7 +295,7 @@ class PayloadRef(WireModel):
     thread_id: Id
     name: str
 
-    def named(self) -> str:
+    def as_ref(self) -> str:
         """What stands for it where a payload's own reference may stand."""
         return _PUT_ASIDE + canonical_json(self.model_dump(mode="json")).decode()
 
@@ -328,7 +325,7 @@ class HasStartedResult(WireModel):
     has_started: bool
 
 
-def is_message_ref(ref: str) -> bool:
+def is_foreign_ref(ref: str) -> bool:
     """Whether a reference names a message, or a payload of another thread, rather than one of this thread."""
     return ref.startswith((_MARK, _PUT_ASIDE))
 

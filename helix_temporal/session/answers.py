@@ -1,6 +1,8 @@
 """An answer to a call that waits: whether it is taken, and what the model is given of it.  Pure.
 
-The workflow and the session store both take answers.  The rules are here, once for both.
+The workflow and the session store both take answers; `refuse_answer` is the rule, once for both.  It is
+asked by `session.waiting.PendingCalls.submit`, in the workflow, whose updates `workflows.submissions` gets
+from `client.call_answers`; and by `stores.sessions.submissions`, for programs that have the store.
 """
 
 from dataclasses import dataclass

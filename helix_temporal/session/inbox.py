@@ -107,7 +107,7 @@ class Inbox:
         return tuple(self._waiting)
 
     def sent(self, *, with_taken: bool) -> tuple[str, ...]:
-        """Ids of those of them that nobody waits for, so that nobody would send them again.
+        """Ids of messages that came by `send`: no client waits for them, so none would send them again.
 
         ``with_taken``: after those of the turn under way.
         """
@@ -137,12 +137,12 @@ class Inbox:
             entry.interim_result, entry.taken = result, True
 
     def come_again(self) -> None:
-        """Whoever asks comes again, and waits on: nothing is known yet."""
+        """End every open `ask` with ``moved``: its client asks again at once."""
         for entry in (*self._taken.values(), *self._waiting.values()):
             entry.interim_result = AskResult(status=AskStatus.MOVED)
 
     def turn_away(self, result: AskResult) -> None:
-        """Nobody waits here for a turn that is not soon: those who ask come again."""
+        """Give all waiting asks this result, and forget messages that were only asked."""
         for entry in list(self._waiting.values()):
             entry.interim_result = result
             if entry.asked:
@@ -163,8 +163,8 @@ class Inbox:
         ]:
             del self._answered[message_id]
 
-    def fitting(self, count: int, size: int) -> int:
-        """How many of the waiting messages, the first one at least, are no more than this together."""
+    def count_for_turn(self, count: int, size: int) -> int:
+        """How many of the waiting messages, one at least, have a turn together: no more than this in all."""
         for at, entry in enumerate(self._waiting.values()):
             size -= len(entry.message.text.encode(errors="surrogatepass"))
             if at and (at == count or size < 0):
@@ -203,8 +203,8 @@ class Inbox:
             entry.taken = False
         self._waiting = OrderedDict([*left.items(), *self._waiting.items()])
 
-    def tell(self, message_id: str, answer: AnswerRef | None) -> None:
-        """A message of the turn under way was answered before: there; or its turn had no answer."""
+    def resolve_earlier(self, message_id: str, answer: AnswerRef | None) -> None:
+        """Give a message of the turn under way the answer that an earlier turn gave; None: that had none."""
         entry = self._taken.pop(message_id, None)
         if entry is None:
             return
@@ -222,8 +222,8 @@ class Inbox:
         self._taken.pop(entry.message.id, None)
         entry.result = self.last_result = result
 
-    def waits_for(self, calls: Iterable[str]) -> None:
-        """These are calls of the turn under way: who answers one of them may wait for its outcome."""
+    def link_calls(self, calls: Iterable[str]) -> None:
+        """Remember that these calls are of the turn under way: who answers one may wait for its outcome."""
         self._turns |= dict.fromkeys(calls, self.turn)
         while len(self._turns) > REMEMBERED_CALLS:
             self._turns.popitem(last=False)

@@ -61,7 +61,7 @@ def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None =
         fields["text"] = told.text
     elif told.answer is not None:
         at = told.answer
-        fields["ref"] = MessageRef(thread_id=result.thread_id, position=at.position, id=at.id).named()
+        fields["ref"] = MessageRef(thread_id=result.thread_id, position=at.position, id=at.id).as_ref()
     return ToolResult(**fields, **_with_usage(used))
 
 
@@ -160,7 +160,7 @@ def task_message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage
             call=key.at,
             argument=facts.argument,
         )
-        return UserMessage(id=call, ref=ref.named())
+        return UserMessage(id=call, ref=ref.as_ref())
     text = task_of(request.call.arguments, facts.argument)
     return None if text is None else UserMessage(id=call, text=text)
 

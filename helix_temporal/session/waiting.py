@@ -226,8 +226,8 @@ def _with_answer(call: SubAgentCall, answer: TakenAnswer) -> SubAgentCall:
 
 
 @dataclass(slots=True)
-class OpenCalls:
-    """Calls of a step none of which a person answers; sub-agents among them may wait."""
+class UnattendedCalls:
+    """The calls of a step that asks no person.  A sub-agent among them may come back waiting."""
 
     count: int
     sub_agent_calls: SubAgentCalls
@@ -302,7 +302,7 @@ class PendingCalls:
     # -- the step that waits
 
     def begin(self, turn: SuspendedTurn, *, found: bool = True) -> None:
-        """A step waits; the same step again only brings what is known of its calls.
+        """Begin to wait for a step.  Of the one that waits already, only what is known of its calls is new.
 
         Where the worker's clock is far from ours, its deadlines count from now, unless it was ``found``.
         """
@@ -329,7 +329,7 @@ class PendingCalls:
         self.turn, self._outcomes = None, {}
 
     def wait_at(self, head: Head) -> SuspendedTurn | None:
-        """The turn that waits there; or that did, with what is known of it, where it got no further."""
+        """The turn suspended at ``head``; one that was ended there and got no further is suspended again."""
         before = self._before
         if self.turn is None and before is not None and before.head == head:
             self.turn, self._outcomes = before, {each.at: each for each in before.known}
@@ -409,7 +409,7 @@ class PendingCalls:
         if call is not None:
             before = self.answers().get(call.at)
         else:
-            # What waits again below was answered in a part of the thread that is lost.
+            # A sub-agent that asks again has lost the answer that we remember, with a part of its thread.
             before = None if below is not None else self._memory.get(request.call)
         refusal = refuse_answer(
             None if before is None else FirstAnswer(before.outcome, before.when, before.by),

@@ -10,6 +10,7 @@ from typing import Final
 from temporalio import workflow
 from temporalio.common import VersioningBehavior
 
+from helix_temporal.models.ids import SESSION_WORKFLOW
 from helix_temporal.models.maintenance import (
     CleanupInput,
     CleanupResult,
@@ -34,7 +35,7 @@ from helix_temporal.workflows.session import SessionWorkflow
 _BEHAVIOUR: Final = VersioningBehavior.AUTO_UPGRADE
 
 
-@workflow.defn(name="helix.session", versioning_behavior=_BEHAVIOUR)
+@workflow.defn(name=SESSION_WORKFLOW, versioning_behavior=_BEHAVIOUR)
 class VersionedSessionWorkflow(SessionWorkflow):
     @workflow.init
     def __init__(self, input: SessionInput) -> None:

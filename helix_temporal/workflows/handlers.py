@@ -1,13 +1,13 @@
 """Updates and the query of a session: ask, send, close, take back, set properties, status."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from temporalio import workflow
 
 from helix_temporal.errors import AgentMismatchError, HelixError, InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.base import check_text, only_set
 from helix_temporal.models.handles import TakeBackRequest
+from helix_temporal.models.limits import MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AnswerRef,
@@ -21,11 +21,10 @@ from helix_temporal.models.sessions import (
     UserMessage,
 )
 from helix_temporal.models.states import SessionProperties, check_thread
-from helix_temporal.models.waiting import is_message_ref
+from helix_temporal.models.waiting import is_foreign_ref
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.session_run import SessionRun, update_refusal
 
-MAX_TEXT_BYTES: Final = 256 * 1024
 """A user's text in an update; longer ones are put aside by the client and sent by reference."""
 
 
@@ -58,7 +57,7 @@ class Handlers:
         workflow.set_query_handler("status", self._on_status)
 
     def _check_message(self, message: UserMessage) -> None:
-        check_size(len(message.text.encode(errors="surrogatepass")), MAX_TEXT_BYTES, "text of an update")
+        check_size(len(message.text.encode(errors="surrogatepass")), MAX_UPDATE_TEXT, "text of an update")
         if not message.text and message.ref is None:
             raise InvalidRequestError("text is empty")
         if message.agent not in {None, self._input.agent}:
@@ -69,7 +68,7 @@ class Handlers:
         if self._run.thread is not None:
             self._check_thread(message)
         check_text(message.text, "text")
-        if message.ref is not None and is_message_ref(message.ref):
+        if message.ref is not None and is_foreign_ref(message.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
     async def _on_ask(self, message: UserMessage) -> AskResult:

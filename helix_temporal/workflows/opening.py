@@ -150,7 +150,7 @@ class CurrentThread:
             self.lag = self.lag.model_copy(update={"error": error})
 
     def went_on(self, position: int, epoch: int) -> None:
-        """After a reset it goes on from elsewhere than from here, where it was under this epoch."""
+        """Remember the oldest place, and epoch, from which a reset workflow went on elsewhere."""
         since = self.since or ResetPoint(position=position, epoch=epoch)
         self.since = ResetPoint(position=min(since.position, position), epoch=min(since.epoch, epoch))
 

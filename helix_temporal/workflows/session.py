@@ -21,6 +21,7 @@ from helix_temporal.errors import (
     split_text,
 )
 from helix_temporal.models.base import only_set, only_truthy
+from helix_temporal.models.ids import SESSION_WORKFLOW
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
@@ -177,7 +178,7 @@ class Serving:
 
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
-        fit = self._run.inbox.fitting(TURN_MESSAGES, TURN_BYTES)
+        fit = self._run.inbox.count_for_turn(TURN_MESSAGES, TURN_BYTES)
         return fit if fit < len(self._run.inbox) else None
 
     def _settle_messages(self, result: RunStepResult) -> bool:
@@ -187,7 +188,7 @@ class Serving:
             return False
         answers = {each.message_id: each.answer for each in result.answers}
         for each in result.dropped:
-            inbox.tell(each, answers.get(each))
+            inbox.resolve_earlier(each, answers.get(each))
         inbox.leave(result.left)
         return True
 
@@ -249,8 +250,9 @@ class Serving:
     async def _fail_without(
         self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
     ) -> None:
-        """The message whose content is gone or too large, or whose id is another's, fails alone; the turn
-        does where it is a result of a tool.
+        """Fail the one message whose content is gone or too large, or whose id is taken.
+
+        Of a tool's result, the turn fails.
         """
         if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
             raise why  # a store's, of the turn itself
@@ -749,7 +751,7 @@ def _was_reset(input: SessionInput) -> bool:
     )
 
 
-@workflow.defn(name="helix.session")
+@workflow.defn(name=SESSION_WORKFLOW)
 class SessionWorkflow:
     """A session, ready to use: one execution at a time, started and messaged by `SessionClient`."""
 

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import HelixError, split_text
 from helix_temporal.models.base import only_set
+from helix_temporal.models.limits import INLINE_RESULT
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
@@ -26,7 +27,7 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
 )
 from helix_temporal.models.states import is_past, session_expired_error
-from helix_temporal.models.waiting import MAX_INLINE_TEXT, PendingCall
+from helix_temporal.models.waiting import PendingCall
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.next_work import Situation, Work, may_end, next_work
 from helix_temporal.session.rewinds import Rewinds
@@ -119,7 +120,7 @@ class SessionRun:
             )
             run.stopping, run.expires_at = carried.stopping, carried.expires_at
         waits.on_step_waits, waits.on_child_waits = run.tell_suspended, run.tell_suspended_below
-        waits.on_found_answered = inbox.waits_for
+        waits.on_found_answered = inbox.link_calls
         return run
 
     def end(self, reason: ExitReason, status: Status) -> None:
@@ -236,7 +237,7 @@ class SessionRun:
         if not self.waits.pending():
             return
         self.status = Status.SUSPENDED
-        self.inbox.waits_for((*self.waits.calls(), *(each.id for each in self._pending_below())))
+        self.inbox.link_calls((*self.waits.calls(), *(each.id for each in self._pending_below())))
         self.inbox.suspend(self.suspended(in_thread=True))
         if self.exits_while_waiting and not self.supersedes:
             self.inbox.turn_away(self.suspended(in_thread=False))
@@ -316,7 +317,7 @@ class SessionRun:
     def tell_suspended_below(self) -> None:
         """A sub-agent waits: whoever asked is told what for."""
         if self.turn is not None:
-            self.inbox.waits_for(each.id for each in self._pending_below())
+            self.inbox.link_calls(each.id for each in self._pending_below())
             self.inbox.suspend(self.suspended(in_thread=True))
 
     def take_up(self, turn: SuspendedTurn) -> None:
@@ -348,7 +349,7 @@ class SessionRun:
     def result_of(self, input: SessionInput) -> SessionResult:
         """What the execution gives."""
         result = self.suspended(in_thread=True) if self.is_suspended else self.inbox.last_result
-        if result is not None and len((result.text or "").encode(errors="surrogatepass")) > MAX_INLINE_TEXT:
+        if result is not None and len((result.text or "").encode(errors="surrogatepass")) > INLINE_RESULT:
             result = result.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"last_result": result, "used": self.used}
         due = self.waits.sub_agent_calls.due() if alone and self.is_suspended else None

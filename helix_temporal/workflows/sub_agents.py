@@ -22,7 +22,7 @@ from temporalio.exceptions import TimeoutError as TimedOutError
 
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.agents import ToolFacts
-from helix_temporal.models.ids import workflow_id
+from helix_temporal.models.ids import SESSION_WORKFLOW, workflow_id
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import ArchiveMode, SessionInput, SessionResult
 from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
@@ -121,7 +121,6 @@ def _used_before(cause: BaseException) -> Usage | None:
         return None
 
 
-SESSION_WORKFLOW: Final = "helix.session"
 HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between attempts to start a session that has a live execution already."""
 HELD_SECONDS: Final = 60.0
@@ -136,23 +135,24 @@ class _Child:
 
     Attributes:
         handle: Once it has started.
-        cancelled, interrupted: Asked for, perhaps before it had started.
+        given_up: Nobody waits for it any more: by request, or another execution had its session for too long.
+        interrupted: Asked for, perhaps before it had started.
         held_since, pauses: Another execution has its session, and how often that was waited for.
     """
 
     session_id: str
     handle: "workflow.ChildWorkflowHandle[Any, SessionResult] | None" = None
     run: "asyncio.Task[SessionResult] | None" = None
-    cancelled: bool = False
+    given_up: bool = False
     interrupted: bool = False
     held_since: datetime | None = None
     pauses: int = 0
 
     def cancel(self) -> None:
         """Ask it to end, once."""
-        if self.handle is not None and not self.cancelled:
+        if self.handle is not None and not self.given_up:
             self.handle.cancel()
-        self.cancelled = True
+        self.given_up = True
 
 
 @dataclass(slots=True)
@@ -329,7 +329,7 @@ class SubAgents:
                     raise
                 continue
             break
-        if child.cancelled:
+        if child.given_up:
             child.handle.cancel()
         elif child.interrupted:
             await _pass_on(child, self.workflow_id(child.session_id))
@@ -378,12 +378,12 @@ async def _wait_until_free(child: _Child, facts: ToolFacts, name: str) -> bool:
     pause = HELD_PAUSES[min(child.pauses, len(HELD_PAUSES) - 1)]
     child.pauses += 1
     try:
-        await workflow.wait_condition(lambda: child.cancelled, timeout=pause)
+        await workflow.wait_condition(lambda: child.given_up, timeout=pause)
     except TimeoutError:
-        child.cancelled = workflow.now() - child.held_since > timedelta(seconds=limit)
-    if child.cancelled and ours:
+        child.given_up = workflow.now() - child.held_since > timedelta(seconds=limit)
+    if child.given_up and ours:
         await _cancel_other(name)
-    return not child.cancelled
+    return not child.given_up
 
 
 async def _start_child(

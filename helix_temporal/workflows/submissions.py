@@ -1,4 +1,4 @@
-"""Takes answers to calls that wait, for one session and those below it."""
+"""Takes answers to calls that wait, for one session and those below it; `session.answers` has the rule."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,6 +8,7 @@ from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.base import canonical_json, check_json, check_text
+from helix_temporal.models.limits import MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
@@ -18,11 +19,10 @@ from helix_temporal.models.waiting import (
     TakenAnswer,
     Wake,
     check_outcome,
-    is_message_ref,
+    is_foreign_ref,
 )
 from helix_temporal.session.inbox import TurnOutcome
 from helix_temporal.session.next_work import Work
-from helix_temporal.workflows.handlers import MAX_TEXT_BYTES
 from helix_temporal.workflows.session_run import SessionRun, update_refusal
 from helix_temporal.workflows.sub_agents import SubAgents
 
@@ -73,7 +73,7 @@ class Submissions:
                 f"{self._parent.root_session_id!r}"
             )
         self._check_kind(request)
-        limit = MAX_TEXT_BYTES if request.outcome == "result" else MAX_ERROR_TEXT
+        limit = MAX_UPDATE_TEXT if request.outcome == "result" else MAX_ERROR_TEXT
         check_size(
             len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
         )
@@ -82,10 +82,10 @@ class Submissions:
         if request.parts is not None:
             check_json(request.parts, "parts")
             size = len(canonical_json(request.parts))
-            check_size(size, MAX_TEXT_BYTES, "parts of a tool's result")
+            check_size(size, MAX_UPDATE_TEXT, "parts of a tool's result")
             held += size
         check_size(held, MAX_HELD_BYTES, "results of one step that were not put aside")
-        if request.ref is not None and is_message_ref(request.ref):
+        if request.ref is not None and is_foreign_ref(request.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
     def _check_kind(self, request: SubmitInput) -> None:
@@ -127,7 +127,7 @@ class Submissions:
             # It was put aside for this session's thread, and is read by another.
             thread_id = self._run.open.request.thread_id
             request = request.model_copy(
-                update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).named()}
+                update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).as_ref()}
             )
         submission = waits.submit(request)
         await self._children.send_answers()
@@ -174,7 +174,7 @@ class Submissions:
         return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
 
     def _knows_call(self, call: str) -> bool:
-        """Whether the call is known, or all that might ask for it has: a reset may have taken us back."""
+        """Whether the call is known, or no turn is left that could still ask for it, as after a reset."""
         run = self._run
         if run.thread is None:
             return False
@@ -183,7 +183,7 @@ class Submissions:
         return run.turn is None and (not run.inbox or run.inbox.held)
 
     def _waits_on(self, rounds: int) -> bool:
-        """The turn under way waits for something else, or still waits for others."""
+        """Whether the turn waits again, for something else, or still waits for other answers."""
         run = self._run
         if run.waits.rounds > rounds or run.waits_below:
             return True

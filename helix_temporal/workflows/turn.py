@@ -41,7 +41,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SubAgentCall
-from helix_temporal.session.waiting import OpenCalls, PendingCalls, SubAgentCalls
+from helix_temporal.session.waiting import PendingCalls, SubAgentCalls, UnattendedCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
 
@@ -492,7 +492,7 @@ class Turn:
         waits.sub_agent_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
             waits.begin(self._make_suspended_turn(result, dropped), found=False)
-        step = waits if waits.turn is not None else OpenCalls(len(result.calls), waits.sub_agent_calls)
+        step = waits if waits.turn is not None else UnattendedCalls(len(result.calls), waits.sub_agent_calls)
         await self._tools.until_quiet(self.run_id, result, step)
         if self.interrupted:
             waits.sub_agent_calls.end_all()

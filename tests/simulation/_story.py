@@ -268,7 +268,7 @@ class Story:
         answers = {each.message_id: each.answer for each in result.answers}
         for each in result.dropped:
             entry = inbox.find(each)
-            inbox.tell(each, answers.get(each))
+            inbox.resolve_earlier(each, answers.get(each))
             if entry is not None:
                 self._told_apart(session, each, answers.get(each))
                 session.told_apart.append(entry)

@@ -4,7 +4,7 @@ import pytest
 
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.waiting import PendingCall, SubAgentCall, SubmitInput, TakenAnswer
-from helix_temporal.session.waiting import OpenCalls, SubAgentCalls
+from helix_temporal.session.waiting import SubAgentCalls, UnattendedCalls
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000
@@ -127,7 +127,7 @@ def test_who_is_dismissed_is_forgotten(calls: SubAgentCalls) -> None:
 
 def test_a_call_that_has_its_result_is_not_run_again(calls: SubAgentCalls) -> None:
     """Nor one that is suspended."""
-    step = OpenCalls(3, calls)
+    step = UnattendedCalls(3, calls)
     step.found(0, ToolResult(text="done"))
     calls.suspend(waiting(1, question("q")))
     assert step.to_run() == [2]

@@ -13,7 +13,7 @@ from helix_temporal.activities.rewinds import (
     INLINE_AGAIN,
     TakeBacks,
     first_turns,
-    head_after,
+    head_after_turns,
     newest_turns,
     turn_of,
 )
@@ -93,14 +93,16 @@ async def test_turns_are_found_wherever_pages_end(turns: list[str], start: int, 
             itertools.pairwise(ends)
         )[-count:]
         assert all(each.start == head_at(each.start.position) for each in newest)
-        assert [(await head_after(threads, "t", kept)).position for kept in range(len(turns) + 1)] == ends
+        assert [
+            (await head_after_turns(threads, "t", kept)).position for kept in range(len(turns) + 1)
+        ] == ends
 
 
 async def test_a_count_that_is_not_there_is_told(small_pages: None) -> None:
     """Rather than a cut at the end, or at the beginning."""
     threads = await thread_of("uaua")
     with pytest.raises(InvalidRequestError, match="2 finished turns, 3 cannot stay"):
-        await head_after(threads, "t", 3)
+        await head_after_turns(threads, "t", 3)
     with pytest.raises(InvalidRequestError, match="no turn begins at 1"):
         await first_turns(threads, "t", 1, 5)
     with pytest.raises(InvalidRequestError, match="no turn begins at 9"):

@@ -129,10 +129,12 @@ class PostgresSessions:
         descending: bool = False,
     ) -> RecordPage:
         """See `SessionRecords.read_page`."""
-        name = "session_page_desc" if descending else "session_page_asc"
+        name = "session_records_page_desc" if descending else "session_records_page_asc"
         order, key = after or (None, None)
         rows = await self._adapter.fetch(self._queries[name], session_id, kind.value, limit, order, key)
-        total = await self._adapter.fetchval(self._queries["session_page_count"], session_id, kind.value)
+        total = await self._adapter.fetchval(
+            self._queries["session_records_page_count"], session_id, kind.value
+        )
         found = (_record_of_row(session_id, kind, row) for row in rows)
         return RecordPage(tuple(found), total)
 

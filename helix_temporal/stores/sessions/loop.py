@@ -252,7 +252,7 @@ class Loop:
             outcome = decide(seen)
             decision = outcome if isinstance(outcome, Decision) else await outcome
         except HelixError:
-            # Whoever is refused is refused for what is stored.
+            # A refusal must come from the store, not from memory: look.
             return None
         if decision is None or not decision.writes:
             return None

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from helix_temporal.errors import SessionNotFoundError, TooLargeError
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.limits import MAX_TEXT
 from helix_temporal.models.states import (
-    MAX_CALL_RESULT,
     CompletedClientToolCall,
     OwnedPendingCall,
     PendingClientToolCall,
@@ -32,10 +32,8 @@ def check_submission(submission: ToolResultSubmission) -> None:
         TooLargeError: It exceeds 1 MiB as JSON.
     """
     size = len(canonical_json(submission.response.result))
-    if size > MAX_CALL_RESULT:
-        raise TooLargeError(
-            f"result of tool call {submission.tool_call_id!r}: {size} > {MAX_CALL_RESULT} bytes"
-        )
+    if size > MAX_TEXT:
+        raise TooLargeError(f"result of tool call {submission.tool_call_id!r}: {size} > {MAX_TEXT} bytes")
 
 
 def call_owner(state: SessionState, tool_call_id: str) -> str | None:

@@ -7,6 +7,8 @@ that writes looks at the fence first: who was replaced is refused there, however
 
 `Fence.find_refusal` is the rule.  Where the atomic change is not Python the rule runs once more, in
 ``redis/lua/_record.lua`` (``refusal``) and ``postgres/sql/_fence.sql``; the errors are always worded here.
+Each rule is removed by ``tests/simulation/_ablations.py`` and, on all backends, by
+``tests/contracts/test_fence_can_fail.py``.
 """
 
 from dataclasses import dataclass

@@ -124,7 +124,7 @@ class HotThreads:
         if request.reopen is None or request.rewind_to is not None:
             if header.head.position == header.committed:
                 return header.head
-            # Found done, after a reset of its workflow: a turn may stand unfinished that was begun since.
+            # It succeeded before, and its workflow was reset: a turn begun since may stand unfinished.
             request = replace(request, reopen=None, rewind_to=None)
         snapshot = await self._read_snapshot(request)
         return header.head if snapshot is None else _open_place(request, snapshot).at
@@ -151,7 +151,7 @@ class HotThreads:
     def _build_rebase(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
-        # A deleted one leaves a mark: what its own execution finds gone without one, the store has lost.
+        # A deletion leaves a mark: where the owner finds neither record nor mark, the store lost it.
         is_lost = old is None and request.reopen is not None and request.reopen.known_head is not None
         if not is_lost:
             check_existence(request, exists=exists)

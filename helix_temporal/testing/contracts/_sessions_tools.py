@@ -10,8 +10,8 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     TooLargeError,
 )
+from helix_temporal.models.limits import MAX_TEXT
 from helix_temporal.models.states import (
-    MAX_CALL_RESULT,
     ClientToolResponse,
     CompletedClientToolCall,
     PendingClientToolCall,
@@ -236,9 +236,9 @@ class ToolCallContract(SessionFixtures):
         """One mebibyte as JSON; what is larger belongs into a file (case 99)."""
         state = await waiting(store, session_id, "call-1")
         with pytest.raises(TooLargeError):
-            await store.submit_tool_result(session_id, answer(result="x" * (MAX_CALL_RESULT - 1)))
+            await store.submit_tool_result(session_id, answer(result="x" * (MAX_TEXT - 1)))
         assert await loaded(store, session_id) == state
-        largest = answer(result="x" * (MAX_CALL_RESULT - 2))
+        largest = answer(result="x" * (MAX_TEXT - 2))
         assert (await store.submit_tool_result(session_id, largest)).status == "submitted"
         pending = (await loaded(store, session_id)).pending_client_tool_calls
         assert pending["call-1"].response == largest.response

@@ -60,9 +60,9 @@ STATEMENTS = {
     "session_touch": f"'s1', 9, 1, {CHANGES}, {UNLESS}",
     "session_touch_append": f"'s1', 9, 1, {CHANGES}, {UNLESS}, {STEP}",
     "session_delete": "'s1', 9, 1",
-    "session_page_asc": "'s1', 'run', 50, 10, 'key10'",
-    "session_page_desc": "'s1', 'run', 50, 10, 'key10'",
-    "session_page_count": "'s1', 'run'",
+    "session_records_page_asc": "'s1', 'run', 50, 10, 'key10'",
+    "session_records_page_desc": "'s1', 'run', 50, 10, 'key10'",
+    "session_records_page_count": "'s1', 'run'",
     "session_purge_operations": "2, 50",
 }
 

@@ -13,7 +13,7 @@ from helix_temporal.activities import Payloads, rewinds
 from helix_temporal.activities.rewinds import (
     TakeBacks,
     first_turns,
-    head_after,
+    head_after_turns,
     list_turns,
     newest_turns,
     turn_of,
@@ -105,7 +105,7 @@ async def check_turns(threads: TieredThreads, ends: Sequence[int], count: int) -
     assert after == (ends[count] if count < len(wanted) else None)
     newest = await newest_turns(threads, "t", count)
     assert [(each.start.position, each.end.position) for each in newest] == wanted[-count:]
-    assert [(await head_after(threads, "t", kept)).position for kept in range(len(ends))] == ends
+    assert [(await head_after_turns(threads, "t", kept)).position for kept in range(len(ends))] == ends
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)

@@ -11,7 +11,7 @@ from helix_temporal.models.waiting import (
     check_own_id,
     child_session_id,
     is_child_id,
-    is_message_ref,
+    is_foreign_ref,
     message_ref,
     payload_ref,
     task_of,
@@ -78,9 +78,9 @@ def test_references_come_back_as_they_were() -> None:
     """Whatever is in the ids."""
     ref = MessageRef(thread_id='a"b/ü', position=7, id="m>1", call=0, argument="task")
     aside = PayloadRef(thread_id='a"b/ü', name="0001/x")
-    assert (message_ref(ref.named()), payload_ref(aside.named())) == (ref, aside)
-    assert is_message_ref(ref.named())
-    assert is_message_ref(aside.named())
+    assert (message_ref(ref.as_ref()), payload_ref(aside.as_ref())) == (ref, aside)
+    assert is_foreign_ref(ref.as_ref())
+    assert is_foreign_ref(aside.as_ref())
 
 
 @pytest.mark.parametrize("text", ["00000000000000000001/abc", "thread:", "thread:[]", "payload:{}", ""])

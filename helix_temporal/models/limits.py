@@ -1,0 +1,15 @@
+"""Sizes above which content travels by reference, and above which it is refused, in bytes.
+
+Clients, workflows and activities share them.  Where the settings of a worker change one, it is the default.
+"""
+
+from typing import Final
+
+INLINE_TEXT: Final = 8 * 1024
+"""A text that is in workflow history as it is: messages of users, answers, texts that hooks have changed."""
+INLINE_RESULT: Final = 2 * 1024
+"""A tool's result or a call's arguments that are, and the answer in the result of a session."""
+MAX_UPDATE_TEXT: Final = 256 * 1024
+"""A text that an update takes as it is; our clients send it by reference long before."""
+MAX_TEXT: Final = 1024 * 1024
+"""A message, or the result of a call."""
