@@ -26,8 +26,8 @@ WITH_LANGCHAIN = $(foreach name,anthropic_langchain_any_conversation cut_streams
     tests/adapters/test_$(name).py)
 PROVIDERS = $(filter-out $(WITH_LANGCHAIN),$(wildcard tests/adapters/test_*.py))
 PYTHON ?=
-# More than there are cores: many tests wait for servers and time-outs.
-JOBS   ?= 3
+# More than there are cores: most of a test's time is waiting for servers and time-outs.
+JOBS   ?= 5
 ARGS   ?=
 CONVERSATION ?=
 

@@ -21,7 +21,7 @@ from helix_temporal.coldtier.archive import (
     is_outcome_unclear,
 )
 from helix_temporal.coldtier.format import Manifest
-from helix_temporal.coldtier.plan import CommitPlan, Log, plan_commit, whole_log
+from helix_temporal.coldtier.plan import CommitPlan, plan_commit, whole_log
 from helix_temporal.errors import (
     ColdRegressedError,
     ColdTierBehindError,
@@ -334,7 +334,7 @@ class Flushing:
     async def _plan_flush(
         self, request: FlushThread, decision: FlushDecision, archive: Manifest, traffic: Traffic
     ) -> CommitPlan:
-        log = Log(None, (), ()) if archive.is_absent else whole_log(archive)
+        log = whole_log(archive)
         changes: dict[str, Any] = {
             "closed": request.closes or archive.closed,
             "ended": (request.closes and request.ends) or archive.ended,

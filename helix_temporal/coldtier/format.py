@@ -121,6 +121,11 @@ class Manifest:
         return Archived(self.head, self.committed, self.slice_version, self.size)
 
     @property
+    def end(self) -> int:
+        """Up to which position it has the thread; 0 where there is none."""
+        return 0 if self.is_absent else self.head.position
+
+    @property
     def is_absent(self) -> bool:
         """No thread: never written, or a tombstone."""
         return self.version == 0 or self.deleted

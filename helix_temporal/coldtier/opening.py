@@ -16,7 +16,7 @@ from helix_temporal.coldtier.flush import (
     is_alive,
 )
 from helix_temporal.coldtier.format import Legacy, Manifest
-from helix_temporal.coldtier.plan import TAIL_MESSAGES, CommitPlan, Log, plan_commit, tail_start, whole_log
+from helix_temporal.coldtier.plan import TAIL_MESSAGES, CommitPlan, plan_commit, tail_start, whole_log
 from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
 from helix_temporal.errors import (
     ConflictError,
@@ -204,7 +204,7 @@ class Opening:
     # -- where it cuts
 
     async def _id_before(self, base: OpenBase, position: int) -> str | None:
-        start = 0 if base.archive.is_absent else base.archive.head.position
+        start = base.archive.end
         if start < position <= start + len(base.extra):
             return base.extra[position - 1 - start].id
         if base.archive.is_absent:
@@ -268,7 +268,7 @@ class Opening:
     async def _find_end_of_step(self, reopen: Reopen, known_head: Head, base: OpenBase) -> Head:
         first = known_head.position
         stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
-        start = 0 if base.archive.is_absent else base.archive.head.position
+        start = base.archive.end
         after = (
             await self._archive.read_records(base.archive, first, min(stop, start)) if first < start else []
         )
@@ -285,8 +285,8 @@ class Opening:
     async def _plan_open(
         self, request: OpenThread, base: OpenBase, cut: Head, traffic: Traffic
     ) -> CommitPlan:
-        start = 0 if base.archive.is_absent else base.archive.head.position
-        log = Log(None, (), ()) if base.archive.is_absent else whole_log(base.archive)
+        start = base.archive.end
+        log = whole_log(base.archive)
         if cut.position < start:
             log = await self._archive.read_log_below(base.archive, cut.position)
         new = (*base.extra[: max(0, cut.position - start)], *request.records)

@@ -73,7 +73,9 @@ class CommitPlan:
 
 
 def whole_log(manifest: Manifest) -> Log:
-    """All of the archive."""
+    """All of the archive; empty where there is none."""
+    if manifest.is_absent:
+        return Log(None, (), ())
     return Log(manifest.index, manifest.segments, manifest.inline)
 
 

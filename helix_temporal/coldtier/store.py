@@ -490,7 +490,7 @@ class TieredThreads:
     async def _try_compact(self, thread_id: str) -> None:
         try:
             await self.upkeep.compact(thread_id, max_bytes=_MERGE_IN_STEP)
-        except (HelixError, StoreUnavailableError) as error:
+        except HelixError as error:
             # The step is archived; the maintenance worker tries again.
             logger.warning("thread %s: compaction put off: %s", thread_id, type(error).__name__)
 

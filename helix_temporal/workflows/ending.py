@@ -91,7 +91,7 @@ class Finaliser:
         self._calls, self._on_cancel, self._gives_way = calls, on_cancel, gives_way
         self.committed = 0
 
-    async def run(self, thread: CurrentThread, ending: "Ending") -> tuple[Receipt, ...]:
+    async def run(self, thread: CurrentThread, ending: Ending) -> tuple[Receipt, ...]:
         """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
@@ -111,7 +111,7 @@ class Finaliser:
             receipts.append(Receipt(name="repair", ok=True, detail=mended))
         return tuple(receipts)
 
-    def _has_news(self, ending: "Ending") -> bool:
+    def _has_news(self, ending: Ending) -> bool:
         """Whether there is anything to save, or to tell those who watch."""
         if ending.in_slice or self._calls.policy.keeps_state:
             return True
@@ -127,7 +127,7 @@ class Finaliser:
                 thread.went_on(before.head.position, before.epoch)
         return receipt
 
-    async def _save_ending(self, thread: CurrentThread, ending: "Ending") -> Receipt:
+    async def _save_ending(self, thread: CurrentThread, ending: Ending) -> Receipt:
         cut = self._calls.children.taken_cut()
         told = self._calls.policy.keeps_state or ending.run_id is not None
         request = SaveValuesInput(
@@ -145,7 +145,7 @@ class Finaliser:
             thread.handle = thread.handle.model_copy(update=update)
         return receipt
 
-    async def _flush_thread(self, thread: CurrentThread, ending: "Ending") -> list[Receipt]:
+    async def _flush_thread(self, thread: CurrentThread, ending: Ending) -> list[Receipt]:
         """Archive; a state that was lost between its save and this is saved again."""
         receipts: list[Receipt] = []
         for _ in range(_SAVES):
@@ -157,7 +157,7 @@ class Finaliser:
             receipts.append(await self._save_ending(thread, ending))
         return receipts
 
-    async def _flush_once(self, thread: CurrentThread, ending: "Ending") -> Receipt:
+    async def _flush_once(self, thread: CurrentThread, ending: Ending) -> Receipt:
         fields: dict[str, Any] = {"ends": False} if ending.stays else {}
         if ending.in_slice:
             fields["slice_version"] = thread.handle.slice_version

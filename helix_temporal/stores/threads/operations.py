@@ -2,8 +2,21 @@
 
 A backend whose atomic unit is Python finds the thread, asks an operation here, and stores ``Outcome.thread``
 where it is not the very object that it found.  One whose atomic unit is a statement or a script asks the
-single decisions; what it decides there itself mirrors them.  All times are seconds since 1970 of the
-backend's clock.
+single decisions.  All times are seconds since 1970 of the backend's clock.
+
+What a script or a statement decides stands there once more.  Whoever changes a rule changes these with it;
+the contracts of `HotTier` hold all of them to the same answers:
+
+* `check_step_place`, `ends_turn`: ``append.lua``; ``thread_append.sql``, ``thread_at.sql``.
+* `moved_hint`: ``append.lua``; ``_thread_moved.sql``, ``thread_settle.sql``.
+* `unarchived_since`: ``_record.lua`` (``waiting_since``); ``_thread_moved.sql``, ``thread_settle.sql``.
+* `archived_all`: ``evict.lua``.  `may_rebase`: ``rebase.lua``.  `header_to_install`: ``install.lua``.
+  `trimmed_base`: ``trim.lua``.
+* `save_slice`: ``save_slice.lua``; ``thread_save_slice.sql``.  `close_epoch`: ``close_epoch.lua``;
+  ``thread_close_epoch.sql``.
+* `fences.Fence.find_refusal`: ``_record.lua`` (``refusal``); ``_fence.sql``.
+* That a damaged record goes only if the archive has all of it: ``drop_damaged.lua``;
+  ``thread_drop_damaged.sql``.
 """
 
 from collections.abc import Sequence
