@@ -1,6 +1,7 @@
 """The bases of all wire models: JSON as we accept it, exact amounts, checked texts."""
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -190,6 +191,11 @@ def dump_json(
 def canonical_json(value: object) -> bytes:
     """The value as JSON bytes; the same value always gives the same bytes."""
     return dump_json(value, sort_keys=True)
+
+
+def json_size(value: object) -> int:
+    """Bytes that a value takes at most in a payload: a character that JSON escapes takes up to twelve."""
+    return len(json.dumps(value))
 
 
 def _validate_json(value: object) -> object:

@@ -11,5 +11,11 @@ INLINE_RESULT: Final = 2 * 1024
 """A tool's result or a call's arguments that are, and the answer in the result of a session."""
 MAX_UPDATE_TEXT: Final = 256 * 1024
 """A text that an update takes as it is; our clients send it by reference long before."""
+MAX_TURN: Final = 512 * 1024
+"""All messages of one turn, as JSON: they are in the input of one activity, which has 2 MB at most."""
+MAX_CARRIED: Final = 768 * 1024
+"""Messages that wait, as JSON, when an execution continues as new, with all that it knows in one input."""
+MAX_HELD: Final = 1024 * 1024
+"""Results of one step that were not put aside, as JSON: together they are in the input of the next one."""
 MAX_TEXT: Final = 1024 * 1024
 """A message, or the result of a call."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from helix_temporal.models.base import json_size
 from helix_temporal.models.sessions import (
     Answered,
     AnswerRef,
@@ -35,6 +36,12 @@ class Entry:
     interim_result: AskResult | None = None
     asked: bool = False
     taken: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes that the message takes in an input."""
+        message = self.message
+        return json_size([message.id, message.text, message.ref, message.metadata])
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +92,11 @@ class Inbox:
         fresh = OrderedDict((each.id, Entry(each)) for each in messages if self.find(each.id) is None)
         self._waiting = OrderedDict([*fresh.items(), *self._waiting.items()])
         self.release()
+
+    @property
+    def size(self) -> int:
+        """Bytes that all messages that wait take in an input."""
+        return sum(entry.size for entry in self._waiting.values())
 
     @property
     def held(self) -> bool:
@@ -166,7 +178,7 @@ class Inbox:
     def count_for_turn(self, count: int, size: int) -> int:
         """How many of the waiting messages, one at least, have a turn together: no more than this in all."""
         for at, entry in enumerate(self._waiting.values()):
-            size -= len(entry.message.text.encode(errors="surrogatepass"))
+            size -= entry.size
             if at and (at == count or size < 0):
                 return at
         return len(self._waiting)

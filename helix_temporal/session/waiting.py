@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.models.base import canonical_json, only_set
+from helix_temporal.models.base import json_size, only_set
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
@@ -355,10 +355,10 @@ class PendingCalls:
 
     @property
     def held(self) -> int:
-        """Bytes of answers that are here, not put aside: all of them are in one input of the next step."""
+        """Bytes, as JSON, of answers that are not put aside: they are all in one input of the next step."""
         below = [each.request for call in self.sub_agent_calls.calls() for each in call.answers]
         held: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
-        return sum(len(each.text.encode(errors="surrogatepass")) + _size_of_parts(each) for each in held)
+        return sum(json_size([each.text, each.parts]) for each in held)
 
     def to_run(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
@@ -595,7 +595,3 @@ class PendingCalls:
         while len(self._memory) > REMEMBERED_CALLS:
             gone, _ = self._memory.popitem(last=False)
             self._unsaved.pop(gone, None)
-
-
-def _size_of_parts(answer: ToolResult | SubmitInput) -> int:
-    return 0 if answer.parts is None else len(canonical_json(answer.parts))

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from temporalio import workflow
 
 from helix_temporal.errors import AgentMismatchError, HelixError, InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.base import check_text, only_set
+from helix_temporal.models.base import check_text, json_size, only_set
 from helix_temporal.models.handles import TakeBackRequest
 from helix_temporal.models.limits import MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
@@ -58,6 +58,7 @@ class Handlers:
 
     def _check_message(self, message: UserMessage) -> None:
         check_size(len(message.text.encode(errors="surrogatepass")), MAX_UPDATE_TEXT, "text of an update")
+        check_size(json_size(message.metadata), MAX_UPDATE_TEXT, "metadata of a message")
         if not message.text and message.ref is None:
             raise InvalidRequestError("text is empty")
         if message.agent not in {None, self._input.agent}:

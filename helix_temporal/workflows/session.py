@@ -22,6 +22,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import SESSION_WORKFLOW
+from helix_temporal.models.limits import MAX_CARRIED, MAX_TURN
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
@@ -58,8 +59,7 @@ from helix_temporal.workflows.submissions import Submissions
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 TURN_MESSAGES: Final = 100
-TURN_BYTES: Final = 512 * 1024
-"""Messages of one turn are the input of one activity, which has 2 MB at most."""
+"""Messages of one turn; see also `limits.MAX_TURN`."""
 _WHY: Final = {ExitReason.SUPERSEDED: WENT_ON}
 
 
@@ -178,7 +178,7 @@ class Serving:
 
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
-        fit = self._run.inbox.count_for_turn(TURN_MESSAGES, TURN_BYTES)
+        fit = self._run.inbox.count_for_turn(TURN_MESSAGES, MAX_TURN)
         return fit if fit < len(self._run.inbox) else None
 
     def _settle_messages(self, result: RunStepResult) -> bool:
@@ -554,6 +554,8 @@ class AgentSession:
 
     def _move_if_long(self) -> None:
         limit = self._run.options.max_turns_per_run
+        if self._run.inbox.size > MAX_CARRIED:
+            return  # each turn takes some of it
         if workflow.info().is_continue_as_new_suggested() or (limit and self._run.run_turns >= limit):
             raise _ContinueAsNew
 

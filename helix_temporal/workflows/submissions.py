@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.base import canonical_json, check_json, check_text
-from helix_temporal.models.limits import MAX_UPDATE_TEXT
+from helix_temporal.models.base import canonical_json, check_json, check_text, json_size
+from helix_temporal.models.limits import MAX_HELD, MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
@@ -25,9 +25,6 @@ from helix_temporal.session.inbox import TurnOutcome
 from helix_temporal.session.next_work import Work
 from helix_temporal.workflows.session_run import SessionRun, update_refusal
 from helix_temporal.workflows.sub_agents import SubAgents
-
-MAX_HELD_BYTES: Final = 1024 * 1024
-"""Of results that are not put aside: together they are in the input of one step, which has 2 MB at most."""
 
 
 class Submissions:
@@ -78,13 +75,11 @@ class Submissions:
             len(request.text.encode(errors="surrogatepass")), limit, f"text of a tool {request.outcome}"
         )
         check_text(request.text, "text")
-        held = self._run.waits.held + len(request.text.encode())
         if request.parts is not None:
             check_json(request.parts, "parts")
-            size = len(canonical_json(request.parts))
-            check_size(size, MAX_UPDATE_TEXT, "parts of a tool's result")
-            held += size
-        check_size(held, MAX_HELD_BYTES, "results of one step that were not put aside")
+            check_size(len(canonical_json(request.parts)), MAX_UPDATE_TEXT, "parts of a tool's result")
+        held = self._run.waits.held + json_size([request.text, request.parts])
+        check_size(held, MAX_HELD, "results of one step that were not put aside")
         if request.ref is not None and is_foreign_ref(request.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 

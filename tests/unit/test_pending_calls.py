@@ -207,6 +207,13 @@ def test_only_the_newest_answers_are_remembered(clock: Clock) -> None:
     assert waits.knows("c")
 
 
+def test_what_answers_take_is_counted_as_they_travel(waits: PendingCalls) -> None:
+    """In JSON a control character takes six bytes: the input of the next step would be too large."""
+    waits.begin(turn(CLIENT, APPROVAL))
+    waits.submit(SubmitInput(call="c", text="\x01" * 1000))
+    assert waits.held > 6000
+
+
 def test_an_unknown_call_is_not_pending(waits: PendingCalls) -> None:
     """With or without a step that waits."""
     assert waits.submit(SubmitInput(call="x")).status == "not_pending"
