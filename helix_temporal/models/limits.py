@@ -14,7 +14,9 @@ MAX_UPDATE_TEXT: Final = 256 * 1024
 MAX_TURN: Final = 512 * 1024
 """All messages of one turn, as JSON: they are in the input of one activity, which has 2 MB at most."""
 MAX_CARRIED: Final = 768 * 1024
-"""Messages that wait, as JSON, when an execution continues as new, with all that it knows in one input."""
+"""Messages and answers that wait, as JSON, when an execution continues as new: it carries on what it knows in
+one input.
+"""
 MAX_HELD: Final = 1024 * 1024
 """Results of one step that were not put aside, as JSON: together they are in the input of the next one."""
 MAX_TEXT: Final = 1024 * 1024

@@ -10,7 +10,7 @@ from helix_temporal.activities import sessions, standing_step, steps
 from helix_temporal.activities._runtime import as_reopen
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import Held, TieredThreads, opening, store
-from helix_temporal.coldtier import flush as decide
+from helix_temporal.coldtier import flush
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.opening import OpenBase, Opening
@@ -44,10 +44,22 @@ def fence(shop: Shop) -> Iterator[None]:
     """Who was replaced may write on, in the hot record and in the archive."""
     find_refusal = Fence.find_refusal
 
-    def only_the_ended(self: Fence, epoch: int, *, closing: bool = False) -> HelixError | None:
-        return find_refusal(self, epoch, closing=closing) if self.epoch == epoch else None
+    def not_the_replaced(self: Fence, epoch: int, *, closing: bool = False) -> HelixError | None:
+        return None if self.epoch > epoch else find_refusal(self, epoch, closing=closing)
 
-    with patch.object(Fence, "find_refusal", only_the_ended):
+    with patch.object(Fence, "find_refusal", not_the_replaced):
+        yield
+
+
+@contextmanager
+def fence_of_the_older(shop: Shop) -> Iterator[None]:
+    """A record or a manifest that is older than the writer's open takes its writes."""
+    find_refusal = Fence.find_refusal
+
+    def not_older(self: Fence, epoch: int, *, closing: bool = False) -> HelixError | None:
+        return None if self.epoch < epoch else find_refusal(self, epoch, closing=closing)
+
+    with patch.object(Fence, "find_refusal", not_older):
         yield
 
 
@@ -166,7 +178,7 @@ def hot_continues(shop: Shop) -> Iterator[None]:
         return hot is not None and not hot.header.deleted
 
     with _all(
-        patch.object(decide, "continues_archive", believing),
+        patch.object(flush, "continues_archive", believing),
         patch.object(opening, "continues_archive", believing),
     ):
         yield
@@ -417,6 +429,7 @@ GUARDS = {
     each.remove.__name__: each
     for each in (
         Guard(fence, 200, known=1),
+        Guard(fence_of_the_older, 5000, _FORGETTING, known=875),
         Guard(fence_of_the_ended, 1000, _FINISHING, known=44),
         Guard(fence_for_opens, 3000, _TAKEN_OVER),
         Guard(fence_for_copies, 3000, _TAKEN_OVER, known=705),
