@@ -1,6 +1,7 @@
 """Those who ask: several at a time, each one message after the other, with books of their own."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections import Counter
@@ -10,7 +11,7 @@ from temporalio.client import Client
 
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
-from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.errors import HelixError, SessionInterruptedError, ThreadNotFoundError
 from helix_temporal.models.messages import Message, from_record
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
 from helix_temporal.settings import Settings
@@ -129,7 +130,9 @@ class People:
 
     async def _close(self, session: str) -> None:
         await self.sessions.session(session).close()
-        await self.sessions.session(session).result()
+        # A cancel may come so late that it ends the run that we close: it has archived as well.
+        with contextlib.suppress(SessionInterruptedError):
+            await self.sessions.session(session).result()
 
     async def ask_again(self, asks: Sequence[Ask]) -> list[str]:
         """Send messages again under their ids; where the answer is not the first one's."""
