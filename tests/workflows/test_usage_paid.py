@@ -127,7 +127,9 @@ async def test_an_answer_that_nobody_takes_was_paid_for(place: Settings, sid: st
         desk.scripts[sid] = meter.script
         await stand.sessions.ask(sid, "two", agent="main", timeout=30)
         used = await stand.sessions.session(sid).get_usage()
-        assert used.in_thread.calls == 1
+        # The turn may have been finished before the abort could cut it; then its answer is in the thread.
+        answers = [each for each in await stand.messages(sid) if each.role == "assistant"]
+        assert used.in_thread.calls == len(answers)
         assert used.in_thread.calls <= used.paid.calls <= meter.given
 
 
