@@ -9,8 +9,7 @@ from unittest.mock import patch
 from helix_temporal.activities import sessions, standing_step, steps
 from helix_temporal.activities._runtime import as_reopen
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier import Held, TieredThreads, opening, store
-from helix_temporal.coldtier import flush
+from helix_temporal.coldtier import Held, TieredThreads, flush, opening, store
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.opening import OpenBase, Opening
