@@ -439,7 +439,7 @@ GUARDS = {
         Guard(hot_continues, 50),
         Guard(read_back, 1000, known=34),
         Guard(read_back_of_success, 1000, known=22),
-        Guard(generation, 5000, _COLLECTING, known=99),
+        Guard(generation, 5000, _COLLECTING, known=252),
         Guard(owner_check, 200, known=1),
         Guard(closed, 1000, _FINISHING, known=2),
         Guard(evict_compare, 200, known=44),
