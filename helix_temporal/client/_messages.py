@@ -13,9 +13,9 @@ from helix_temporal.errors import (
     TooLargeError,
     error_of_text,
 )
-from helix_temporal.models.base import check_text, only_set
+from helix_temporal.models.base import check_text, dump_json, only_set
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.limits import INLINE_TEXT, MAX_TEXT
+from helix_temporal.models.limits import INLINE_TEXT, MAX_PAYLOAD, MAX_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, UserMessage
 from helix_temporal.models.states import SessionProperties, has_thread
@@ -104,7 +104,13 @@ async def create_text(
 
 
 async def put_aside(connection: SessionConnection, put: PutTextInput) -> dict[str, Any]:
-    """Store what is too long to travel; the field that refers to it."""
+    """Store what is too long to travel; the field that refers to it.
+
+    Raises:
+        TooLargeError: As JSON it is larger than a payload may be, as a megabyte of control characters is.
+    """
+    what = "text, as JSON" if put.parts is None else "parts, as JSON"
+    check_size(len(dump_json(put.text if put.parts is None else put.parts)), MAX_PAYLOAD, what)
     reply = await connection.reader.ask_thread(ThreadRequest(do="put_text", put_text=put))
     return {"ref": required_part(reply.put_text).ref}
 

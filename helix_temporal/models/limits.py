@@ -19,5 +19,7 @@ one input.
 """
 MAX_HELD: Final = 1024 * 1024
 """Results of one step that were not put aside, as JSON: together they are in the input of the next one."""
+MAX_PAYLOAD: Final = 2_000_000
+"""What one payload of Temporal's may have, as JSON: servers refuse more than 2 MiB by default."""
 MAX_TEXT: Final = 1024 * 1024
 """A message, or the result of a call."""

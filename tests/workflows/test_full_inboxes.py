@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from helix_temporal.errors import TooLargeError
 from helix_temporal.models.sessions import Status
 from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
@@ -51,3 +52,9 @@ async def test_messages_that_wait_are_carried_into_the_next_execution(
     """However many they are: continue-as-new has one input."""
     await send_while_busy(stand, desk, sid, "x" * 8_000, 300, max_turns_per_run=1)
     await until_served(stand, sid, 300)
+
+
+async def test_a_text_too_large_in_json_is_told_before_it_is_sent(stand: Stand, sid: str) -> None:
+    """Of a megabyte of control characters the server would say no more than "blob data size exceeds limit"."""
+    with pytest.raises(TooLargeError, match="text, as JSON: 2400002 > 2000000 bytes"):
+        await stand.sessions.ask(sid, "\x01" * 400_000, agent="main")
