@@ -55,6 +55,6 @@ async def test_messages_that_wait_are_carried_into_the_next_execution(
 
 
 async def test_a_text_too_large_in_json_is_told_before_it_is_sent(stand: Stand, sid: str) -> None:
-    """Of a megabyte of control characters the server would say no more than "blob data size exceeds limit"."""
+    """Of control characters the server would say no more than that "blob data size exceeds limit"."""
     with pytest.raises(TooLargeError, match="text, as JSON: 2400002 > 2000000 bytes"):
         await stand.sessions.ask(sid, "\x01" * 400_000, agent="main")
