@@ -234,10 +234,10 @@ class SessionRun:
 
     def tell_suspended(self) -> None:
         """The turn waits: whoever asked is told what for.  One that was found may go on at once."""
+        self.inbox.link_calls((*self.waits.calls(), *(each.id for each in self._pending_below())))
         if not self.waits.pending():
             return
         self.status = Status.SUSPENDED
-        self.inbox.link_calls((*self.waits.calls(), *(each.id for each in self._pending_below())))
         self.inbox.suspend(self.suspended(in_thread=True))
         if self.exits_while_waiting and not self.supersedes:
             self.inbox.turn_away(self.suspended(in_thread=False))

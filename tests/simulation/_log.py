@@ -65,11 +65,11 @@ class Log:
 
     def appended(self, step: StepAppend, appended: Appended) -> None:
         """The hot tier took a step."""
-        self.follow(step.head, appended.records)
+        self._follow(step.thread_id, step.head, appended.records)
         if self._strict and step.commits:
             self._check_committed(step.thread_id, appended.header)
 
-    def follow(self, head: Head, records: tuple[Record, ...]) -> None:
+    def _follow(self, thread_id: str, head: Head, records: tuple[Record, ...]) -> None:
         """These messages stand after ``head``."""
         before, inputs = head.last_id, list[str]()
         for position, record in enumerate(records, head.position):
@@ -79,13 +79,18 @@ class Log:
             if (record.kind == Kind.RESULT and is_same) or (
                 record.kind == Kind.USER and known.record == record
             ):
-                # Of a step that was lost before anybody knew of it: it was taken again.
-                link.places.update(known.places)
-                self._links[record.id] = link
+                # Of a step that was lost before anybody knew of it: it was taken again.  One that is archived
+                # is not lost: a late attempt has appended to a hot record that went back.
+                stays = known if known.record != record and self._is_archived(thread_id, known) else link
+                stays.places.update(known.places | link.places)
+                self._links[record.id] = stays
             elif not is_same or known.record != record:
                 self._world.fail(f"message {record.id} is there twice: {self._links[record.id]}, {link}")
             before = record.id
             inputs.append(before)
+
+    def _is_archived(self, thread_id: str, link: Link) -> bool:
+        return link.record in self.archive(self.manifest(thread_id))
 
     def _check_committed(self, thread_id: str, header: HotHeader) -> None:
         thread = self._threads._threads[thread_id]
