@@ -45,7 +45,7 @@ from helix_temporal.session.sub_agents import add_waiting_calls, list_pending_ca
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage, ThreadStore
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowHandle
@@ -167,17 +167,7 @@ async def by_calls(
     results: dict[str, Message] = {}
     looked = 0
     while stop is not None and stop > 0:
-        page = await threads.read(
-            ReadPage(
-                request.thread,
-                0,
-                stop,
-                limit=_LOOKS_AT_ONCE,
-                backward=True,
-                committed_only=False,
-                whole=False,
-            )
-        )
+        page = await _read_before(threads, request.thread, stop)
         for at in range(page.first + len(page.records) - 1, page.first - 1, -1):
             record = page.records[at - page.first]
             looked += 1
@@ -196,6 +186,13 @@ async def by_calls(
                 )
         stop = page.before
     return SubAgentPage(Page(items=tuple(found)), frozenset(unsure))
+
+
+async def _read_before(threads: ThreadStore, thread_id: str, stop: int) -> ThreadPage:
+    """The newest messages before a place, the turn under way included."""
+    return await threads.read(
+        ReadPage(thread_id, 0, stop, limit=_LOOKS_AT_ONCE, backward=True, committed_only=False, whole=False)
+    )
 
 
 def _of_ref(session_id: str, ref: SubSessionRef) -> ChildInfo:
@@ -368,8 +365,9 @@ async def recover_sub_agent_calls(
     Arguments of more than ``inline_arguments`` bytes are left out.
 
     Returns:
-        None where the slice says all there is, or nobody waits, nor did.  Without sub-agents where all that
-        have waited work again, or are through: the turn stays, and their calls are made again.
+        None where the record needs no change, or where nobody was ever asked, so that the turn is cut.  A
+        suspension without sub-agents where all of them work again or have ended: the turn stays, and their
+        calls are made again.
 
     Raises:
         StoreUnavailableError: A thread went on meanwhile.
@@ -414,7 +412,7 @@ async def _find_waiting_call(
 ) -> SubAgentCall | None:
     """The call as one that waits, if its session does, and for this call.
 
-    One that an execution has works, or is being ended: the call is made again once it is free.
+    None if an execution has its session, which then works or is being ended: the call is made again later.
     """
     if before is not None and not before.calls:
         return before  # behind another call of the same session
@@ -451,7 +449,7 @@ async def _has_any_waited(threads: ThreadStore, calls: Iterable[AgentCall]) -> b
 
 
 async def _has_waited(threads: ThreadStore, call: AgentCall) -> bool:
-    """Whether its session has waited.  One that serves several calls may have done so for an earlier one."""
+    """Whether its session has waited; in one that serves several calls, perhaps for an earlier one."""
     try:
         thread = await threads.read_facts(call.session_id)
     except ThreadNotFoundError:
@@ -466,17 +464,7 @@ async def _has_message(threads: ThreadStore, thread: ThreadFacts, message_id: st
     """Whether one of a thread's newest messages has this id."""
     stop: int | None = thread.head.position
     while stop is not None and stop > max(thread.head.position - MOST_MESSAGES, 0):
-        page = await threads.read(
-            ReadPage(
-                thread.thread_id,
-                0,
-                stop,
-                limit=_LOOKS_AT_ONCE,
-                backward=True,
-                committed_only=False,
-                whole=False,
-            )
-        )
+        page = await _read_before(threads, thread.thread_id, stop)
         if any(record.id == message_id for record in page.records):
             return True
         stop = page.before

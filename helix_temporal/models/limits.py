@@ -8,7 +8,7 @@ from typing import Final
 INLINE_TEXT: Final = 8 * 1024
 """A text that is in workflow history as it is: messages of users, answers, texts that hooks have changed."""
 INLINE_RESULT: Final = 2 * 1024
-"""A tool's result or a call's arguments that are, and the answer in the result of a session."""
+"""A tool's result, the arguments of a call, or the answer in a session's result, that is there as it is."""
 MAX_UPDATE_TEXT: Final = 256 * 1024
 """A text that an update takes as it is; our clients send it by reference long before."""
 MAX_TURN: Final = 512 * 1024

@@ -19,7 +19,7 @@ class Situation:
     """All that decides what an execution does next, while no turn runs.
 
     Attributes:
-        rewind: Turns are to be taken back, and no message that came before has still to have its turn.
+        rewind: Turns are to be taken back now: no message that came before waits, or a turn is suspended.
         suspended: A turn waits for answers.
         can_resume: The suspended turn can go on, or is to be ended.
         messages: Messages wait for a turn.

@@ -554,9 +554,9 @@ class AgentSession:
 
     def _move_if_long(self) -> None:
         limit = self._run.options.max_turns_per_run
-        if self._run.inbox.size + self._run.waits.held > MAX_CARRIED:
-            return  # each turn takes some of the messages, and the next step all answers
-        if workflow.info().is_continue_as_new_suggested() or (limit and self._run.run_turns >= limit):
+        is_long = workflow.info().is_continue_as_new_suggested() or (limit and self._run.run_turns >= limit)
+        # Where it does not fit yet: each turn takes some of the messages, and the next step all answers.
+        if is_long and self._run.inbox.size + self._run.waits.held <= MAX_CARRIED:
             raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:

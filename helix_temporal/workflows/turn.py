@@ -361,7 +361,7 @@ class Turn:
         inputs = tool_inputs(result, outcomes, self._waits.answers())
         self._waits.end()
         try:
-            return await self._end_turn(inputs, reason, suspended.dropped, list_refs(self._messages))
+            return await self._end_turn(inputs, reason, suspended.dropped, _list_refs(self._messages))
         except _RestartTurn as lost:
             if not again and lost.__cause__ is not None:
                 raise lost.__cause__ from None
@@ -423,12 +423,12 @@ class Turn:
     async def _run_steps(
         self, users: tuple[StepInput, ...], resumed: RunStepResult | None, dropped: tuple[str, ...]
     ) -> TurnResult:
-        inputs, refs = users, list_refs(users) if resumed is not None else ()
+        inputs, refs = users, _list_refs(users) if resumed is not None else ()
         while True:
             before = self._thread.head if resumed is None else self._start
             if resumed is None:
                 result = await self._run_step(inputs, refs)
-                refs = (*refs, *list_refs(each for each in inputs if each.id not in result.left))
+                refs = (*refs, *_list_refs(each for each in inputs if each.id not in result.left))
             else:
                 result, resumed = resumed, None
             dropped = dropped or result.dropped
@@ -694,7 +694,7 @@ class Turn:
         return opened
 
 
-def list_refs(inputs: Iterable[StepInput | UserMessage]) -> tuple[str, ...]:
+def _list_refs(inputs: Iterable[StepInput | UserMessage]) -> tuple[str, ...]:
     """Names of content that is kept apart from these inputs."""
     return tuple(each.ref for each in inputs if each.ref is not None)
 

@@ -121,11 +121,13 @@ class WaitEnds:
     def _statuses(case: Case, people: People) -> list[str]:
         """Only what was stopped may be interrupted; of a cancel also what comes in the same workflow task."""
         stopped = case.blow in {"cancel", "abort", "interrupt"}
-        texts = {ASKED, "hello"} if case.blow == "cancel" else {ASKED}
+        late = people.asks[-1] if case.blow == "cancel" else None
         return [
             f"{ask.message_id}: {ask.result.status} {ask.result.error or ''}"
             for ask in people.asks
             if ask.result is not None
             and ask.result.status is not AskStatus.ANSWERED
-            and not (stopped and ask.text in texts and ask.result.status is AskStatus.INTERRUPTED)
+            and not (
+                stopped and (ask.text == ASKED or ask is late) and ask.result.status is AskStatus.INTERRUPTED
+            )
         ]

@@ -60,9 +60,8 @@ def test_a_suspended_turn_holds_its_execution_where_it_is_to_wait() -> None:
         assert next_work(replace(asleep, exits=True, messages=True)) is Work.WAIT
 
 
-def test_what_may_end_ends_when_it_is_closed() -> None:
-    """And nothing else does."""
+def test_what_may_end_has_nothing_to_do_and_nothing_to_wait_for() -> None:
+    """Whether it is closed, idle, or neither yet."""
     for now in POSSIBLE:
-        assert may_end(now) == (next_work(replace(now, ends=True)) is Work.END)
-        if may_end(now):
-            assert next_work(now) in {Work.END, Work.WAIT}
+        wanted = now.rewind or now.can_resume or now.messages or (now.suspended and not now.exits)
+        assert may_end(now) is not wanted
