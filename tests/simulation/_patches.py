@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import sessions, steps, suspended_turns
+from helix_temporal.activities import payloads, sessions, steps, suspended_turns
 from helix_temporal.coldtier import archive, flush, opening, plan, store
 from tests.simulation import _worker
 
@@ -51,6 +51,10 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
         for module in (steps, suspended_turns):
             stack.enter_context(patch.object(module, "current_millis", lambda: int(clock() * 1000)))
+        for module in (steps, payloads):
+            stack.enter_context(patch.object(module, "current_attempt", _worker.current_attempt))
+        for module in (sessions, steps):
+            stack.enter_context(patch.object(module, "workflow_run", _worker.workflow_run))
         stack.enter_context(patch.object(sessions, "scheduled_epoch", _worker.scheduled_epoch))
         stack.enter_context(patch.object(sessions, "heartbeat_with_progress", _worker.beating))
         yield

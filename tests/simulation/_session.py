@@ -38,6 +38,7 @@ class Session:
         inbox: Messages that wait for a turn, and those of the turn under way.
         accepted: How many messages users had sent until now.
         told: Ids of the messages that it knows to be in the thread.
+        run: The workflow run that it is; a reset and a continue-as-new begin another one.
         is_outdated: Another execution has followed.
         is_undone: It will be reset; what it has under way lives on.
         untold: Ids that it knew once, and that were taken back.
@@ -50,15 +51,16 @@ class Session:
     inbox: Inbox = field(default_factory=Inbox)
     accepted: int = 0
     told: list[str] = field(default_factory=list)
+    run: str = ""
     is_outdated: bool = False
     is_undone: bool = False
     untold: set[str] = field(default_factory=set)
     unarchived: set[str] = field(default_factory=set)
     told_apart: list[Entry] = field(default_factory=list)
 
-    def was_reset(self) -> None:
-        """The server gives the run another seed."""
-        self.thread.seed_before = None
+    def was_reset(self, run: str) -> None:
+        """The server begins another run, with another seed."""
+        self.thread.seed_before, self.run = None, run
 
     def saved(self) -> "Session":
         """As of now, for a later reset."""
@@ -67,7 +69,7 @@ class Session:
             thread.request, thread.handle, thread.facts, since=thread.since, seed_before=thread.seed_before
         )
         copy = Session(known, self.ids, Inbox(*self.inbox.carried()), self.accepted, list(self.told))
-        copy.unarchived, copy.untold = set(self.unarchived), set(self.untold)
+        copy.unarchived, copy.untold, copy.run = set(self.unarchived), set(self.untold), self.run
         return copy
 
     def learn(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> None:
@@ -85,8 +87,11 @@ class Session:
 class SimCalls:
     """`Calls` of one execution."""
 
-    def __init__(self, world: World, temporal: Temporal, session: Session | None = None) -> None:
+    def __init__(
+        self, world: World, temporal: Temporal, session: Session | None = None, run: str = ""
+    ) -> None:
         self._world, self._temporal, self.session = world, temporal, session
+        self.run = run if session is None else session.run
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """One open activity: its epoch is when it was scheduled."""
@@ -105,8 +110,8 @@ class SimCalls:
             return await worker.open(request)
 
         if self._world.chance(self._world.rates.late_double):
-            self._temporal.late("open*", work, epoch)
-        return await self._temporal.activity("open", work, epoch)
+            self._temporal.late("open*", work, epoch, self.run)
+        return await self._temporal.activity("open", work, epoch, self.run)
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """One step."""
@@ -116,7 +121,7 @@ class SimCalls:
         async def work(worker: Worker) -> RunStepResult:
             return await worker.stepper.run(request)
 
-        return self._told(request, await self._temporal.activity("step", work))
+        return self._told(request, await self._temporal.activity("step", work, run=self.run))
 
     async def put_text(self, message_id: str, text: str) -> str:
         """What a client does with a message that it sends by reference."""
@@ -124,7 +129,7 @@ class SimCalls:
         async def work(worker: Worker) -> str:
             return await worker.payloads.put(THREAD, FAR, f"text/{message_id}", text)
 
-        return await self._temporal.activity("put_text", work)
+        return await self._temporal.activity("put_text", work, run=self.run)
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """The end of a turn without an answer."""
@@ -132,7 +137,7 @@ class SimCalls:
         async def work(worker: Worker) -> RunStepResult:
             return await worker.stepper.end_turn(request)
 
-        return self._told(request, await self._temporal.activity("end_turn", work))
+        return self._told(request, await self._temporal.activity("end_turn", work, run=self.run))
 
     def _told(self, request: RunStepInput | EndTurnInput, result: RunStepResult) -> RunStepResult:
         if self.session is not None:
@@ -148,7 +153,7 @@ class SimCalls:
         async def work(worker: Worker) -> ToolResult:
             return await worker.run_tool(request)
 
-        return await self._temporal.activity("tool", work)
+        return await self._temporal.activity("tool", work, run=self.run)
 
     async def agent_facts(self, request: AgentFactsInput) -> AgentFacts:
         """No worker has the tool: the model made it up, and all workers have the same agents."""
@@ -171,7 +176,7 @@ class SimCalls:
         async def work(worker: Worker) -> FlushReceipt:
             return await worker.threads.flush(FlushThread(thread_id, epoch, closes=closes))
 
-        return await self._temporal.activity("flush", work)
+        return await self._temporal.activity("flush", work, run=self.run)
 
     async def evict(self, thread_id: str, epoch: int) -> str:
         """Drop the hot record."""
@@ -181,14 +186,14 @@ class SimCalls:
 
         if self._world.chance(0.2):
             self._temporal.late("evict*", work)
-        return await self._temporal.activity("evict", work)
+        return await self._temporal.activity("evict", work, run=self.run)
 
 
-def resumed(session: Session, handle: OpenHandle) -> Session:
+def resumed(session: Session, handle: OpenHandle, run: str) -> Session:
     """The session after continue-as-new: a new run with the same handle."""
     thread = session.thread
     known = CurrentThread(thread.request, handle, thread.facts, since=thread.since, seed_before=None)
-    return replace(session, thread=known, inbox=Inbox(*session.inbox.carried()))
+    return replace(session, thread=known, run=run, inbox=Inbox(*session.inbox.carried()))
 
 
 def head_of(ids: list[str]) -> Head:

@@ -109,7 +109,7 @@ class Story:
         session = await self._answered(session)
         if world.chance(0.1):
             world.note("continued as new")
-            session = resumed(session, session.thread.handle)
+            session = resumed(session, session.thread.handle, self._new_run())
         self._saved.append(session.saved())
         return session, 1
 
@@ -172,21 +172,26 @@ class Story:
         request = OpenSessionInput(
             session_id=THREAD, thread_id=THREAD, agent="a", owner=f"exec{self._execution}"
         )
-        calls = SimCalls(self._world, self.temporal)
+        calls = SimCalls(self._world, self.temporal, run=self._new_run())
         opened = await self._until_open(calls, request)
         self._adopt(opened.handle.head, opened.suspended)
         # Users send again what they have no answer to.
         unanswered = [each for each in self._accepted if each.id not in self._over]
-        session = self._opened(request, opened, Inbox(unanswered))
+        session = self._opened(request, opened, Inbox(unanswered), calls.run)
         if opened.suspended is not None:
             session = await self._people.take_up(session, opened.suspended)
         self._saved = [session.saved()]
         return session
 
-    def _opened(self, request: OpenSessionInput, opened: OpenSessionResult, inbox: Inbox) -> Session:
+    def _new_run(self) -> str:
+        return f"run{self._world.unique()}"
+
+    def _opened(
+        self, request: OpenSessionInput, opened: OpenSessionResult, inbox: Inbox, run: str
+    ) -> Session:
         thread = CurrentThread(request, opened.handle, opened.facts)
         told = self._shop.log.ids(opened.handle.head)
-        self._session = Session(thread, self._shop.log.ids, inbox, len(self._accepted), told)
+        self._session = Session(thread, self._shop.log.ids, inbox, len(self._accepted), told, run)
         return self._session
 
     async def _until_open(self, calls: SimCalls, request: OpenSessionInput) -> OpenSessionResult:
@@ -530,13 +535,13 @@ class Story:
         self._session = replace(saved.saved(), inbox=inbox, accepted=len(self._accepted))
         # What was acknowledged before stays so.
         self._session.unarchived.update(session.unarchived)
-        self._session.was_reset()
+        self._session.was_reset(self._new_run())
         return self._session
 
     def back_to(self, session: Session) -> Session:
         """The session as it is now, after a reset of the run that goes on from here."""
         self._session = session.saved()
-        self._session.was_reset()
+        self._session.was_reset(self._new_run())
         return self._session
 
     async def _opened_again(self, session: Session, inbox: Inbox) -> Session:
@@ -544,8 +549,9 @@ class Story:
         self._world.note("reset to before the open")
         request = session.thread.request
         again, before = request.model_copy(update={"again": True}), session.unarchived
-        opened = await self._until_open(SimCalls(self._world, self.temporal), again)
-        session = self._opened(request, opened, inbox)
+        calls = SimCalls(self._world, self.temporal, run=self._new_run())
+        opened = await self._until_open(calls, again)
+        session = self._opened(request, opened, inbox, calls.run)
         session.unarchived.update(before)
         session.thread.went_on(0, 0)
         session.inbox.put_first(opened.under_way)
@@ -584,11 +590,11 @@ class Story:
         world.note("rewound", f"to {to}")
         request = session.thread.request.model_copy(update={"mode": "continue", "rewind_to": to})
         self._session = None
-        opened = await self._until_open(SimCalls(world, self.temporal), request)
+        opened = await self._until_open(SimCalls(world, self.temporal, run=session.run), request)
         if opened.handle.head != to:
             world.fail(f"rewound to {to}, opened at {opened.handle.head}")
         self._acked, self._recount = log.ids(to), True
-        rewound = self._opened(session.thread.request, opened, self._unknown(session.inbox))
+        rewound = self._opened(session.thread.request, opened, self._unknown(session.inbox), session.run)
         self._saved = [rewound.saved()]
         return rewound
 

@@ -33,16 +33,17 @@ class Temporal:
             self._processes.append(Process(self._started, self._new_worker()))
         return self._world.random.choice(self._processes)
 
-    async def activity(self, name: str, work: Work[T], epoch: int = 0) -> T:
+    async def activity(self, name: str, work: Work[T], epoch: int = 0, run: str = "") -> T:
         """The first completion that Temporal records.
 
         Raises:
             HelixError: The first permanent failure that it records.
         """
         world = self._world
-        for _ in range(ATTEMPTS):
+        for number in range(1, ATTEMPTS + 1):
             outcome = world.loop.create_future()
             attempt = self._attempt(name, outcome, epoch)
+            attempt.number, attempt.run = number, run
             task = world.spawn(work(attempt.process.worker), attempt)
             if attempt.fate == "cancelled":
                 world.later(world.between(0.0005, 0.5), task.cancel)
@@ -88,9 +89,9 @@ class Temporal:
         self._world.say(f"BUG {error!r}")
         raise error
 
-    def late(self, name: str, work: Work[Any], epoch: int = 0) -> None:
+    def late(self, name: str, work: Work[Any], epoch: int = 0, run: str = "") -> None:
         """An attempt that nobody waits for, and that may come much later."""
-        attempt = Attempt(name, self.process(), epoch=epoch)
+        attempt = Attempt(name, self.process(), epoch=epoch, run=run)
         self._world.spawn(self._late(work, attempt), attempt)
 
     async def _late(self, work: Work[Any], attempt: Attempt) -> None:

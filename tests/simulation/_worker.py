@@ -157,6 +157,18 @@ def scheduled_epoch() -> int:
     return attempt.epoch
 
 
+def current_attempt() -> int:
+    """Stands in for the number of an attempt, from 1 on."""
+    attempt = attempt_of.get()
+    return 1 if attempt is None else attempt.number
+
+
+def workflow_run() -> str:
+    """Stands in for the workflow run whose activity this is."""
+    attempt = attempt_of.get()
+    return "" if attempt is None else attempt.run
+
+
 @asynccontextmanager
 async def beating(every: float) -> AsyncIterator[Progress]:
     """Stands in for heartbeats."""

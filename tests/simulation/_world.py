@@ -67,6 +67,8 @@ class Attempt:
         stop: The boundary of an I/O call at which ``fate`` strikes.
         lost: Told once Temporal has given the attempt up.
         epoch: When the activity was scheduled, in µs.
+        number: Which attempt of its activity it is, from 1 on.
+        run: Of the workflow whose activity it is; empty for none.
     """
 
     name: str
@@ -75,6 +77,8 @@ class Attempt:
     stop: int = 0
     lost: asyncio.Future[None] | None = None
     epoch: int = 0
+    number: int = 1
+    run: str = ""
     boundaries: int = 0
 
     def __post_init__(self) -> None:
