@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ from helix_temporal.errors import (
     NotArchivedError,
     PayloadNotFoundError,
     StaleStateError,
+    StoreUnavailableError,
     TooLargeError,
 )
 from helix_temporal.models.agents import ModelRequest
@@ -72,6 +74,8 @@ from helix_temporal.session.record import (
 )
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
+
+_log = logging.getLogger(__name__)
 
 
 class StepNews:
@@ -284,7 +288,7 @@ class Stepper:
         thread_id = request.thread_id or request.session_id
         seen = await self._look_up_step(request, agent, thread_id)
         if seen.inputs and seen.stands is None and _may_have_been_made(record_of(seen.view)):
-            await self._threads.confirm_head(thread_id, request.epoch, request.head)
+            await self._try_confirm_head(request, thread_id)
             # The archive may have taken its time, in which another attempt's answer came.
             seen = await self._look_up_step(request, agent, thread_id)
         if not seen.inputs:
@@ -298,6 +302,8 @@ class Stepper:
             # An attempt that was taken for dead may have made the step meanwhile, and dropped its payloads.
             seen = await self._look_up_step(request, agent, thread_id)
             if seen.stands is None:
+                # It may stand in the archive alone: then it is no message that has lost its content.
+                await self._threads.confirm_head(thread_id, request.epoch, request.head)
                 raise
             return await self._finish_standing_step(request, agent, thread_id, seen)
         record = record_of(seen.view)
@@ -354,20 +360,20 @@ class Stepper:
         """
         self._check_archive(request)
         thread_id = request.thread_id or request.session_id
-        count = len(request.inputs)
-        view = await self._threads.step_view(
-            thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
-        )
-        step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
-        header, end = view.header, request.head.position + count
-        lost = header.head.position < request.head.position or view.last_id_at_head != request.head.last_id
-        if lost or header.committed > end or header.committed < end < header.head.position:
-            # The record is an older copy; or the turn has gone on, and its workflow was reset.  Results that
-            # end it are stored with its state.
-            raise lost_answer_error(thread_id, request.head)
-        stands = [record.id for record in view.after] == [each.id for each in request.inputs]
+        view, stands = await self._look_up_results(request, thread_id)
         if not stands and _may_have_been_made(record_of(view)):
-            await self._threads.confirm_head(thread_id, request.epoch, request.head)
+            await self._try_confirm_head(request, thread_id)
+        inputs: list[Message] = []
+        if not stands:
+            try:
+                inputs = await self._build_messages(request, request.inputs)
+            except PayloadNotFoundError:
+                # As in `run`: an attempt that was taken for dead may have used them.
+                view, stands = await self._look_up_results(request, thread_id)
+                if not stands:
+                    await self._threads.confirm_head(thread_id, request.epoch, request.head)
+                    raise
+        step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
         turn, told = None, False
         if stands:
             # It stands already, and its payloads may be gone.
@@ -375,7 +381,6 @@ class Stepper:
             inputs = [from_record(record) for record in view.after]
             told = record_of(view).run != request.run_id
         else:
-            inputs = await self._build_messages(request, request.inputs)
             step = replace(step, inputs=tuple(to_record(each) for each in inputs))
             await self._news.answers(request, view.header.slice)
             appended, turn = await self._append_step(step, record_of(view), request, inputs, view)
@@ -394,6 +399,34 @@ class Stepper:
         )
 
     # -- looking
+
+    async def _try_confirm_head(self, request: RunStepInput | EndTurnInput, thread_id: str) -> None:
+        """Look into the archive before what may have been made is made again; one that is down is passed by.
+
+        Raises:
+            HeadMovedError: It was made.
+        """
+        try:
+            await self._threads.confirm_head(thread_id, request.epoch, request.head)
+        except StoreUnavailableError as down:
+            _log.warning("thread %s: tried again without a look at its archive: %s", thread_id, down)
+
+    async def _look_up_results(self, request: EndTurnInput, thread_id: str) -> tuple[StepView, bool]:
+        """The thread at the end of a turn, and whether its results stand there already.
+
+        Raises:
+            HeadMovedError: The record is an older copy; or the turn has gone on, and its workflow was reset.
+        """
+        count = len(request.inputs)
+        view = await self._threads.step_view(
+            thread_id, request.epoch, request.head, after=count, limit=1, max_bytes=1, ids=0
+        )
+        header, end = view.header, request.head.position + count
+        lost = header.head.position < request.head.position or view.last_id_at_head != request.head.last_id
+        if lost or header.committed > end or header.committed < end < header.head.position:
+            # Results that end it are stored with its state.
+            raise lost_answer_error(thread_id, request.head)
+        return view, [record.id for record in view.after] == [each.id for each in request.inputs]
 
     async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
         users = any(each.call is None for each in request.inputs)

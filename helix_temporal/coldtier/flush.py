@@ -449,9 +449,10 @@ class Flushing:
         try:
             async with asyncio.timeout(self._step_seconds):
                 archive = (await self._archive.read_manifest(thread_id)).manifest
-        except (StoreUnavailableError, TimeoutError):
-            logger.warning("thread %s: tried again without a look at its archive, which is down", thread_id)
-            return
+        except TimeoutError as error:
+            raise StoreUnavailableError(
+                f"thread {thread_id!r}: the archive did not answer in {self._step_seconds:.0f} s; try again"
+            ) from error
         if archive.epoch == epoch and archive.head.position > head.position:
             raise HeadMovedError(
                 f"thread {thread_id!r}: the archive has gone on to {archive.head.position}, the record is at "

@@ -10,6 +10,11 @@ import pytest
 from tests.simulation._campaign import Figures, run_campaign, run_chunk
 from tests.simulation._run import simulate
 
+# A simulated process is dropped where it stands: what it would await on its way out comes to nothing.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <coroutine object Story:pytest.PytestUnraisableExceptionWarning"
+)
+
 SEEDS = 1_600
 PARTS = 8
 FAULTS = (

@@ -13,13 +13,14 @@ from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelRespo
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import HeadMovedError, PayloadNotFoundError, StoreUnavailableError
+from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import OpenThread
-from helix_temporal.testing.faults import FaultyBlobs
+from helix_temporal.testing.faults import BlobFault, FaultyBlobs
 
 REQUEST = RunStepInput(
     session_id="t", agent="a", epoch=5, head=EMPTY, inputs=(StepInput(id="u", text="hello"),)
@@ -60,11 +61,31 @@ class Place:
         agents = AgentRegistry([Agent(name="a", model=model)])
         self.stepper = Stepper(self.threads, agents, Payloads(self.payloads))
 
-    async def run(self, attempt: int, request: RunStepInput = REQUEST) -> RunStepResult:
-        """One attempt of the step."""
+    async def run(self, attempt: int, request: RunStepInput | EndTurnInput = REQUEST) -> RunStepResult:
+        """One attempt of the step, or of the end of a turn."""
         environment = ActivityEnvironment()
         environment.info = replace(environment.info, attempt=attempt)
+        if isinstance(request, EndTurnInput):
+            return await environment.run(self.stepper.end_turn, request)
         return await environment.run(self.stepper.run, request)
+
+    async def loses_after(self, request: RunStepInput | EndTurnInput) -> None:
+        """An attempt that was taken for dead archives its step; then the record goes back to before it."""
+        copy = await self.hot.read_snapshot("t", 0)
+        assert copy is not None
+        await self.run(1, request)
+        await self.threads.evict("t", 5)
+        await self.hot.install(copy.header, copy.records, replace=False)
+
+    async def with_call(self) -> tuple[EndTurnInput, EndTurnInput]:
+        """A turn that waits for a tool's result: its end, with the result and with a payload that is gone."""
+        call = ToolCall(id="c", name="look")
+        self.agent_with(ScriptedModel([ModelResponse(tool_calls=(call,))]))
+        head = (await self.run(1)).head
+        result = StepInput(id=f"{head.last_id}.0", text="seen", call="c", name="look")
+        ends = EndTurnInput(session_id="t", epoch=5, head=head, inputs=(result,))
+        lost = result.model_copy(update={"text": "", "ref": "lost"})
+        return ends, ends.model_copy(update={"inputs": (lost,)})
 
 
 @pytest.fixture
@@ -145,6 +166,52 @@ async def test_a_payload_that_the_step_has_used_meanwhile_is_not_wanted(place: P
     place.payloads.meanwhile = lambda: place.run(1)
     result = await place.run(3, BY_REFERENCE)
     assert (result.text, place.model.calls) == ("first", 1)
+
+
+async def test_a_payload_whose_step_is_in_the_archive_alone_is_not_gone(place: Place) -> None:
+    """The archive was asked before that attempt came to its end, and Redis has lost the step since."""
+    place.payloads.meanwhile = lambda: place.loses_after(REQUEST)
+    with pytest.raises(HeadMovedError):
+        await place.run(3, BY_REFERENCE)
+    assert place.model.calls == 1
+
+
+async def test_a_payload_is_not_gone_while_the_archive_does_not_answer(place: Place) -> None:
+    """Its step may be there."""
+
+    async def lose() -> None:
+        await place.loses_after(REQUEST)
+        place.blobs.fail(BlobFault.ERROR_BEFORE, method="get")
+
+    place.payloads.meanwhile = lose
+    with pytest.raises(StoreUnavailableError):
+        await place.run(3, BY_REFERENCE)
+    with pytest.raises(HeadMovedError):
+        await place.run(4, BY_REFERENCE)
+    assert place.model.calls == 1
+
+
+async def test_results_that_an_earlier_attempt_took_are_not_wanted(place: Place) -> None:
+    """It was taken for dead, and ended the turn while this one looked for a result's payload."""
+    ends, lost = await place.with_call()
+    place.payloads.meanwhile = lambda: place.run(1, ends)
+    result = await place.run(3, lost)
+    assert result.head.position == ends.head.position + 1
+
+
+async def test_results_whose_end_of_turn_is_in_the_archive_alone_are_not_gone(place: Place) -> None:
+    """As of a step's own."""
+    ends, lost = await place.with_call()
+    place.payloads.meanwhile = lambda: place.loses_after(ends)
+    with pytest.raises(HeadMovedError):
+        await place.run(3, lost)
+
+
+async def test_a_result_that_is_gone_is_not_looked_for_for_ever(place: Place) -> None:
+    """The third attempt says so."""
+    _, lost = await place.with_call()
+    with pytest.raises(PayloadNotFoundError):
+        await place.run(3, lost)
 
 
 async def test_an_answer_that_comes_while_the_archive_is_asked_is_not_paid_for_again(

@@ -407,10 +407,11 @@ class ThreadStore(Protocol):
         """Make sure that the archive holds nothing of this epoch beyond the record's head.
 
         For who tries a step again, before it costs anything: an earlier attempt's may have been archived,
-        and the record have gone back to an older copy since.  An archive that is down tells nothing.
+        and the record have gone back to an older copy since.
 
         Raises:
             HeadMovedError: It does; open the thread again.
+            StoreUnavailableError: The archive did not answer; it cannot be told.
         """
         ...
 

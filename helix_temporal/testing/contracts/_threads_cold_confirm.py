@@ -133,6 +133,16 @@ class ConfirmContract(ColdFixtures):
         with pytest.raises(HeadMovedError, match="older copy"):
             await threads.confirm_head(author.thread_id, author.epoch, known)
 
+    async def test_an_archive_that_is_down_tells_nothing_of_an_earlier_attempt(
+        self, author: Author, threads: TieredThreads, blobs: FaultyBlobs
+    ) -> None:
+        """Whoever asked decides whether to go on without it."""
+        await author.turn("one")
+        blobs.fail(BlobFault.ERROR_BEFORE, method="get")
+        with pytest.raises(StoreUnavailableError):
+            await threads.confirm_head(author.thread_id, author.epoch, author.head)
+        await threads.confirm_head(author.thread_id, author.epoch, author.head)
+
     async def test_a_record_that_is_where_the_archive_is_or_beyond_may_go_on(
         self, author: Author, threads: TieredThreads
     ) -> None:
