@@ -69,10 +69,23 @@ def check_seconds(value: object, what: str) -> None:
 
 
 async def call_function(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call an async function here and a plain one in a thread, so that it cannot stall heartbeats."""
+    """Call an async function here and a plain one in a thread, so that it cannot stall heartbeats.
+
+    Raises:
+        RuntimeError: A plain one has raised ``StopIteration``, as a coroutine's does (PEP 479): no future
+            takes one, and whoever waits for it would wait for ever.
+    """
     if is_async(function):
         return await function(*args, **kwargs)
-    result = await asyncio.to_thread(function, *args, **kwargs)
+
+    def call() -> Any:
+        try:
+            return function(*args, **kwargs)
+        except StopIteration as error:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise RuntimeError(f"{name} raised StopIteration") from error
+
+    result = await asyncio.to_thread(call)
     # A plain function may hand on the coroutine of another one (functools.partial, lambdas).
     return await result if inspect.isawaitable(result) else result
 

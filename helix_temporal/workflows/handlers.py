@@ -25,8 +25,6 @@ from helix_temporal.models.waiting import is_foreign_ref
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.session_run import SessionRun, update_refusal
 
-"""A user's text in an update; longer ones are put aside by the client and sent by reference."""
-
 
 def accept_update(*_: object) -> None:
     """Accept all: interceptors, which refuse other deployments, are asked only where there is a validator."""
@@ -190,7 +188,9 @@ class Handlers:
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
         if not self._run.closing:
-            rewind = self._run.rewinds.add(request)
+            rewind = self._run.rewinds.add(
+                request, seed=workflow.random_seed(), may_be_old=self._run.is_reset
+            )
             await workflow.wait_condition(lambda: rewind.result is not None)
             if rewind.result is not None and (rewind.result.done or self._run.unopened is None):
                 return rewind.result

@@ -41,6 +41,8 @@ async def carry_out(
             if thread.head.position < stood.position:
                 raise
             plan = await _plan_take_back(calls, thread, rewind.request)
+        if not plan.found.done:
+            rewind.check_not_old(thread.request.thread_id, thread.seed())
         opened = await _cut_thread(calls, thread, rewind.request, plan) if plan.cuts else None
     except (HelixError, ActivityError) as error:
         rewind.result = RewindResult(done=False, head=thread.head, error=describe_failure(error))

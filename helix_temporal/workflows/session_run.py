@@ -66,11 +66,13 @@ class SessionRun:
         expires_at: When the session expires, as far as this execution knows.
         lost: Receipts of lost messages that nobody who asked was told yet.
         failed_turn_stands: The turn that failed is in the thread, and was not archived in time.
+        seed: Of the run's random numbers when it began.
     """
 
     inbox: Inbox
     quiet_since: datetime
     waits: PendingCalls
+    seed: int
     options: SessionOptions = field(default_factory=SessionOptions)
     stopping: Literal["interrupt", "abort"] | None = None
     close: bool = False
@@ -111,7 +113,7 @@ class SessionRun:
         waits = PendingCalls(now_ms, receipts, unsaved)
         for each in carried.early_answers if carried else ():
             waits.take_answer(each)
-        run = SessionRun(inbox, now, waits, input.options)
+        run = SessionRun(inbox, now, waits, workflow.random_seed(), input.options)
         if carried is not None:
             run.close, inbox.last_result, run.used = (
                 carried.close,
@@ -156,6 +158,12 @@ class SessionRun:
     def may_end(self) -> bool:
         """Nothing that came meanwhile holds an execution that has nothing to do."""
         return may_end(self.situation)
+
+    @property
+    def is_reset(self) -> bool:
+        """The run was reset, and has not opened its thread since: what came before is applied again."""
+        before = self.seed if self.thread is None else self.thread.seed_before
+        return workflow.random_seed() != (self.seed if before is None else before)
 
     def _can_resume(self) -> bool:
         wanted = self.stopping or self.reason_to_give_up or self.waits.ready

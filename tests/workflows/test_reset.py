@@ -9,7 +9,8 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ToolContext
 from helix_temporal.client import workflow_id
-from helix_temporal.errors import SessionInterruptedError
+from helix_temporal.errors import HelixError, InvalidRequestError, SessionInterruptedError
+from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
@@ -453,6 +454,61 @@ async def test_what_was_taken_back_stays_gone(stand: Stand, desk: Desk, sid: str
     assert (await stand.messages(sid))[: len(before)] == before
     assert (await stand.sessions.session(sid).regenerate(operation_id="op-2")).answer == again.answer
     assert len(desk.requests[sid]) == paid + 1
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, -1])
+async def test_what_could_not_be_taken_back_takes_nothing_back_later(
+    stand: Stand, desk: Desk, sid: str, at: int
+) -> None:
+    """The server applies the refused requests again, and by now there are turns and checkpoints enough."""
+    session = stand.sessions.session(sid)
+    await talk(stand, sid, "one")
+    with pytest.raises(InvalidRequestError):
+        await session.rewind_to_turn(-3, operation_id="op-1")
+    with pytest.raises(HelixError):
+        await session.rewind(Head(position=4, last_id="m-none"), operation_id="op-2")
+    await talk(stand, sid, "two", "three", "four")
+    before, paid = await stand.messages(sid), len(desk.requests[sid])
+    await reset(stand, sid, (await task_ends(stand, sid))[at])
+    await talk(stand, sid, "five")
+    await check(stand, sid, ["one", "two", "three", "four", "five"])
+    assert (await stand.messages(sid))[: len(before)] == before
+    assert len(desk.requests[sid]) == paid + 1
+    await session.rewind_to_turn(-3, operation_id="op-3")
+    await check(stand, sid, ["one", "two"])
+
+
+async def test_what_waits_to_be_taken_back_when_a_reset_comes_takes_nothing_back_later(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """The reset goes back to between the request and its refusal; turns were answered since."""
+    session, gate = stand.sessions.session(sid), Gate()
+    desk.scripts[sid] = gate.then()
+    first = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", message_id="m-one", timeout=30))
+    await gate.reached.wait()
+    refused = asyncio.create_task(session.rewind_to_turn(-3, operation_id="op-1"))
+    async with asyncio.timeout(20):
+        while not await has_accepted(stand, sid, "take_back"):  # noqa: ASYNC110 (the server tells nobody)
+            await asyncio.sleep(0.05)
+    at = (await task_ends(stand, sid))[-1]
+    gate.opened.set()
+    await first
+    with pytest.raises(InvalidRequestError):
+        await refused
+    await talk(stand, sid, "two", "three", "four")
+    before = await stand.messages(sid)
+    await reset(stand, sid, at)
+    await talk(stand, sid, "five")
+    await check(stand, sid, ["one", "two", "three", "four", "five"])
+    assert (await stand.messages(sid))[: len(before)] == before
+
+
+async def has_accepted(stand: Stand, session_id: str, update: str) -> bool:
+    """Whether the session's history has such an update."""
+    events = [
+        each.workflow_execution_update_accepted_event_attributes for each in await stand.events(session_id)
+    ]
+    return update in [each.accepted_request.input.name for each in events]
 
 
 @pytest.mark.parametrize("mode", ["new", "fork"])
