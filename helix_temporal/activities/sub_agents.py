@@ -104,7 +104,13 @@ async def _read_last_answer(threads: ThreadStore, thread: HotHeader | ThreadFact
     """The message that a thread ends with, if that asks for tools."""
     head = thread.head
     at = ReadPage(
-        thread.thread_id, head.position - 1, head.position, limit=1, committed_only=False, whole=False
+        thread.thread_id,
+        head.position - 1,
+        head.position,
+        limit=1,
+        committed_only=False,
+        whole=False,
+        epoch=thread.epoch,
     )
     page = await threads.read(at)
     if not page.records or page.records[-1].id != head.last_id:
@@ -167,7 +173,7 @@ async def by_calls(
     results: dict[str, Message] = {}
     looked = 0
     while stop is not None and stop > 0:
-        page = await _read_before(threads, request.thread, stop)
+        page = await _read_before(threads, facts, stop)
         for at in range(page.first + len(page.records) - 1, page.first - 1, -1):
             record = page.records[at - page.first]
             looked += 1
@@ -188,10 +194,19 @@ async def by_calls(
     return SubAgentPage(Page(items=tuple(found)), frozenset(unsure))
 
 
-async def _read_before(threads: ThreadStore, thread_id: str, stop: int) -> ThreadPage:
+async def _read_before(threads: ThreadStore, thread: ThreadFacts, stop: int) -> ThreadPage:
     """The newest messages before a place, the turn under way included."""
     return await threads.read(
-        ReadPage(thread_id, 0, stop, limit=_LOOKS_AT_ONCE, backward=True, committed_only=False, whole=False)
+        ReadPage(
+            thread.thread_id,
+            0,
+            stop,
+            limit=_LOOKS_AT_ONCE,
+            backward=True,
+            committed_only=False,
+            whole=False,
+            epoch=thread.epoch,
+        )
     )
 
 
@@ -464,7 +479,7 @@ async def _has_message(threads: ThreadStore, thread: ThreadFacts, message_id: st
     """Whether one of a thread's newest messages has this id."""
     stop: int | None = thread.head.position
     while stop is not None and stop > max(thread.head.position - MOST_MESSAGES, 0):
-        page = await _read_before(threads, thread.thread_id, stop)
+        page = await _read_before(threads, thread, stop)
         if any(record.id == message_id for record in page.records):
             return True
         stop = page.before

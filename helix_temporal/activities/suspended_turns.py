@@ -151,7 +151,14 @@ async def read_turn_under_way(
     position = first
     while position < header.head.position:
         page = await threads.read(
-            ReadPage(header.thread_id, position, header.head.position, committed_only=False, whole=False)
+            ReadPage(
+                header.thread_id,
+                position,
+                header.head.position,
+                committed_only=False,
+                whole=False,
+                epoch=header.epoch,
+            )
         )
         if page.head != header.head or not page.records:
             # A store that went back to an older copy since it was opened holds somebody else's turn.

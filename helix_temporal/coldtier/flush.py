@@ -453,6 +453,7 @@ class Flushing:
             raise StoreUnavailableError(
                 f"thread {thread_id!r}: the archive did not answer in {self._step_seconds:.0f} s; try again"
             ) from error
+        Fence.of(archive).check_not_replaced(epoch)
         if archive.epoch == epoch and archive.head.position > head.position:
             raise HeadMovedError(
                 f"thread {thread_id!r}: the archive has gone on to {archive.head.position}, the record is at "

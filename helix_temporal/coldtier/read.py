@@ -207,7 +207,12 @@ class TieredReads:
 
 
 def _has_range(header: HotHeader, request: ReadPage) -> bool:
-    """Whether the hot record has all that is asked for, even if it went back: only its end can be missing."""
+    """Whether the hot record has all that is asked for.
+
+    Of one epoch also if it went back: only its end can be missing.
+    """
+    if request.epoch is not None and request.epoch != header.epoch:
+        return False
     end = header.committed if request.committed_only else header.head.position
     return request.stop is not None and request.stop <= end
 

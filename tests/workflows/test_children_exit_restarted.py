@@ -6,6 +6,7 @@ import pytest
 
 from helix_temporal.agents import ModelRequest
 from helix_temporal.client import SessionClient
+from helix_temporal.errors import SessionTerminatedError
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.waiting import PendingCall, ToolApproval
 from tests.workflows._team import ask
@@ -117,3 +118,34 @@ async def test_an_answer_sent_again_after_the_terminate_is_told_as_what_it_is(
     assert reply.status == "not_pending"
     again = await client_of(crew, suspend).ask(sid, "go", agent="leads-careful", message_id="m", timeout=60)
     assert (again.status, again.pending) == (AskStatus.ANSWERED, ())
+
+
+async def test_a_session_is_opened_over_a_hot_record_that_went_back_behind_a_cut(
+    crew: Crew, sid: str
+) -> None:
+    """Two executions were terminated in a turn; then Redis has the turn of the first, the archive the other's."""
+
+    def lead(request: ModelRequest) -> object:
+        last = request.messages[-1]
+        return ask(f"{sid}-task") if last.text == "go" else f"told: {last.text}"
+
+    crew.team.leads[sid], client = lead, client_of(crew, "wait")
+    await client.ask(sid, "hello", agent="leads-careful", message_id="m0", timeout=30)
+    tiered = crew.served.plugin.backends.tiered
+    assert tiered is not None
+    copies = []
+    for number in (1, 2):
+        asking = asyncio.create_task(client.ask(sid, "go", agent="leads-careful", message_id="m1", timeout=30))
+        async with asyncio.timeout(20):
+            while (await tiered.read_facts(sid)).archived != 4 or len(crew.team.heard[sid]) < number + 1:
+                await asyncio.sleep(0.05)
+        copies.append(await tiered.hot.read_snapshot(sid, 0))
+        await crew.handle(sid).terminate()
+        with pytest.raises(SessionTerminatedError):
+            await asking
+    first = copies[0]
+    assert first is not None
+    await tiered.evict(sid, (await tiered.read_facts(sid)).epoch)
+    await tiered.hot.install(first.header, first.records, replace=False)
+    again = await client.ask(sid, "again", agent="leads-careful", message_id="m2", timeout=30)
+    assert again.text == "told: again"

@@ -138,6 +138,8 @@ class ReadPage:
         backward: The newest of the range, rather than the oldest.
         committed_only: Stop where finished turns stop, as readers outside the session do.
         whole: Never split a tool call from its results; a page may then exceed ``limit``.
+        epoch: That of the thread whose messages are meant: a hot record of another one, which may hold turns
+            that were cut since, is no thread to read from before the archive was asked.
     """
 
     thread_id: str
@@ -148,6 +150,7 @@ class ReadPage:
     backward: bool = False
     committed_only: bool = True
     whole: bool = True
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +413,7 @@ class ThreadStore(Protocol):
         and the record have gone back to an older copy since.
 
         Raises:
+            FencedError: A newer epoch has the archive.
             HeadMovedError: It does; open the thread again.
             StoreUnavailableError: The archive did not answer; it cannot be told.
         """

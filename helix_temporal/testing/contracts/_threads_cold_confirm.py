@@ -7,7 +7,7 @@ import pytest
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import FencedError, HeadMovedError, StoreUnavailableError
 from helix_temporal.stores.protocols.hot import HotSnapshot
-from helix_temporal.stores.protocols.threads import Reopen
+from helix_temporal.stores.protocols.threads import ReadPage, Reopen
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author
 from helix_temporal.testing.contracts._threads_cold import ColdFixtures
@@ -142,6 +142,39 @@ class ConfirmContract(ColdFixtures):
         with pytest.raises(StoreUnavailableError):
             await threads.confirm_head(author.thread_id, author.epoch, author.head)
         await threads.confirm_head(author.thread_id, author.epoch, author.head)
+
+    async def test_a_step_of_a_record_that_went_back_behind_a_newer_open_is_not_made(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """Its answer may stand there, found by the open of a run that was reset before this one was."""
+        await author.turn("one")
+        copy, known = await an_old_copy(author, threads), author.head
+        await author.turn("two", "first answer")
+        later = author.later()
+        await later.open()
+        await later.go_cold()
+        await threads.hot.install(copy.header, copy.records, replace=False)
+        with pytest.raises(FencedError):
+            await threads.confirm_head(author.thread_id, author.epoch, known)
+
+    async def test_a_page_of_a_newer_open_is_not_read_from_a_record_that_went_back(
+        self, author: Author, threads: TieredThreads
+    ) -> None:
+        """At the same places there stood a turn that was cut since."""
+        await author.turn("one")
+        first = author.head
+        await author.append(author.step(a_message("cut"), answer=an_answer("cut, too")))
+        copy = await an_old_copy(author, threads)
+        later = author.later()
+        await later.open(reopen=Reopen(first, first))
+        await later.append(later.step(a_message("kept"), answer=an_answer("kept, too")))
+        await later.go_cold()
+        await threads.hot.install(copy.header, copy.records, replace=False)
+        facts = await threads.read_facts(author.thread_id)
+        page = await threads.read(
+            ReadPage(author.thread_id, 2, 4, committed_only=False, whole=False, epoch=facts.epoch)
+        )
+        assert [each.body for each in page.records] == [b"kept", b"kept, too"]
 
     async def test_a_record_that_is_where_the_archive_is_or_beyond_may_go_on(
         self, author: Author, threads: TieredThreads
