@@ -408,8 +408,11 @@ class AgentSession:
         return self._run.result_of(self._input)
 
     def _was_refused(self) -> bool:
-        """Started for an ask that the validator rejected, so that nothing came with the start."""
-        first = self._input.expects_ask and self._input.carried is None
+        """Started for an ask that the validator rejected, so that nothing came with the start.
+
+        To a run that was reset nothing comes either where updates were excluded, and a turn may be under way.
+        """
+        first = self._input.expects_ask and self._input.carried is None and not _was_reset(self._input)
         return first and not self._run.inbox and workflow.all_handlers_finished()
 
     async def _open_session(self) -> None:

@@ -229,9 +229,10 @@ async def test_a_reset_into_the_first_open_goes_on_with_the_turn_that_came_after
     assert len(keys) == 2
 
 
+@pytest.mark.parametrize("reapplies", [True, False], ids=["with updates", "without updates"])
 @pytest.mark.parametrize("finished_turns", [0, 1], ids=["its first turn", "a later turn"])
 async def test_a_turn_under_way_goes_on_after_a_reset_to_the_very_beginning(
-    stand: Stand, desk: Desk, sid: str, finished_turns: int
+    stand: Stand, desk: Desk, sid: str, finished_turns: int, *, reapplies: bool
 ) -> None:
     """The workflow knows nothing of it then; its tool has run, and its answer is paid for."""
     gate = Gate()
@@ -240,7 +241,7 @@ async def test_a_turn_under_way_goes_on_after_a_reset_to_the_very_beginning(
     desk.scripts[sid] = first_tools_then("done", "x")
     asks = asyncio.create_task(talk(stand, sid, "one"))
     await gate.reached.wait()
-    await reset(stand, sid, (await task_ends(stand, sid))[0])
+    await reset(stand, sid, (await task_ends(stand, sid))[0], reapplies=reapplies)
     gate.opened.set()
     await asks
     await talk(stand, sid, "two")
