@@ -72,6 +72,19 @@ async def _lost_staging(store: SessionStore, turn: TurnToCommit) -> bool:
     return not {*changes.staged} <= {row.change.result for row in rows}
 
 
+def _report_lost_staging(turn: TurnToCommit, promoted: int) -> tuple[Receipt, ...]:
+    """What is said of a turn whose tools have changed more of the state than came into it."""
+    wanted = len({*(turn.results or ())})
+    if promoted >= wanted:
+        return ()
+    found = (
+        f"{StateBehindThreadError.__name__}: of {wanted} tools that changed the state in the turn, the changes "
+        f"of {promoted} are in it; those of the others were lost by its store, or could not be applied"
+    )
+    _log.warning("session %r: %s", turn.session_id, found)
+    return (Receipt(name="state", ok=False, detail=found),)
+
+
 def _report_catch_up(session_id: str, at: int, turns: int, unknown: int) -> Receipt:
     found = f"the state stood at {at}, {turns} turns before its thread, and was brought forward"
     if unknown:
@@ -152,7 +165,7 @@ class TurnCommits:
                 held = int(behind.facts["held"] or 0)
                 wanted, notes = await self.bring(turn, turn.head.position, held)
             else:
-                return CommittedState(promoted, appended, notes)
+                return CommittedState(promoted, appended, notes or _report_lost_staging(turn, promoted))
         raise StoreUnavailableError(f"session {turn.session_id!r}: its state was moved back again and again")
 
     async def bring(self, turn: TurnToCommit, stop: int, at: int) -> tuple[TurnToCommit, tuple[Receipt, ...]]:

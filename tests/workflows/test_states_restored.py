@@ -1,5 +1,6 @@
 """The session store is restored from a backup while the thread has gone on in the archive."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.agents import ToolContext, ToolOutcome
+from helix_temporal.agents import ModelRequest, ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.sessions import Receipt, SessionInput, SessionOptions, UserMessage
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
 from helix_temporal.testing.tables import own_tables
 from tests.workflows._backups import Backup, FilesBackup, PostgresBackup, RedisBackup
-from tests.workflows._desk import Desk, first_tools_then
+from tests.workflows._desk import Answer, Desk, Gate, first_tools_then
 from tests.workflows._embedded import EmbeddedSession
 from tests.workflows.conftest import Stand, make_settings
 
@@ -98,6 +99,38 @@ async def three_turns(stand: Stand, place: Place, session_id: str) -> None:
     await place.backup.take()
     await stand.sessions.ask(session_id, "two")
     await stand.sessions.ask(session_id, "three")
+
+
+@pytest.mark.parametrize("place", PLACES, indirect=True)
+async def test_what_tools_changed_and_their_store_lost_within_the_turn_is_told(
+    place: Place, sid: str
+) -> None:
+    """Their results are in the thread; the store went back before the turn was committed."""
+    desk, gate = Desk(), Gate()
+    script = desk.scripts[sid] = first_tools_then("done", "x")
+
+    async def answers_late(request: ModelRequest) -> Answer:
+        if request.messages[-1].role == "tool":
+            await gate.passing()
+        return script(request)
+
+    async with served(place, desk) as stand:
+        await stand.sessions.ask(sid, "one", agent="main")
+        await place.backup.take()
+        desk.scripts[sid] = answers_late
+        asking = asyncio.create_task(stand.sessions.ask(sid, "two"))
+        await asyncio.wait_for(gate.reached.wait(), 30)
+        await place.backup.put_back()
+        gate.opened.set()
+        answer = await asking
+        assert answer.text == "done"
+        state = await custom_state(stand, sid)
+        if state == {"k1": 1, "last": 1}:
+            (note,) = await state_notes(stand, sid)
+            assert note.detail.startswith("StateBehindThreadError: of 1 tools")
+        else:
+            # The step was made again with its store, and its tool was run again.
+            assert state == {"k1": 1, "k2": 2, "last": 2}
 
 
 @pytest.mark.parametrize("place", PLACES, indirect=True)
