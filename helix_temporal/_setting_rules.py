@@ -285,6 +285,16 @@ def refuse_plain(field: str, value: str | None, *, encrypted_scheme: str | None)
     )
 
 
+def refuse_plain_temporal(address: str) -> None:
+    """Refuse to speak in the clear, perhaps with an API key, to a Temporal on another host than this one."""
+    if not is_loopback(address.rpartition(":")[0].strip("[]")):
+        raise ValueError(
+            f"temporal_address: {quote_value(address)} is another host without TLS; set temporal_tls"
+            " (HELIX_TEMPORAL_TLS=true), or allow_plaintext (HELIX_ALLOW_PLAINTEXT=true) if the network"
+            " between is private"
+        )
+
+
 def redact_url(value: str) -> str:
     """A URL without the user and password in it, and without its query if that may hold one."""
     try:

@@ -28,6 +28,7 @@ from helix_temporal.blobs import BlobStore
 from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.models.limits import largest_result
 from helix_temporal.settings import Settings
 from helix_temporal.stores._providers import import_providers
 from helix_temporal.stores.cleanup import Cleanup
@@ -190,6 +191,7 @@ class Backends:
             self.payloads,
             inline_result=limits.inline_tool_result_bytes,
             inline_text=limits.inline_text_bytes,
+            max_result=largest_result(limits.message_bytes),
             beat_every=every,
             states=self._states,
             streams=self._streaming,

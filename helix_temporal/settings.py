@@ -421,6 +421,8 @@ class Settings(_Group):
         return self
 
     def _refuse_plain_connections(self) -> None:
+        if not self.temporal_tls:
+            rules.refuse_plain_temporal(self.temporal_address)
         rules.refuse_plain("redis_url", self.redis_url, encrypted_scheme="rediss")
         rules.refuse_plain("s3_endpoint", self.s3_endpoint, encrypted_scheme="https")
         # The driver negotiates TLS unless it is told not to.

@@ -78,8 +78,8 @@ def _report_lost_staging(turn: TurnToCommit, promoted: int) -> tuple[Receipt, ..
     if promoted >= wanted:
         return ()
     found = (
-        f"{StateBehindThreadError.__name__}: of {wanted} tools that changed the state in the turn, the changes "
-        f"of {promoted} are in it; those of the others were lost by its store, or could not be applied"
+        f"{StateBehindThreadError.__name__}: of {wanted} tools that changed the state in the turn, the "
+        f"changes of {promoted} are in it; its store has lost those of the others, or they did not fit"
     )
     _log.warning("session %r: %s", turn.session_id, found)
     return (Receipt(name="state", ok=False, detail=found),)

@@ -51,7 +51,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.ids import shorten_id
-from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT
+from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
 from helix_temporal.models.messages import (
     Finish,
     Message,
@@ -583,8 +583,7 @@ class Stepper:
             usage=each.usage,
             metadata=dict(each.metadata),
         )
-        # A large tool result has come by reference: only what a workflow carries is bounded here.
-        limit = self._limits.message if each.ref is None else 64 * self._limits.message
+        limit = self._limits.message if each.ref is None else largest_result(self._limits.message)
         try:
             check_size(len(to_record(message).body), limit, f"message {each.id!r}")
         except TooLargeError as refused:

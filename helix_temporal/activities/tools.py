@@ -40,15 +40,18 @@ from helix_temporal.models.agents import (
     TurnCompleted,
     UserMessageDecision,
 )
-from helix_temporal.models.base import JsonObject, canonical_json
+from helix_temporal.models.base import JsonObject, canonical_json, dump_json
 from helix_temporal.models.ids import CallKey
-from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT
-from helix_temporal.models.messages import are_left_out, from_record
+from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
+from helix_temporal.models.messages import are_left_out, check_size, from_record
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
 """Seconds between attempts to keep what a tool has done: two minutes, as far as the tool's time allows."""
+
+_BESIDE_CONTENT: Final = 16 * 1024
+"""Bytes that a stored result may have beside its content: ids and names."""
 
 _EVENTS: dict[str, type[HookEvent]] = {
     "session_started": SessionStarted,
@@ -73,6 +76,7 @@ class ToolRunner:
     Args:
         inline_result: Results up to so many bytes travel in the activity's result.
         inline_text: Texts of users up to so many bytes do.
+        max_result: A result of more bytes, as JSON, is refused: it could not enter the thread.
         beat_every: Seconds between background heartbeats.
         states: Takes what tools change of the state; None where there is no session store.
         streams: Where tools are shown live.
@@ -86,6 +90,7 @@ class ToolRunner:
         *,
         inline_result: int = INLINE_RESULT,
         inline_text: int = INLINE_TEXT,
+        max_result: int = largest_result(MAX_TEXT),
         beat_every: float = 1.0,
         states: ToolChanges | None = None,
         streams: Streaming | None = None,
@@ -94,7 +99,7 @@ class ToolRunner:
         self._states, self._streams, self._used = states, streams or Streaming(), used or UsageLog()
         self._threads, self._payloads = threads, payloads
         self._inline_result, self._inline_text = inline_result, inline_text
-        self._beat_every = beat_every
+        self._max_result, self._beat_every = max_result, beat_every
 
     def activities(self, agent: Agent) -> list[Callable[..., Any]]:
         """The activities of one agent's tools and hooks."""
@@ -175,7 +180,13 @@ class ToolRunner:
 
         Raises:
             StoreUnavailableError: A store was away for too long.  The model is told no more of it.
+            TooLargeError: It is larger than a message may be, with all that goes with it in the thread.
         """
+        check_size(
+            len(dump_json(outcome.content)),
+            self._max_result - _BESIDE_CONTENT,
+            f"result of tool {tool.name!r}, which may return a part of it, or say where it is",
+        )
         try:
             staged = await self._stage_changes(tool, request, outcome.state) if outcome.state else ""
             return await self._build_result(request, outcome, staged)

@@ -54,7 +54,7 @@ from helix_temporal.client._diagnosis import (
 )
 from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
 from helix_temporal.models.deployments import Deployment, memo_of
-from helix_temporal.models.ids import child_workflow_prefix, workflow_id
+from helix_temporal.models.ids import SESSION_CLOSES, child_workflow_prefix, workflow_id
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -657,6 +657,8 @@ def _type_of(error: WorkflowUpdateFailedError) -> str | None:
 def _error_of_failure(error: WorkflowUpdateFailedError) -> Exception:
     if _type_of(error) == _RUN_ENDED:
         return _RetryUpdate("its run ended", ended=True)
+    if _type_of(error) == SESSION_CLOSES:
+        return _RetryUpdate("it closes, and is asked as another agent")
     if _type_of(error) == _NOT_TAKEN_UP:
         return _RetryUpdate("no worker took it up")
     if isinstance(error.cause, ApplicationError) and error.cause.type:

@@ -23,3 +23,8 @@ MAX_PAYLOAD: Final = 2_000_000
 """What one payload of Temporal's may have, as JSON: servers refuse more than 2 MiB by default."""
 MAX_TEXT: Final = 1024 * 1024
 """A message, or the result of a call."""
+
+
+def largest_result(message_bytes: int) -> int:
+    """What a tool's result may have that is put aside, as JSON; what a workflow carries has closer bounds."""
+    return 64 * message_bytes

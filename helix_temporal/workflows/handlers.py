@@ -3,10 +3,12 @@
 from collections.abc import Awaitable, Callable
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import AgentMismatchError, HelixError, InvalidRequestError, ThreadNotFoundError
 from helix_temporal.models.base import check_text, json_size, only_set
 from helix_temporal.models.handles import TakeBackRequest
+from helix_temporal.models.ids import SESSION_CLOSES
 from helix_temporal.models.limits import MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
@@ -60,6 +62,8 @@ class Handlers:
         if not message.text and message.ref is None:
             raise InvalidRequestError("text is empty")
         if message.agent not in {None, self._input.agent}:
+            if self._run.close or self._run.closing:
+                raise ApplicationError("the session closes", type=SESSION_CLOSES)
             raise AgentMismatchError(
                 f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
                 f"{message.agent!r}; close it first, then ask again, or leave the agent out"

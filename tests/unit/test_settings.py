@@ -26,6 +26,7 @@ def test_every_field_is_read_from_its_variable() -> None:
     settings = Settings.from_env(
         {
             "HELIX_TEMPORAL_ADDRESS": "temporal.local:7233",
+            "HELIX_TEMPORAL_TLS": "true",
             "HELIX_REDIS_URL": "rediss://cache.example:6380/1",
             "HELIX_S3_BUCKET": "threads",
             "HELIX_FLUSH": "exit",
@@ -139,6 +140,8 @@ def test_a_time_to_live_of_sessions_is_for_state_in_redis(others: dict[str, Any]
 @pytest.mark.parametrize(
     "values",
     [
+        {"temporal_address": "temporal.example:7233"},
+        {"temporal_address": "192.0.2.2:7233", "temporal_api_key": "secret"},
         {"redis_url": "redis://cache.example:6379"},
         {"s3_endpoint": "http://objects.example", "s3_bucket": "threads"},
         {"postgres_dsn": "postgresql://db.example/app?sslmode=disable"},
@@ -157,6 +160,18 @@ def test_plain_connections_to_other_hosts_are_refused_unless_allowed(values: dic
 def test_plain_connections_to_this_host_are_fine(url: str) -> None:
     """Development needs no certificates."""
     assert Settings(redis_url=url).redis_url == url
+
+
+@pytest.mark.parametrize("address", ["localhost:7233", "127.0.0.1:1", "[::1]:7233"])
+def test_a_plain_temporal_on_this_host_is_fine(address: str) -> None:
+    """As `helix-temporal dev` starts it."""
+    assert Settings(temporal_address=address).temporal_address == address
+
+
+def test_an_encrypted_temporal_may_be_anywhere() -> None:
+    """With a key, as Temporal Cloud."""
+    settings = Settings(temporal_address="eu.example:7233", temporal_tls=True, temporal_api_key="secret")
+    assert settings.temporal_tls
 
 
 @pytest.mark.parametrize(

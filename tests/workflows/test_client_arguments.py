@@ -1,5 +1,6 @@
 """What people get wrong when they call a session, and lists, which all have one shape."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
 )
 from helix_temporal.plugin import HelixPlugin
+from tests.workflows._desk import Desk, Gate
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -34,6 +36,25 @@ async def test_a_session_that_runs_refuses_another_agent(stand: Stand, sid: str)
     assert await stand.texts(sid) == ["one", "1: one"]
     await stand.finish(sid)
     assert (await stand.sessions.ask(sid, "three", agent="serial")).in_thread
+    assert (await stand.sessions.session(sid).get_status()).agent == "serial"
+
+
+async def test_a_session_that_is_closed_is_asked_as_another_agent_at_once(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """The error says to close it first: whoever does so need not know when it has ended."""
+    gate = Gate()
+    desk.scripts[sid] = gate.then()
+    first = asyncio.create_task(stand.sessions.ask(sid, "one", agent="main", timeout=30))
+    await gate.reached.wait()
+    await stand.sessions.session(sid).close()
+    asked = asyncio.create_task(stand.sessions.ask(sid, "two", agent="serial", timeout=30))
+    sent = asyncio.create_task(stand.sessions.send(sid, "three", agent="serial", timeout=30))
+    await asyncio.sleep(0.3)
+    gate.opened.set()
+    assert (await first).in_thread
+    assert (await asked).in_thread
+    await sent
     assert (await stand.sessions.session(sid).get_status()).agent == "serial"
 
 

@@ -220,6 +220,10 @@ class Faults:
             return
         event = events[0] if first else self._random.choice(events)
         session.resets.append(time.monotonic_ns())
+        current = await self._client.get_workflow_handle(found).describe()
+        if run not in {None, current.run_id}:
+            # The server ends the execution that followed the one that is reset, within its turn.
+            session.stops.append(time.monotonic_ns())
         self._note(f"reset {found} run {run} to event {event} of {len(history.events)}")
         await self._client.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
