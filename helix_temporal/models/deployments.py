@@ -7,7 +7,9 @@ their start on, clients send it with each request, and a worker compares it with
 """
 
 import hashlib
+import os
 import re
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -133,7 +135,8 @@ class DeploymentCheck:
         if differs is None:
             return
         raise ForeignDeploymentError(
-            f"deployment {asking!r} met {self.own!s}: they differ in {differs}; compare "
+            f"what belongs to deployment {asking!r} came to process {os.getpid()}@{socket.gethostname()}, "
+            f"whose deployment is {self.own!s}: they differ in {differs}; compare "
             f"{SETTINGS.get(differs, differs)} of both processes. Deployments in one namespace need names of "
             f"their own (HELIX_NAME); the same stores under another address, or moved ones, are told by "
             f"HELIX_ALSO_KNOWN_AS={asking}",
