@@ -32,8 +32,10 @@ async def connect(
     """A client with the plugin, as the settings say.
 
     Raises:
+        InvalidConfigError: ``settings`` are none; `Settings.from_env` reads those of the environment.
         StoreUnavailableError: Temporal does not answer.
     """
+    check_type(settings, Settings, "settings")
     helix = HelixPlugin(settings, agents=agents, **plugin)
     key = settings.temporal_api_key
     try:
@@ -46,8 +48,9 @@ async def connect(
         )
     except RuntimeError as error:
         raise StoreUnavailableError(
-            f"Temporal at {settings.temporal_address} does not answer; is it running? See the setting "
-            f"temporal_address ({error})"
+            f"Temporal at {settings.temporal_address} does not answer; is it running? It was asked "
+            f"{'with' if settings.temporal_tls else 'without'} TLS. See the settings temporal_address and "
+            f"temporal_tls ({error})"
         ) from error
     return client, helix
 

@@ -3,8 +3,9 @@
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
@@ -66,10 +67,18 @@ def _import_agents(name: str) -> list[Agent]:
     module_name, colon, attribute = name.partition(":")
     if not module_name or (colon and not attribute):
         raise InvalidConfigError(f"agents: {name!r} is not MODULE or MODULE:NAME")
+    if module_name.endswith(".py") or "/" in module_name or module_name.startswith("."):
+        path = PurePath(module_name).with_suffix("")
+        meant = ".".join(part for part in path.parts if part not in {".", "..", "/"})
+        raise InvalidConfigError(
+            f"agents: {name!r} is a file; name the module, which is {meant!r} where Python finds it"
+        )
     try:
         module = importlib.import_module(module_name)
         values = [getattr(module, attribute)] if attribute else list(vars(module).values())
-    except (ModuleNotFoundError, AttributeError) as error:
+    except ModuleNotFoundError as error:
+        raise InvalidConfigError(f"agents: {name!r}: {error}{_importer_of(error, module_name)}") from error
+    except AttributeError as error:
         raise InvalidConfigError(f"agents: {name!r}: {error}") from error
     agents = [agent for value in values for agent in _agents_in(value)]
     if agents:
@@ -78,6 +87,14 @@ def _import_agents(name: str) -> list[Agent]:
         raise InvalidConfigError(f"agents: {name!r} has no Agent; name a module that has one")
     kind = type(values[0]).__name__
     raise InvalidConfigError(f"agents: {name!r} is {kind}; an Agent or a list of agents expected")
+
+
+def _importer_of(error: ModuleNotFoundError, module_name: str) -> str:
+    """Where a module is imported that is not there, unless it is the one that was named."""
+    if error.name is None or module_name.split(".", maxsplit=1)[0] == error.name.split(".")[0]:
+        return ""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if "importlib" not in each.filename]
+    return f", which {frames[-1].filename}, line {frames[-1].lineno}, imports"
 
 
 def _agents_in(value: object) -> list[Agent]:

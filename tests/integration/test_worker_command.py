@@ -168,7 +168,9 @@ def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, st
     [
         (["worker"], {}, "no agents are named; give MODULE[:NAME], or set HELIX_AGENTS"),
         (["worker", "nowhere"], {}, "agents: 'nowhere': No module named 'nowhere'"),
-        (["worker", "broken"], {}, "agents: 'broken': No module named 'no_such_library'"),
+        (["worker", "broken"], {}, "agents: 'broken': No module named 'no_such_library', which "),
+        (["worker", "shop.py"], {}, "agents: 'shop.py' is a file; name the module, which is 'shop'"),
+        (["worker", "./inner/shop.py:baker"], {}, "is a file; name the module, which is 'inner.shop'"),
         (["worker", "shop:"], {}, "agents: 'shop:' is not MODULE or MODULE:NAME"),
         (["worker", "shop:baker"], {}, "agents: 'shop:baker': module 'shop' has no attribute 'baker'"),
         (["worker", "shop:NUMBER"], {}, "'shop:NUMBER' is int; an Agent or a list of agents expected"),
