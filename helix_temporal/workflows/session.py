@@ -513,6 +513,8 @@ class AgentSession:
     async def _wait_for_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         run, policy, pause = self._run, self._calls.policy, _FLUSH_AGAIN
+        if run.next_work is Work.WAIT:
+            run.seed = workflow.random_seed()  # all that a reset had applied again has been heeded
         while run.next_work is Work.WAIT:
             behind = not run.open.handle.archived and (policy.flush_each_step or run.inbox.held)
             timeout = min(pause, policy.flush_retry_maximum) if behind else None

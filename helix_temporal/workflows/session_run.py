@@ -66,7 +66,8 @@ class SessionRun:
         expires_at: When the session expires, as far as this execution knows.
         lost: Receipts of lost messages that nobody who asked was told yet.
         failed_turn_stands: The turn that failed is in the thread, and was not archived in time.
-        seed: Of the run's random numbers when it began.
+        seed: Of the run's random numbers when it began, and when it last had nothing to do: a reset gives it
+            another one.
     """
 
     inbox: Inbox
@@ -161,9 +162,12 @@ class SessionRun:
 
     @property
     def is_reset(self) -> bool:
-        """The run was reset, and has not opened its thread since: what came before is applied again."""
-        before = self.seed if self.thread is None else self.thread.seed_before
-        return workflow.random_seed() != (self.seed if before is None else before)
+        """The run was reset, and neither opened its thread since nor came to rest.
+
+        The server applies again what came before.
+        """
+        opened = None if self.thread is None else self.thread.seed_before
+        return workflow.random_seed() not in {self.seed, opened}
 
     def _can_resume(self) -> bool:
         wanted = self.stopping or self.reason_to_give_up or self.waits.ready

@@ -438,7 +438,7 @@ _REOPENING = Rates(
 GUARDS = {
     each.remove.__name__: each
     for each in (
-        Guard(fence, 200, known=31),
+        Guard(fence, 200, known=46),
         Guard(fence_of_the_older, 5000, _FORGETTING, known=908),
         Guard(fence_of_the_ended, 1000, _FINISHING, known=3),
         Guard(fence_for_opens, 3000, _TAKEN_OVER, known=1),
@@ -463,7 +463,7 @@ GUARDS = {
         Guard(whole_step, 5000, _RESETTING, known=1093),
         Guard(asked_archive, 100, _FORGETTING, known=9),
         Guard(settled_open, 5000, _REOPENING, known=91),
-        Guard(trim_of_archived, 1000, _UNARCHIVED, known=43),
+        Guard(trim_of_archived, 1000, _UNARCHIVED, known=88),
         Guard(own_epoch, 5000, _WAITING, known=9),
         Guard(reset_cuts_nothing, 5000, _WAITING, known=195),
         Guard(catches_up, 5000, _WAITING, known=195),

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from helix_temporal.agents import ModelRequest, ToolContext
 from helix_temporal.client import workflow_id
-from helix_temporal.errors import HelixError, InvalidRequestError, SessionInterruptedError
+from helix_temporal.errors import HeadMovedError, HelixError, InvalidRequestError, SessionInterruptedError
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
 from helix_temporal.models.waiting import ToolApproval
@@ -502,6 +502,18 @@ async def test_what_waits_to_be_taken_back_when_a_reset_comes_takes_nothing_back
     await talk(stand, sid, "five")
     await check(stand, sid, ["one", "two", "three", "four", "five"])
     assert (await stand.messages(sid))[: len(before)] == before
+
+
+async def test_turns_are_taken_back_from_a_session_that_rests_after_a_reset(stand: Stand, sid: str) -> None:
+    """Whoever asks first may be told to ask again, since nothing tells the request from an old one."""
+    session = stand.sessions.session(sid)
+    await talk(stand, sid, "one", "two")
+    await reset(stand, sid, (await task_ends(stand, sid))[-1])
+    try:
+        await session.rewind_to_turn(-1, operation_id="op-1")
+    except HeadMovedError:
+        await session.rewind_to_turn(-1, operation_id="op-2")
+    await check(stand, sid, ["one"])
 
 
 async def has_accepted(stand: Stand, session_id: str, update: str) -> bool:
