@@ -340,7 +340,7 @@ class AgentSession:
         keep_tasks_apart()
         carried = input.carried
         self._input = input
-        self._run = SessionRun.of(input, workflow.now())
+        self._run = SessionRun.of(input, workflow.now(), workflow.random_seed())
         policy = carried.policy if carried else OPEN_POLICY
         self._calls = TemporalCalls(policy, input.parent, self._run.waits.sub_agent_calls)
         self._events = Events(input, self._run, HookRunner(self._calls, hooks or SessionHooks()))

@@ -106,7 +106,7 @@ class SessionRun:
         self.rewinds = Rewinds(self.inbox)
 
     @staticmethod
-    def of(input: SessionInput, now: datetime) -> "SessionRun":
+    def of(input: SessionInput, now: datetime, seed: int) -> "SessionRun":
         """The state at the start of a run."""
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
@@ -114,7 +114,7 @@ class SessionRun:
         waits = PendingCalls(now_ms, receipts, unsaved)
         for each in carried.early_answers if carried else ():
             waits.take_answer(each)
-        run = SessionRun(inbox, now, waits, workflow.random_seed(), input.options)
+        run = SessionRun(inbox, now, waits, seed, input.options)
         if carried is not None:
             run.close, inbox.last_result, run.used = (
                 carried.close,

@@ -122,7 +122,7 @@ def _handlers(kind: str) -> list[str]:
         for name in saved:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
-        live, calls = SessionRun.of(given, datetime.now(UTC)), TemporalCalls()
+        live, calls = SessionRun.of(given, datetime.now(UTC), 0), TemporalCalls()
         stops = Stops(given, live, calls)
         stops.register()
         handlers.Handlers(given, live, calls, stops.supersede_below).register()

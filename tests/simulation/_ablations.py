@@ -442,7 +442,7 @@ GUARDS = {
         Guard(fence_of_the_older, 5000, _FORGETTING, known=908),
         Guard(fence_of_the_ended, 1000, _FINISHING, known=3),
         Guard(fence_for_opens, 3000, _TAKEN_OVER, known=1),
-        Guard(fence_for_copies, 3000, _TAKEN_OVER, known=390),
+        Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=65),
         Guard(compare_and_swap, 200, known=9),
         Guard(first_answer, 50, known=1),
         Guard(last_id, 3000, _FORGETTING, known=352),
