@@ -168,6 +168,12 @@ async def test_a_payload_that_the_step_has_used_meanwhile_is_not_wanted(place: P
     assert (result.text, place.model.calls) == ("first", 1)
 
 
+async def test_a_step_is_tried_again_while_the_archive_is_down(place: Place) -> None:
+    """Sessions go on meanwhile; the step's own end tells what became of it."""
+    place.blobs.fail(BlobFault.ERROR_BEFORE, method="get")
+    assert (await place.run(2)).text == "first"
+
+
 async def test_a_payload_whose_step_is_in_the_archive_alone_is_not_gone(place: Place) -> None:
     """The archive was asked before that attempt came to its end, and Redis has lost the step since."""
     place.payloads.meanwhile = lambda: place.loses_after(REQUEST)

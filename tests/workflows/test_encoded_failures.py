@@ -139,5 +139,5 @@ async def test_another_deployment_is_refused_by_its_error(
     async with served_with(temporal_address, CONVERTERS[converter], cold_directory=places[0]) as served:
         await served.sessions.ask(sid, "hello", agent="main", timeout=20)
         other = await served.another(CONVERTERS[converter], cold_directory=places[1])
-        with pytest.raises(ForeignDeploymentError, match=r"^deployment .* met .*HELIX_COLD_DIRECTORY"):
+        with pytest.raises(ForeignDeploymentError, match=r"^what belongs .*HELIX_COLD_DIRECTORY"):
             await other.session(sid).get_status()

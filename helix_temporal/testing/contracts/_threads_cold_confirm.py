@@ -163,7 +163,7 @@ class ConfirmContract(ColdFixtures):
         """At the same places there stood a turn that was cut since."""
         await author.turn("one")
         first = author.head
-        await author.append(author.step(a_message("cut"), answer=an_answer("cut, too")))
+        await author.append(author.step(a_message("cut"), answer=an_answer("cut, too"), commits=False))
         copy = await an_old_copy(author, threads)
         later = author.later()
         await later.open(reopen=Reopen(first, first))
@@ -191,12 +191,3 @@ class ConfirmContract(ColdFixtures):
         later = author.later()
         await later.open(rewind_to=first)
         await threads.confirm_head(later.thread_id, later.epoch, first)
-
-    async def test_an_archive_that_is_down_stops_no_attempt(
-        self, author: Author, threads: TieredThreads, blobs: FaultyBlobs
-    ) -> None:
-        """Sessions go on while it is; the step's own end tells what became of it."""
-        await author.turn("one")
-        blobs.fail(BlobFault.ERROR_BEFORE, method="get")
-        await threads.confirm_head(author.thread_id, author.epoch, author.head)
-        assert blobs.count("get") >= 1
