@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from helix_temporal._setting_rules import sentinel_address
 from helix_temporal.errors import InvalidConfigError
@@ -170,7 +170,9 @@ def test_a_plain_temporal_on_this_host_is_fine(address: str) -> None:
 
 def test_an_encrypted_temporal_may_be_anywhere() -> None:
     """With a key, as Temporal Cloud."""
-    settings = Settings(temporal_address="eu.example:7233", temporal_tls=True, temporal_api_key="secret")
+    settings = Settings(
+        temporal_address="eu.example:7233", temporal_tls=True, temporal_api_key=SecretStr("secret")
+    )
     assert settings.temporal_tls
 
 
