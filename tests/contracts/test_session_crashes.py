@@ -97,7 +97,9 @@ async def test_a_terminated_backend_of_postgres_leaves_all_or_nothing(
 
     async def terminate() -> None:
         await killer.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", name
+            # Until it has ended: else the commit after this one may be the one that meets its end.
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1",
+            name,
         )
 
     faults = Faults(act=terminate)
