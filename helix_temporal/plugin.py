@@ -4,6 +4,8 @@ import atexit
 import dataclasses
 import functools
 import inspect
+import os
+import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -77,7 +79,10 @@ class HelixPlugin(SimplePlugin):
         self._backends: Any = backends
         # Stores from elsewhere may be anywhere.
         check = DeploymentCheck(
-            self.settings.deployment, self.settings.also_known_as, names_all=backends is None
+            self.settings.deployment,
+            self.settings.also_known_as,
+            names_all=backends is None,
+            process=f"process {os.getpid()}@{socket.gethostname()}",
         )
         self._deployment = WorkerDeployment(check)
         super().__init__(

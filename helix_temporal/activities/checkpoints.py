@@ -98,10 +98,7 @@ async def has_head(threads: ThreadStore, thread_id: str, head: Head) -> bool:
     """Whether the thread has the head's message at its place."""
     if head.position == 0:
         return True
-    at = head.position - 1
-    page = await threads.read(
-        ReadPage(thread_id, at, head.position, limit=1, committed_only=False, whole=False)
-    )
+    page = await threads.read(ReadPage.of_message(thread_id, head.position - 1))
     return bool(page.records) and page.records[0].id == head.last_id
 
 
@@ -111,7 +108,5 @@ async def find_committed_head(threads: ThreadStore, thread_id: str, head: Head, 
         return head
     if committed == 0:
         return EMPTY
-    page = await threads.read(
-        ReadPage(thread_id, committed - 1, committed, limit=1, committed_only=False, whole=False)
-    )
+    page = await threads.read(ReadPage.of_message(thread_id, committed - 1))
     return Head(position=committed, last_id=page.records[0].id) if page.records else EMPTY

@@ -244,7 +244,7 @@ async def refuse_foreign_execution(
     said = await found.memo_value(KEY, "", type_hint=str)
     whose = Deployment.parse(said) if said else Deployment(asking.name)
     queue = found.task_queue if found.parent_id is None else None
-    DeploymentCheck(whose, also, names_all=False).refuse(str(asking), queue)
+    DeploymentCheck(whose, also, names_all=False, process="a session").refuse(str(asking), queue)
 
 
 async def _of_this_activity() -> "Client":

@@ -115,10 +115,7 @@ class References:
             await self._payloads.drop(thread_id, ref, also)
 
     async def _read_message(self, wanted: MessageRef) -> Message | None:
-        at = wanted.position
-        page = await self._threads.read(
-            ReadPage(wanted.thread_id, at, at + 1, limit=1, committed_only=False, whole=False)
-        )
+        page = await self._threads.read(ReadPage.of_message(wanted.thread_id, wanted.position))
         found = page.records[0] if page.records else None
         return from_record(found) if found is not None and found.id == wanted.id else None
 

@@ -476,9 +476,7 @@ class SessionActivities:
     async def load_answer(self, request: LoadAnswerInput) -> LoadAnswerResult:
         """Read an answer that was given before."""
         position = request.answer.position
-        page = await self._threads.read(
-            ReadPage(request.thread_id, position, position + 1, limit=1, committed_only=False, whole=False)
-        )
+        page = await self._threads.read(ReadPage.of_message(request.thread_id, position))
         if not page.records or page.records[0].id != request.answer.id:
             raise ThreadNotFoundError(f"thread {request.thread_id!r}: no such answer at {position}")
         text = from_record(page.records[0]).text

@@ -103,16 +103,8 @@ async def open_calls(
 async def _read_last_answer(threads: ThreadStore, thread: HotHeader | ThreadFacts) -> Message | None:
     """The message that a thread ends with, if that asks for tools."""
     head = thread.head
-    at = ReadPage(
-        thread.thread_id,
-        head.position - 1,
-        head.position,
-        limit=1,
-        committed_only=False,
-        whole=False,
-        epoch=thread.epoch,
-    )
-    page = await threads.read(at)
+    last = ReadPage.of_message(thread.thread_id, head.position - 1, epoch=thread.epoch)
+    page = await threads.read(last)
     if not page.records or page.records[-1].id != head.last_id:
         # A store that went back to an older copy since it was opened holds somebody else's turn.
         raise StoreUnavailableError(

@@ -208,9 +208,7 @@ class ThreadActivities:
         """A part of one message, for those that are too large for a page."""
         at = request.position
         async with heartbeat_with_progress(self._beat_every):
-            page = await self._threads.read(
-                ReadPage(request.thread_id, at, at + 1, limit=1, committed_only=False, whole=False)
-            )
+            page = await self._threads.read(ReadPage.of_message(request.thread_id, at))
         if not page.records or page.records[0].id != request.id:
             raise HeadMovedError(
                 f"thread {request.thread_id!r}: message {request.id!r} is not at {at} any more; read again"

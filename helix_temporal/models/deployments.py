@@ -7,9 +7,7 @@ their start on, clients send it with each request, and a worker compares it with
 """
 
 import hashlib
-import os
 import re
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -111,10 +109,18 @@ class DeploymentCheck:
         own: Whose it is.
         also: Identities that are the same deployment.
         names_all: ``own`` names all its stores; not where they were made elsewhere.
+        process: What it is that looks, as the error names it.
     """
 
-    def __init__(self, own: Deployment, also: Sequence[str] = (), *, names_all: bool = True) -> None:
-        self.own, self._names_all = own, names_all
+    def __init__(
+        self,
+        own: Deployment,
+        also: Sequence[str] = (),
+        *,
+        names_all: bool = True,
+        process: str = "a process",
+    ) -> None:
+        self.own, self._names_all, self._process = own, names_all, process
         self._also = tuple(Deployment.parse(each) for each in also)
 
     def refuse(self, asking: str, queue: str | None = None) -> None:
@@ -135,8 +141,8 @@ class DeploymentCheck:
         if differs is None:
             return
         raise ForeignDeploymentError(
-            f"what belongs to deployment {asking!r} came to process {os.getpid()}@{socket.gethostname()}, "
-            f"whose deployment is {self.own!s}: they differ in {differs}; compare "
+            f"what belongs to deployment {asking!r} came to {self._process}, whose "
+            f"deployment is {self.own!s}: they differ in {differs}; compare "
             f"{SETTINGS.get(differs, differs)} of both processes. Deployments in one namespace need names of "
             f"their own (HELIX_NAME); the same stores under another address, or moved ones, are told by "
             f"HELIX_ALSO_KNOWN_AS={asking}",

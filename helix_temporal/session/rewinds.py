@@ -134,24 +134,23 @@ class PendingRewind:
     """A rewind that waits for the end of the turn.
 
     Attributes:
+        seed: Of the run's random numbers when it came; a reset gives the run another one.  None where the run
+            had just been reset: the server applies again what came before.
         before: Messages that waited when it came: their turn is first.
-        seed: Of the run's random numbers when it came; a reset gives the run another one.
-        may_be_old: It came to a run that had just been reset: the server applies again what came before.
     """
 
     request: TakeBackRequest
+    seed: int | None
     before: frozenset[str] = frozenset()
-    seed: int = 0
-    may_be_old: bool = False
     result: RewindResult | None = None
 
     def check_not_old(self, thread_id: str, seed: int) -> None:
-        """Refuse what may have been refused before a reset: what it counted on, turns have followed since.
+        """Refuse what may have been refused before a reset: turns that it does not know of may have followed.
 
         Raises:
             HeadMovedError: A reset came after the request, or the server may have applied it again.
         """
-        if self.may_be_old or self.seed != seed:
+        if self.seed != seed:
             raise HeadMovedError(
                 f"thread {thread_id!r}: the session was reset since this was asked for, and it had not been "
                 "carried out before; look at what stands, and ask again under another id"
@@ -168,12 +167,12 @@ class Rewinds:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def add(self, request: TakeBackRequest, *, seed: int = 0, may_be_old: bool = False) -> PendingRewind:
+    def add(self, request: TakeBackRequest, seed: int | None) -> PendingRewind:
         """The request as it waits; sent again under its id it is the same request."""
         known = next((each for each in self._pending if each.request.id == request.id), None)
         if known is not None:
             return known
-        rewind = PendingRewind(request, frozenset(self._inbox.waiting), seed, may_be_old)
+        rewind = PendingRewind(request, seed, frozenset(self._inbox.waiting))
         self._pending.append(rewind)
         return rewind
 

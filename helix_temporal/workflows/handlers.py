@@ -192,9 +192,7 @@ class Handlers:
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
         if not self._run.closing:
-            rewind = self._run.rewinds.add(
-                request, seed=workflow.random_seed(), may_be_old=self._run.is_reset
-            )
+            rewind = self._run.rewinds.add(request, None if self._run.is_reset else workflow.random_seed())
             await workflow.wait_condition(lambda: rewind.result is not None)
             if rewind.result is not None and (rewind.result.done or self._run.unopened is None):
                 return rewind.result

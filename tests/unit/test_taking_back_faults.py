@@ -159,7 +159,7 @@ class Scene:
 
     async def ask(self, request: TakeBackRequest) -> RewindResult:
         """Take turns back as the workflow does."""
-        rewind, calls = PendingRewind(request), self
+        rewind, calls = PendingRewind(request, seed=0), self
         await carry_out(calls, self.open_talk, self.inbox, rewind)  # type: ignore[arg-type]
         assert rewind.result is not None
         return rewind.result

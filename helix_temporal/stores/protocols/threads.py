@@ -152,6 +152,13 @@ class ReadPage:
     whole: bool = True
     epoch: int | None = None
 
+    @staticmethod
+    def of_message(thread_id: str, position: int, *, epoch: int | None = None) -> "ReadPage":
+        """The one message at a position, whether its turn has ended or not."""
+        return ReadPage(
+            thread_id, position, position + 1, limit=1, committed_only=False, whole=False, epoch=epoch
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadPage:
