@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
+import httpx
 import uvicorn
 from temporalio.client import Client
 from temporalio.converter import DataConverter
@@ -45,6 +46,14 @@ async def served(app: Any) -> AsyncIterator[int]:
     finally:
         server.should_exit = True
         await serving
+
+
+def http_client(port: int, **options: Any) -> httpx.AsyncClient:
+    """A client of the application on this port.
+
+    It waits as long as the test may: httpx gives up after five seconds, which says how busy the machine is.
+    """
+    return httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None, **options)
 
 
 class _NoServer(Client):

@@ -4,14 +4,13 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import pytest
 from starlette.requests import Request
 
 from helix_temporal.models.streams import Custom, RunEnded, RunStarted, StreamLimits, TextChunk
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.web import create_sse_app
-from tests.unit._web import Connection, Event, connected, served, streams_alone, until, write
+from tests.unit._web import Connection, Event, connected, http_client, served, streams_alone, until, write
 
 
 @pytest.fixture
@@ -171,8 +170,8 @@ async def test_a_line_break_in_an_events_data_breaks_no_frame(store: MemoryStrea
 @pytest.mark.parametrize("query", ["after=-1", "after=x", "until=never", "after=9999999999999999"])
 async def test_what_cannot_be_asked_for_is_a_bad_request(store: MemoryStreams, query: str) -> None:
     """The caller's mistake is told as such, in words."""
-    async with served(create_sse_app(streams_alone(store))) as port, httpx.AsyncClient() as http:
-        answer = await http.get(f"http://127.0.0.1:{port}/sessions/s1/events?{query}")
+    async with served(create_sse_app(streams_alone(store))) as port, http_client(port) as http:
+        answer = await http.get(f"/sessions/s1/events?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"] == "InvalidRequestError"
 
@@ -185,8 +184,8 @@ async def test_who_may_not_gets_403(store: MemoryStreams, what: str) -> None:
         return session_id == request.headers.get("x-user")
 
     app = create_sse_app(streams_alone(store), authorise=only_mine)
-    async with served(app) as port, httpx.AsyncClient(headers={"x-user": "s2"}) as http:
-        answer = await http.get(f"http://127.0.0.1:{port}/sessions/s1{what}")
+    async with served(app) as port, http_client(port, headers={"x-user": "s2"}) as http:
+        answer = await http.get(f"/sessions/s1{what}")
     assert answer.status_code == 403
 
 
@@ -203,8 +202,8 @@ async def test_a_page_that_is_gone_is_read_for_no_longer(store: MemoryStreams) -
 
 async def test_a_body_that_does_not_fit_is_refused_by_its_fields(store: MemoryStreams) -> None:
     """Nothing of what was sent is repeated: it may be anything."""
-    async with served(create_sse_app(streams_alone(store))) as port, httpx.AsyncClient() as http:
-        answer = await http.post(f"http://127.0.0.1:{port}/sessions/s1/messages", json={"secret": "x"})
+    async with served(create_sse_app(streams_alone(store))) as port, http_client(port) as http:
+        answer = await http.post("/sessions/s1/messages", json={"secret": "x"})
     assert answer.status_code == 400
     assert "text" in answer.json()["message"]
 
@@ -223,7 +222,7 @@ async def test_a_body_that_does_not_arrive_is_given_up(store: MemoryStreams) -> 
 async def test_a_body_over_the_limit_is_refused(store: MemoryStreams) -> None:
     """Whatever its header says of its length."""
     app = create_sse_app(streams_alone(store), max_body=1000)
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         found = await http.post("/sessions/s1/stop", json={"run_id": "x" * 1000})
     assert (found.status_code, found.json()["error"]) == (413, "TooLargeError")
 
@@ -235,7 +234,7 @@ async def test_streams_over_the_limit_are_refused_until_one_ends(store: MemorySt
     async with served(create_sse_app(streams_alone(store), max_streams=2)) as port:
         async with connected(port, path) as first, connected(port, path):
             await anext(first.events())
-            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+            async with http_client(port) as http:
                 refused = await http.get(path)
             assert refused.status_code == 503
             assert refused.headers["retry-after"] == "5"
@@ -268,7 +267,7 @@ async def test_what_is_out_of_bounds_is_the_callers_mistake(
 ) -> None:
     """400, with what is wrong: not 500, and nothing of it goes to Temporal."""
     app = create_sse_app(streams_alone(store), agent="main")
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         found = await http.request(method, f"/sessions/s1/{path}", json=body)
     assert found.status_code == 400
     assert found.json()["error"] in {"InvalidRequestError", "InvalidIdError", "InvalidCursorError"}

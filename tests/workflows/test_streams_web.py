@@ -2,13 +2,12 @@
 
 import json
 
-import httpx
 import pytest
 from starlette.requests import Request
 
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.web import create_sse_app
-from tests.unit._web import connected, served
+from tests.unit._web import connected, http_client, served
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand
 from tests.workflows.test_waits import LOCATE, WIPE, asks_once
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_a_page_asks_and_is_shown_the_answer(stand: Stand, sid: str) -> None:
     """All that a chat needs, without a word of Temporal."""
     app = create_sse_app(stand.sessions, agent="main")
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         sent = await http.post(f"/sessions/{sid}/messages", json={"text": "hello", "message_id": "m1"})
         assert (sent.status_code, sent.json()) == (202, {"message_id": "m1"})
         async with connected(port, f"/sessions/{sid}/events?until=turn&message_id=m1") as page:
@@ -34,7 +33,7 @@ async def test_a_page_asks_and_is_shown_the_answer(stand: Stand, sid: str) -> No
 async def test_a_message_that_is_sent_twice_counts_once(stand: Stand, sid: str) -> None:
     """A page that lost the answer to its request sends it again."""
     app = create_sse_app(stand.sessions, agent="main")
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         for _ in range(2):
             await http.post(f"/sessions/{sid}/messages", json={"text": "hello", "message_id": "m1"})
         async with connected(port, f"/sessions/{sid}/events?until=turn&message_id=m1") as page:
@@ -46,7 +45,7 @@ async def test_a_page_answers_what_its_session_waits_for(stand: Stand, desk: Des
     """The browser knows where its user is; the model goes on with that."""
     desk.scripts[sid] = asks_once(LOCATE)
     app = create_sse_app(stand.sessions, agent="people")
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         await http.post(f"/sessions/{sid}/messages", json={"text": "where", "message_id": "m1"})
         replies = []
         async with connected(port, f"/sessions/{sid}/events?until=turn&message_id=m1") as page:
@@ -66,7 +65,7 @@ async def test_a_page_answers_what_its_session_waits_for(stand: Stand, desk: Des
 async def test_a_session_that_nobody_started_needs_an_agent(stand: Stand, sid: str) -> None:
     """Whoever serves pages of sessions that run must not start any."""
     app = create_sse_app(stand.sessions)
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         sent = await http.post(f"/sessions/{sid}/messages", json={"text": "hello"})
     assert (sent.status_code, sent.json()["error"]) == (404, "SessionNotFoundError")
 
@@ -78,7 +77,7 @@ async def test_a_message_for_an_expired_session_is_refused(stand: Stand, desk: D
     await stand.sessions.session(sid).set_properties(SessionProperties(expires_at=1))
     app = create_sse_app(stand.sessions, agent="people")
     approval = {"approval_id": call.id, "approved": True}
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         sent = await http.post(f"/sessions/{sid}/messages", json={"text": "hello"})
         approved = await http.post(f"/sessions/{sid}/approvals", json=approval)
     assert (sent.status_code, sent.json()["error"]) == (410, "SessionExpiredError")
@@ -94,7 +93,7 @@ async def test_a_result_is_not_taken_for_an_approval(stand: Stand, desk: Desk, s
         return not request.url.path.endswith("/approvals")
 
     app = create_sse_app(stand.client(suspend="exit"), agent="people", authorise=may_answer)
-    async with served(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with served(app) as port, http_client(port) as http:
         approval = {"approval_id": call.id, "approved": True}
         assert (await http.post(f"/sessions/{sid}/approvals", json=approval)).status_code == 403
         for said in ({"result": "no thanks"}, {"result": ""}, {}):
