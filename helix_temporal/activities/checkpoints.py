@@ -11,7 +11,7 @@ from helix_temporal.session.projection import BEFORE_FIRST_TURN
 from helix_temporal.session.record import SessionRecord, find_request_behind
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 from helix_temporal.stores.threads.hot_only import made_as
 
 
@@ -58,7 +58,7 @@ async def latest_reachable_checkpoint(
         page = await store.list_checkpoints(session_id, limit=MAX_LIMIT, cursor=cursor)
         for each in page.items:
             reached = each.superseded_by is None and each.head.position <= header.committed
-            if reached and await has_head(threads, header.thread_id, each.head):
+            if reached and await has_head(threads, header.thread_id, each.head, epoch=header.epoch):
                 return each
         if page.next_cursor is None:
             return None
@@ -94,19 +94,20 @@ async def forked_state(store: SessionStore, threads: ThreadStore, header: HotHea
     return await state_at(store, threads, origin, header)
 
 
-async def has_head(threads: ThreadStore, thread_id: str, head: Head) -> bool:
-    """Whether the thread has the head's message at its place."""
+async def has_head(threads: ThreadStore, thread_id: str, head: Head, *, epoch: int | None = None) -> bool:
+    """Whether the thread has the head's message at its place; ``epoch`` as in `ReadPage`."""
     if head.position == 0:
         return True
-    page = await threads.read(ReadPage.of_message(thread_id, head.position - 1))
+    page = await threads.read(ReadPage.of_message(thread_id, head.position - 1, epoch=epoch))
     return bool(page.records) and page.records[0].id == head.last_id
 
 
-async def find_committed_head(threads: ThreadStore, thread_id: str, head: Head, committed: int) -> Head:
-    """Where the finished turns of a thread end, which stands at ``head``."""
-    if head.position == committed:
-        return head
+async def find_committed_head(threads: ThreadStore, thread: HotHeader | ThreadFacts) -> Head:
+    """Where the finished turns of a thread end."""
+    committed = thread.committed
+    if thread.head.position == committed:
+        return thread.head
     if committed == 0:
         return EMPTY
-    page = await threads.read(ReadPage.of_message(thread_id, committed - 1))
+    page = await threads.read(ReadPage.of_message(thread.thread_id, committed - 1, epoch=thread.epoch))
     return Head(position=committed, last_id=page.records[0].id) if page.records else EMPTY

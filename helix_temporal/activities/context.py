@@ -119,13 +119,13 @@ class Summaries:
         self, step: ModelStep, compaction: Compaction, present: Summary | None, upto: Head
     ) -> Found:
         """A new summary, or the present one if that fails, whatever the reason."""
-        thread_id = step.thread_id
+        thread_id, epoch = step.thread_id, step.request.epoch
         used: list[Usage] = []
         text = None if present is None else present.text
         start = 0 if present is None else present.upto.position
         try:
             async with asyncio.timeout(compaction.timeout):
-                records, left_out = await self._read_newest_records(thread_id, start, upto.position)
+                records, left_out = await self._read_newest_records(thread_id, epoch, start, upto.position)
                 for at, said in enumerate(transcript_chunks([from_record(record) for record in records])):
                     asked = summary_question(text, said, left_out=0 if at else left_out)
                     step_key = f"{thread_id}/{step.request.epoch}/summary/{upto.position}/{at}"
@@ -144,7 +144,9 @@ class Summaries:
             return Found(present)
         return Found(Summary(text=text, upto=upto), _sum_usage(used))
 
-    async def _read_newest_records(self, thread_id: str, start: int, stop: int) -> tuple[list[Record], int]:
+    async def _read_newest_records(
+        self, thread_id: str, epoch: int, start: int, stop: int
+    ) -> tuple[list[Record], int]:
         """The newest part of a range, oldest first, and how many messages before it are left out."""
         records: list[Record] = []
         at, left = stop, READ_BYTES
@@ -159,6 +161,7 @@ class Summaries:
                     backward=True,
                     committed_only=False,
                     whole=False,
+                    epoch=epoch,
                 )
             )
             if not page.records:

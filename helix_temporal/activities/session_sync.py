@@ -270,7 +270,7 @@ class SessionSync:
     ) -> tuple[SessionState, tuple[Receipt, ...]]:
         """The thread was opened again within a turn: it may have been cut below what was committed."""
         if state.head.position <= header.committed and await has_head(
-            self._threads, request.thread_id, state.head
+            self._threads, header.thread_id, state.head, epoch=header.epoch
         ):
             return state, ()
         return await self._restore_latest_checkpoint(state, header, asked=request.abandoned is not None)
@@ -297,7 +297,7 @@ class SessionSync:
         if state.head == header.head:
             return state, ()
         behind = state.head.position < header.head.position
-        if behind and await has_head(self._threads, request.thread_id, state.head):
+        if behind and await has_head(self._threads, header.thread_id, state.head, epoch=header.epoch):
             return await self._commit_missing_turns(state, header, record)
         # Asked for by this open, or by one that cut the thread and died.
         asked = request.rewind_to is not None or find_request_behind(record, header) is not None
@@ -323,11 +323,13 @@ class SessionSync:
     async def _answer_before(self, header: HotHeader) -> FinalAnswer | None:
         """The answer that the thread ends with, if it does."""
         end = header.head.position
-        page = await self._threads.read(ReadPage(header.thread_id, end - 1, end, limit=1, whole=False))
+        page = await self._threads.read(
+            ReadPage(header.thread_id, end - 1, end, limit=1, whole=False, epoch=header.epoch)
+        )
         return FinalAnswer.at(page.records[0] if page.records else None, end - 1)
 
     async def _find_committed_head(self, header: HotHeader) -> Head:
-        return await find_committed_head(self._threads, header.thread_id, header.head, header.committed)
+        return await find_committed_head(self._threads, header)
 
     async def _restore_latest_checkpoint(
         self, state: SessionState, header: HotHeader, *, asked: bool

@@ -46,7 +46,7 @@ async def stage_tool_changes(
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     except SessionNotFoundError:
         facts = await threads.read_facts(request.thread_id)
-        at = await find_committed_head(threads, request.thread_id, facts.head, facts.committed)
+        at = await find_committed_head(threads, facts)
         await recreate_state(store, session_id, request.epoch, parse_record(facts.slice), at)
         await store.stage_changes(session_id, run_id, change, epoch=request.epoch)
     return name

@@ -41,7 +41,7 @@ async def catch_up_state(
         turn was missing, and the slice has all of its changes.
     """
     record = turn.record
-    starts, steps = await _scan_turns(threads, turn.thread_id, at, stop)
+    starts, steps = await _scan_turns(threads, turn, at, stop)
     if record.changes is None and len(starts) <= 1:
         return turn, ()
     unknown = count_unknown_turns(record, starts) + await _lost_staging(store, turn)
@@ -94,19 +94,20 @@ def _report_catch_up(session_id: str, at: int, turns: int, unknown: int) -> Rece
     return Receipt(name="state", ok=not unknown, detail=found)
 
 
-async def _scan_turns(threads: ThreadStore, thread_id: str, at: int, stop: int) -> tuple[list[int], int]:
+async def _scan_turns(threads: ThreadStore, turn: TurnToCommit, at: int, stop: int) -> tuple[list[int], int]:
     """Where the turns between two places begin, and how many model calls they have."""
     starts, steps, position, last = [at] if at < stop else [], 0, at, Kind.USER
     for _ in range(_MAX_PAGES):
         page = await threads.read(
             ReadPage(
-                thread_id,
+                turn.thread_id,
                 position,
                 stop,
                 limit=_PAGE,
                 max_bytes=_PAGE_BYTES,
                 committed_only=False,
                 whole=False,
+                epoch=turn.epoch,
             )
         )
         for record in page.records:

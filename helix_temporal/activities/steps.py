@@ -473,7 +473,13 @@ class Stepper:
         while position < request.head.position and (position <= newest or found.open):
             page = await self._threads.read(
                 ReadPage(
-                    thread_id, position, request.head.position, limit=64, committed_only=False, whole=False
+                    thread_id,
+                    position,
+                    request.head.position,
+                    limit=64,
+                    committed_only=False,
+                    whole=False,
+                    epoch=request.epoch,
                 )
             )
             ids = [each.id for each in page.records]

@@ -201,15 +201,21 @@ async def read_results_behind(
     if stop > header.head.position:
         return ()
     records: list[Record] = []
+    found = header.head
     while len(records) < count:
         start = step.position + len(records)
-        page = await threads.read(ReadPage(thread_id, start, stop, committed_only=False, whole=False))
-        if page.head != header.head and page.head.position <= header.head.position:
+        page = await threads.read(
+            ReadPage(thread_id, start, stop, committed_only=False, whole=False, epoch=header.epoch)
+        )
+        found = page.head
+        if found != header.head and found.position <= header.head.position:
             raise lost_answer_error(thread_id, step)
         if not page.records:
             break
         records += page.records
     if [record.id for record in records] != [make_result_id(step.last_id, at) for at in range(count)]:
+        if found != header.head:
+            raise lost_answer_error(thread_id, step)
         return ()
     names = {call.at: call.id for call in waiting}
     answered = {each.id: each for each in parse_record(header.slice).answered}

@@ -207,7 +207,9 @@ class ToolRunner:
 
     async def _read_arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""
-        page = await self._threads.read(ReadPage.of_message(request.thread_id, request.position - 1))
+        page = await self._threads.read(
+            ReadPage.of_message(request.thread_id, request.position - 1, epoch=request.epoch)
+        )
         key = CallKey.parse(request.key)
         # A late attempt may find another answer there: its arguments are none of this call's.
         if not page.records or page.records[0].id != key.answer_id:

@@ -101,6 +101,7 @@ class SimCalls:
             f"rewind {request.rewind_to}"
         )
 
+        self._world.newest_open = max(self._world.newest_open, epoch)
         if self.session is not None and self.session.is_outdated:
             self._world.reset_epochs.add(epoch)
         if self.session is not None and self.session.is_undone:

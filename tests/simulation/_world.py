@@ -123,6 +123,7 @@ class World:
         self._unique = 0
         self._clock = 0
         self.calm = False
+        self.newest_open = 0
         self.reset_epochs: set[int] = set()
         self.undone_epochs: set[int] = set()
         self.excuse: Callable[[], str] = str

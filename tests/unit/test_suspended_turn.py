@@ -78,6 +78,23 @@ async def test_results_that_went_are_not_taken_for_results_that_never_were(asked
 
 
 @pytest.mark.asyncio
+async def test_results_are_not_looked_for_in_an_older_copy_that_is_longer(asked: Asked) -> None:
+    """It holds turns that were cut since: whoever was asked before would be asked again."""
+    hot, threads, payloads, waits = asked
+    before, others = hot.backup(), tuple(Record(Kind.RESULT, f"cut.{at}", b"{}") for at in range(3))
+    await hot.append(StepAppend("t", 5, waits.head, others, Record(Kind.CALLS, "cut", b"{}"), commits=False))
+    longer = hot.backup()
+    hot.restore(before)
+    result = Record(Kind.RESULT, f"{waits.head.last_id}.0", b"{}")
+    answer = Record(Kind.CALLS, "next", b"{}")
+    appended = await hot.append(StepAppend("t", 5, waits.head, (result,), answer, commits=False))
+    assert appended
+    hot.restore(longer)
+    with pytest.raises(HeadMovedError, match="open it again"):
+        await read_results_behind(threads, payloads, appended.header, waits.head, (), 1, 2048)
+
+
+@pytest.mark.asyncio
 async def test_what_may_not_be_in_histories_comes_by_reference(asked: Asked) -> None:
     """Arguments are left where they are, in the thread, and results are put aside, as when they were new."""
     hot, threads, payloads, waits = asked
