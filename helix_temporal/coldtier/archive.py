@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,6 +42,8 @@ PARALLEL: Final = 8
 """Objects moved at once for one thread."""
 OFFLOAD_BYTES: Final = 256 * 1024
 """Objects larger than this are hashed and inflated in a thread, so that heartbeats go on."""
+TRIES: Final = 60
+"""So often an attempt at a manifest is made before another one is left to the activity's next attempt."""
 REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 """Memory for the manifests that a worker remembers: thousands of short threads, a hundred of the largest."""
 
@@ -63,7 +66,7 @@ class Traffic:
 
 
 class SegmentGoneError(Exception):
-    """A segment vanished while it was read: the manifest that named it is outdated, or it is damage."""
+    """An object that a manifest names is not there: the manifest is outdated, or it is damage."""
 
 
 class Archive:
@@ -96,13 +99,11 @@ class Archive:
         Raises:
             ArchiveCorruptError: An object is missing, and the manifest still names it.
         """
-        incomplete = None
-        while True:
-            manifest = (await self.read_manifest(thread_id)).manifest
-            try:
-                return await use(manifest)
-            except SegmentGoneError as gone:
-                incomplete = check_not_gone_again(manifest, incomplete, gone)
+
+        async def read_and_use() -> T:
+            return await use((await self.read_manifest(thread_id)).manifest)
+
+        return await retry_on_change(thread_id, read_and_use, failed="not read")
 
     def find_remembered(self, thread_id: str) -> Stored | None:
         """The manifest as this worker last saw or wrote it; may be outdated."""
@@ -182,12 +183,10 @@ class Archive:
     async def try_commit(
         self, plan: CommitPlan, over: Stored, traffic: Traffic | None = None, progress: Progress = no_progress
     ) -> bool:
-        """As `commit_plan`; false where it is not certain that this plan is what is there now."""
+        """As `commit_plan`; false where it is not certain that this plan is what is there now: read back."""
         try:
             await self.commit_plan(plan, over, traffic or Traffic(), progress)
-        except Exception as error:
-            if not is_outcome_unclear(error):
-                raise
+        except (ConditionFailedError, StoreUnavailableError):
             return False
         return True
 
@@ -349,30 +348,40 @@ def check_slice(data: bytes) -> None:
     check_size(len(data), MAX_SEGMENT_RAW, "state slice")
 
 
-def is_outcome_unclear(error: Exception) -> bool:
-    """Whether a failed commit may have happened after all, so that reading back decides."""
-    return isinstance(error, ConditionFailedError | StoreUnavailableError)
+async def retry_on_change(thread_id: str, attempt: Callable[[], Awaitable[T | None]], *, failed: str) -> T:
+    """Make an attempt at a manifest until it answers: it reads, decides, and swaps the next one in.
 
-
-def check_not_gone_again(manifest: Manifest, incomplete: str | None, gone: SegmentGoneError) -> str:
-    """Tell a manifest that is outdated, and to be read again, from one that is damaged.
+    It is made again where another writer was faster, where the swap's outcome is unclear (what is read
+    then decides), and where an object was collected that the manifest named when it was read.
 
     Args:
-        manifest: Whose segment is gone.
-        incomplete: What this returned the last time; None the first time.
-        gone: Which segment.
-
-    Returns:
-        The nonce of the manifest.
+        thread_id: Whose manifest it is.
+        attempt: Reads anew all that it decides on; None: it is to be made again.
+        failed: What was not done, for the error.
 
     Raises:
-        ArchiveCorruptError: It was read again, is the same, and its segment is still gone.
+        ArchiveCorruptError: An object was missing twice: a manifest that was read afterwards names it.
+        StoreUnavailableError: No attempt of `TRIES` answered.
     """
-    if incomplete == manifest.nonce:
-        raise missing_object_error(manifest.thread_id, gone) from gone
-    return manifest.nonce
+    missing: set[str] = set()
+    for number in range(TRIES):
+        try:
+            answer = await attempt()
+        except ConditionFailedError:
+            answer = None
+        except SegmentGoneError as gone:
+            if str(gone) in missing:
+                raise ArchiveCorruptError(
+                    f"thread {thread_id!r}: object {gone} is named by the manifest and missing"
+                ) from gone
+            missing.add(str(gone))
+            continue
+        if answer is not None:
+            return answer
+        await _back_off(number)
+    raise StoreUnavailableError(f"thread {thread_id!r}: {failed} in {TRIES} tries")
 
 
-def missing_object_error(thread_id: str, gone: SegmentGoneError) -> ArchiveCorruptError:
-    """The error for an object that the manifest names, read twice, and that is not there."""
-    return ArchiveCorruptError(f"thread {thread_id!r}: object {gone} is named by the manifest and missing")
+async def _back_off(attempt: int) -> None:
+    """Wait a little, longer each time and never the same for two contenders."""
+    await asyncio.sleep(random.uniform(0.2, 1.0) * min(0.02 * 2**attempt, 2.0))  # noqa: S311 (jitter)

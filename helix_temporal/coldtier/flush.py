@@ -5,21 +5,14 @@
 """
 
 import asyncio
+import contextlib
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from helix_temporal.coldtier.archive import (
-    Archive,
-    SegmentGoneError,
-    Stored,
-    Traffic,
-    check_not_gone_again,
-    is_outcome_unclear,
-)
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, retry_on_change
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.plan import CommitPlan, plan_commit, whole_log
 from helix_temporal.errors import (
@@ -233,16 +226,14 @@ class Breaker:
 
 logger = logging.getLogger(__name__)
 
-TRIES: Final = 60
 _REASON_CHARACTERS: Final = 200
 """Of an error: it is in the history of each turn that is not archived."""
 STEP_SECONDS: Final = 2.0
 BACKLOG_SECONDS: Final = 60.0
 
 
-async def back_off(attempt: int) -> None:
-    """Wait a little, longer each time and never the same for two contenders."""
-    await asyncio.sleep(random.uniform(0.2, 1.0) * min(0.02 * 2**attempt, 2.0))  # noqa: S311 (jitter)
+_Tiers = tuple[HotSnapshot | None, Stored]
+"""A thread's hot record and its manifest, as they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,51 +269,39 @@ class Flushing:
         traffic: Traffic | None = None,
     ) -> FlushReceipt:
         """As `ThreadStore.flush`; ``first_try`` is what the caller just appended."""
-        traffic, hot, incomplete = traffic or Traffic(), first_try, None
-        stored = self._archive.find_remembered(request.thread_id)
-        for attempt in range(TRIES):
+        traffic, thread_id = traffic or Traffic(), request.thread_id
+
+        async def read_both(hot: HotSnapshot | None, stored: Stored | None) -> _Tiers:
             # Hot before the manifest: the other way round an archive that grew meanwhile would
             # look as if it had gone back.
-            fresh = hot is None and stored is None
-            hot = hot or await self._hot.read_snapshot(request.thread_id, SINCE_ARCHIVED)
-            stored = stored or await self._archive.read_manifest(request.thread_id, traffic)
-            manifest = None
-            try:
-                manifest = await self._try_flush(request, hot, stored, traffic, progress)
-            except SegmentGoneError as gone:
-                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
-            except HelixError:
-                # Judged on a remembered manifest or on a part of the hot record: look again.
-                if fresh:
-                    raise
-            if manifest is not None:
-                return _build_receipt(manifest, hot, traffic)
-            self._archive.forget_manifest(request.thread_id)
-            stored = hot = None
-            if fresh:
-                await back_off(attempt)
-        raise StoreUnavailableError(f"thread {request.thread_id!r}: not archived in {TRIES} tries")
+            hot = hot or await self._hot.read_snapshot(thread_id, SINCE_ARCHIVED)
+            return hot, stored or await self._archive.read_manifest(thread_id, traffic)
+
+        async def flush_anew() -> FlushReceipt | None:
+            return await self._try_flush(request, await read_both(None, None), traffic, progress)
+
+        remembered = self._archive.find_remembered(thread_id)
+        if first_try is not None or remembered is not None:
+            tiers = await read_both(first_try, remembered)
+            # What it finds wrong with a remembered manifest, or a part of the hot record, may be so no more.
+            with contextlib.suppress(SegmentGoneError, HelixError):
+                if receipt := await self._try_flush(request, tiers, traffic, progress):
+                    return receipt
+            self._archive.forget_manifest(thread_id)
+        return await retry_on_change(thread_id, flush_anew, failed="not archived")
 
     async def _try_flush(
-        self,
-        request: FlushThread,
-        hot: HotSnapshot | None,
-        stored: Stored,
-        traffic: Traffic,
-        progress: Progress,
-    ) -> Manifest | None:
-        """The manifest that holds what was asked for; None if it is unclear whether one does."""
+        self, request: FlushThread, tiers: _Tiers, traffic: Traffic, progress: Progress
+    ) -> FlushReceipt | None:
+        """The receipt of a manifest that holds what was asked for; None if it is unclear whether one does."""
+        hot, stored = tiers
         decision = await self._decide_flush(request, hot, stored.manifest)
         if decision.done:
-            return stored.manifest
-        try:
-            plan = await self._plan_flush(request, decision, stored.manifest, traffic)
-            await self._archive.commit_plan(plan, stored, traffic, progress)
-        except Exception as error:
-            if not is_outcome_unclear(error):
-                raise
+            return _build_receipt(stored.manifest, hot, traffic)
+        plan = await self._plan_flush(request, decision, stored.manifest, traffic)
+        if not await self._archive.try_commit(plan, stored, traffic, progress):
             return None
-        return plan.manifest
+        return _build_receipt(plan.manifest, hot, traffic)
 
     async def _decide_flush(
         self, request: FlushThread, hot: HotSnapshot | None, archive: Manifest

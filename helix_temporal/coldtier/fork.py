@@ -1,28 +1,18 @@
 """Fork: segments are copied on the server, one manifest makes the new thread."""
 
 from dataclasses import replace
-from typing import Final
 
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier.archive import (
-    Archive,
-    SegmentGoneError,
-    Stored,
-    Traffic,
-    check_not_gone_again,
-    is_outcome_unclear,
-)
-from helix_temporal.coldtier.flush import Flushing, back_off
+from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, retry_on_change
+from helix_temporal.coldtier.flush import Flushing
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
 from helix_temporal.coldtier.plan import CommitPlan, Draft, Log, plan_commit
-from helix_temporal.errors import FencedError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.errors import FencedError, ThreadNotFoundError
 from helix_temporal.models.records import EMPTY, Head, Record, head_after
 from helix_temporal.models.rows import check_split
 from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
 from helix_temporal.stores.threads.hot_only import first_answer, origin_of
 from helix_temporal.stores.threads.opening import fork_position
-
-TRIES: Final = 20
 
 
 class Forking:
@@ -35,29 +25,23 @@ class Forking:
         self, request: ForkThread, transform: Transform | None = None, progress: Progress = no_progress
     ) -> ForkedThread:
         """As `ThreadStore.fork`."""
-        traffic, incomplete = Traffic(), None
-        for attempt in range(TRIES):
+        traffic = Traffic()
+
+        async def try_fork() -> ForkedThread | None:
             target = await self._archive.read_manifest(request.target_id, traffic)
             if not target.manifest.is_absent:
                 return first_answer(request, target.manifest.origin)
             _check_deleted(request, target.manifest)
             await self._flushing.archive_hot_record(request.source_id)
             source = (await self._archive.read_manifest(request.source_id, traffic)).manifest
-            try:
-                cut = await self._find_fork_head(request, source)
-                target = await self._archive.ensure_named(target, traffic)
-                plan = await self._plan_fork(request, source, target, cut, transform, traffic, progress)
-                await self._archive.commit_plan(plan, target, traffic, progress)
-            except SegmentGoneError as gone:
-                incomplete = check_not_gone_again(source, incomplete, gone)
-                continue
-            except Exception as error:
-                if not is_outcome_unclear(error):
-                    raise
-                await back_off(attempt)
-                continue
+            cut = await self._find_fork_head(request, source)
+            target = await self._archive.ensure_named(target, traffic)
+            plan = await self._plan_fork(request, source, target, cut, transform, traffic, progress)
+            if not await self._archive.try_commit(plan, target, traffic, progress):
+                return None
             return first_answer(request, plan.manifest.origin)
-        raise StoreUnavailableError(f"thread {request.target_id!r}: not forked in {TRIES} tries")
+
+        return await retry_on_change(request.target_id, try_fork, failed="not forked")
 
     async def find_earlier_fork(self, request: ForkThread) -> ForkedThread | None:
         """What an earlier attempt of this fork answered, None if there was none.

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Traffic, check_not_gone_again
+from helix_temporal.coldtier.archive import Archive, Traffic, retry_on_change
 from helix_temporal.coldtier.flush import (
     Backlog,
     Flushing,
-    back_off,
     check_regressed,
     continues_archive,
     hot_records_from,
@@ -21,7 +20,6 @@ from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
 from helix_temporal.errors import (
     ConflictError,
     StoreCorruptError,
-    StoreUnavailableError,
     ThreadNotFoundError,
 )
 from helix_temporal.models.records import EMPTY, Head, Record, head_after
@@ -85,7 +83,6 @@ def check_open(
     return False
 
 
-TRIES: Final = 60
 TAIL_BYTES: Final = 8 * 1024 * 1024
 UNBOUNDED: Final = 2**63
 
@@ -113,29 +110,27 @@ class Opening:
 
     async def open_thread(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
-        traffic, incomplete = Traffic(), None
-        for attempt in range(TRIES):
+        traffic = Traffic()
+
+        async def try_open() -> OpenedThread | None:
             hot = await self._hot.read_snapshot(request.thread_id, SINCE_ARCHIVED)
             stored = await self._archive.read_manifest(request.thread_id, traffic)
             header = hot.header if hot else None
-            try:
-                old = await self._load_v1_snapshot(request, header, stored.manifest)
-                if check_open(request, header, stored.manifest, legacy=old is not None):
-                    return await self._ensure_hot_record(request, hot, stored.manifest, progress)
-                check_regressed(hot, stored.manifest)
-                base = await self._build_base(request, hot, stored.manifest, old)
-                cut = (await self._find_place(request, base)).cut
-                base = await self._rewrite_slice(request, base, cut)
-                plan = await self._plan_open(request, base, cut, traffic)
-                if not await self._fence_old_epoch(header):
-                    continue
-                if not await self._archive.try_commit(plan, stored, traffic, progress):
-                    await back_off(attempt)
-                    continue
-                return await self._rebase_or_install(request, base, plan.manifest, progress)
-            except SegmentGoneError as gone:
-                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
-        raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
+            old = await self._load_v1_snapshot(request, header, stored.manifest)
+            if check_open(request, header, stored.manifest, legacy=old is not None):
+                return await self._ensure_hot_record(request, hot, stored.manifest, progress)
+            check_regressed(hot, stored.manifest)
+            base = await self._build_base(request, hot, stored.manifest, old)
+            cut = (await self._find_place(request, base)).cut
+            base = await self._rewrite_slice(request, base, cut)
+            plan = await self._plan_open(request, base, cut, traffic)
+            if not await self._fence_old_epoch(header):
+                return None
+            if not await self._archive.try_commit(plan, stored, traffic, progress):
+                return None
+            return await self._rebase_or_install(request, base, plan.manifest, progress)
+
+        return await retry_on_change(request.thread_id, try_open, failed="not opened")
 
     async def _fence_old_epoch(self, seen: HotHeader | None) -> bool:
         """Shut the old epoch in the hot tier, and tell whether the record is still what was looked at.
@@ -405,16 +400,12 @@ class Opening:
             FencedError: Another epoch has the thread, or this one is closed.
             HeadMovedError: The archive is from before the caller's open.
         """
-        incomplete = None
-        while True:
-            stored = await self._archive.read_manifest(thread_id)
-            self._check_own(stored.manifest, epoch)
-            try:
-                return await self._install_hot_record(
-                    stored.manifest, progress, replace=False, back_to=back_to
-                )
-            except SegmentGoneError as gone:
-                incomplete = check_not_gone_again(stored.manifest, incomplete, gone)
+
+        async def install(archive: Manifest) -> HotHeader:
+            self._check_own(archive, epoch)
+            return await self._install_hot_record(archive, progress, replace=False, back_to=back_to)
+
+        return await self._archive.with_manifest(thread_id, install)
 
     @staticmethod
     def _check_own(archive: Manifest, epoch: int) -> None:

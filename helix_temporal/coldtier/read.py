@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from helix_temporal.coldtier.archive import Archive, SegmentGoneError, check_not_gone_again
+from helix_temporal.coldtier.archive import Archive, retry_on_change
 from helix_temporal.coldtier.flush import is_alive
 from helix_temporal.coldtier.format import Manifest, SegmentRef
-from helix_temporal.errors import HelixError, StoreUnavailableError, ThreadNotFoundError
+from helix_temporal.errors import HelixError, ThreadNotFoundError
 from helix_temporal.models.records import Head, Record, size_of
 from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim_records
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
@@ -18,7 +18,6 @@ Run = tuple[int, tuple[Record, ...]]
 """Consecutive messages and the position of the first."""
 
 
-TRIES: Final = 20
 ARCHIVE_SECONDS: Final = 1.0
 """So long a reader who could do without the archive waits for what it says."""
 
@@ -43,18 +42,17 @@ class TieredReads:
 
     async def read_facts(self, thread_id: str) -> ThreadFacts:
         """As `ThreadStore.read_facts`."""
-        incomplete = None
-        while True:
+
+        async def read() -> ThreadFacts:
             header = await self._hot.read_header(thread_id)
             archive = (await self._archive.read_manifest(thread_id)).manifest
             if header is not None and _is_newest(header, archive):
                 return _hot_facts(header, archive)
             if archive.is_absent:
                 raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
-            try:
-                return await self._cold_facts(archive)
-            except SegmentGoneError as gone:
-                incomplete = check_not_gone_again(archive, incomplete, gone)
+            return await self._cold_facts(archive)
+
+        return await retry_on_change(thread_id, read, failed="not read")
 
     async def _cold_facts(self, archive: Manifest) -> ThreadFacts:
         thread_id = archive.thread_id
@@ -67,17 +65,17 @@ class TieredReads:
     async def read_page(self, request: ReadPage) -> ThreadPage:
         """As `ThreadStore.read`: one page never mixes what was there before and after an open."""
         check_page(request)
-        incomplete = None
-        for attempt in range(TRIES):
-            source = await self._find_source(request, trusting=attempt == 0)
+        trusting = True
+
+        async def read() -> ThreadPage | None:
+            nonlocal trusting
+            source, trusting = await self._find_source(request, trusting=trusting), False
             try:
                 return await self._read_page_from(request, source)
             except _MovedError:
-                continue
-            except SegmentGoneError as gone:
-                assert source.archive is not None, "segments are read by way of a manifest"
-                incomplete = check_not_gone_again(source.archive, incomplete, gone)
-        raise StoreUnavailableError(f"thread {request.thread_id!r}: opened again and again while it was read")
+                return None
+
+        return await retry_on_change(request.thread_id, read, failed="opened again and again: not read")
 
     async def _find_source(self, request: ReadPage, *, trusting: bool) -> "_Source":
         thread_id = request.thread_id

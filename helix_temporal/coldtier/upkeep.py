@@ -13,15 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from helix_temporal.blobs import BlobInfo
-from helix_temporal.coldtier.archive import (
-    Archive,
-    SegmentGoneError,
-    Stored,
-    Traffic,
-    is_outcome_unclear,
-    missing_object_error,
-)
-from helix_temporal.coldtier.flush import back_off
+from helix_temporal.coldtier.archive import Archive, Stored, Traffic, retry_on_change
 from helix_temporal.coldtier.format import Manifest, payload_position, thread_id_of
 from helix_temporal.coldtier.plan import (
     CommitPlan,
@@ -37,8 +29,6 @@ from helix_temporal.models.records import EMPTY, Kind, Record
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
 from helix_temporal.stores.threads.fences import Fence
-
-TRIES: Final = 20
 
 
 class Garbage:
@@ -61,28 +51,21 @@ class Garbage:
         commit before the swap is in the manifest that was read, one after it names new objects by
         the new generation.
         """
-        for attempt in range(TRIES):
+
+        async def claim_garbage() -> list[BlobInfo] | None:
             listed = [
                 info async for info in self._archive.blobs.list(self._archive.layout.thread_prefix(thread_id))
             ]
             stored = await self._archive.read_manifest(thread_id)
-            try:
-                garbage = await self._find_garbage(listed, stored.manifest, abandoned_after, buried=buried)
-            except SegmentGoneError as gone:
-                if (await self._archive.read_manifest(thread_id)).etag == stored.etag:
-                    raise missing_object_error(thread_id, gone) from gone
-                continue
-            if not garbage:
-                return Maintenance(thread_id)
-            if not await self._raise_generation(stored):
-                await back_off(attempt)
-                continue
-            for number, info in enumerate(garbage):
-                await self._archive.blobs.delete(info.key)
-                progress("delete", number, info.size)
-            size = sum(info.size for info in garbage)
-            return Maintenance(thread_id, objects_deleted=len(garbage), bytes_deleted=size)
-        raise StoreUnavailableError(f"thread {thread_id!r}: garbage not collected in {TRIES} tries")
+            garbage = await self._find_garbage(listed, stored.manifest, abandoned_after, buried=buried)
+            return garbage if not garbage or await self._raise_generation(stored) else None
+
+        garbage = await retry_on_change(thread_id, claim_garbage, failed="garbage not collected")
+        for number, info in enumerate(garbage):
+            await self._archive.blobs.delete(info.key)
+            progress("delete", number, info.size)
+        size = sum(info.size for info in garbage)
+        return Maintenance(thread_id, objects_deleted=len(garbage), bytes_deleted=size)
 
     async def _find_garbage(
         self, listed: Sequence[BlobInfo], manifest: Manifest, abandoned_after: float, *, buried: bool
@@ -174,39 +157,30 @@ class Upkeep:
         ``max_bytes`` bounds the packed bytes of one merge; larger ones are left for another time.
         A concurrent commit makes a merge fail harmlessly; it is planned again.
         """
-        traffic, stored, misses = Traffic(), await self._archive.read_manifest(thread_id), 0
-        before, listing = len(stored.manifest.segments), max_bytes == UNBOUNDED
-        while misses < TRIES:
-            try:
-                plan = await self._plan_next_merge(stored.manifest, max_bytes, progress, listing=listing)
-                if plan is None:
-                    break
-                await self._archive.commit_plan(plan, stored, traffic, progress)
-                listing = listing or plan.manifest.index != stored.manifest.index
-                stored = self._archive.find_remembered(thread_id) or await self._archive.read_manifest(
-                    thread_id
-                )
-            except SegmentGoneError as gone:
-                misses, stored = misses + 1, await self._read_changed_manifest(stored, gone)
-            except Exception as error:
-                if not is_outcome_unclear(error):
-                    raise
-                misses += 1
-                await back_off(misses)
-                stored = await self._archive.read_manifest(thread_id)
-        after = len(stored.manifest.segments)
-        return Maintenance(thread_id, segments_before=before, segments_after=after, uploaded=traffic.uploaded)
+        traffic, listing = Traffic(), max_bytes == UNBOUNDED
+        before = (await self._archive.read_manifest(thread_id)).manifest
 
-    async def _read_changed_manifest(self, stored: Stored, gone: SegmentGoneError) -> Stored:
-        """The manifest that took the place of one whose object is gone.
+        async def merge_once() -> tuple[Manifest, bool] | None:
+            """The manifest, and whether there may be more to merge."""
+            nonlocal listing
+            stored = await self._archive.read_manifest(thread_id)
+            plan = await self._plan_next_merge(stored.manifest, max_bytes, progress, listing=listing)
+            if plan is None:
+                return stored.manifest, False
+            if not await self._archive.try_commit(plan, stored, traffic, progress):
+                return None
+            listing = listing or plan.manifest.index != stored.manifest.index
+            return plan.manifest, True
 
-        Raises:
-            ArchiveCorruptError: It is still the same.
-        """
-        again = await self._archive.read_manifest(stored.manifest.thread_id)
-        if again.etag == stored.etag:
-            raise missing_object_error(stored.manifest.thread_id, gone) from gone
-        return again
+        manifest, goes_on = before, True
+        while goes_on:
+            manifest, goes_on = await retry_on_change(thread_id, merge_once, failed="not compacted")
+        return Maintenance(
+            thread_id,
+            segments_before=len(before.segments),
+            segments_after=len(manifest.segments),
+            uploaded=traffic.uploaded,
+        )
 
     async def _plan_next_merge(
         self, manifest: Manifest, max_bytes: int, progress: Progress, *, listing: bool
@@ -243,14 +217,13 @@ class Upkeep:
 
     async def delete(self, thread_id: str, epoch: int) -> None:
         """As `ThreadStore.delete`: a tombstone first, then everything else."""
-        for attempt in range(TRIES):
+
+        async def bury() -> bool | None:
             stored = await self._archive.read_manifest(thread_id)
             Fence.of(stored.manifest).check_not_replaced(epoch)
-            if stored.manifest.deleted or await self._write_tombstone(stored, epoch):
-                break
-            await back_off(attempt)
-        else:
-            raise StoreUnavailableError(f"thread {thread_id!r}: not deleted in {TRIES} tries")
+            return stored.manifest.deleted or await self._write_tombstone(stored, epoch) or None
+
+        await retry_on_change(thread_id, bury, failed="not deleted")
         await self._hot.drop(thread_id, epoch)
         await self._garbage.collect_garbage(thread_id, buried=True)
 

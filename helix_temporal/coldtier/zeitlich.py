@@ -7,15 +7,14 @@ from typing import Final, Protocol
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier import zeitlich_format
-from helix_temporal.coldtier.archive import Archive, Traffic, is_outcome_unclear
-from helix_temporal.coldtier.flush import Flushing, back_off
+from helix_temporal.coldtier.archive import Archive, Traffic, retry_on_change
+from helix_temporal.coldtier.flush import Flushing
 from helix_temporal.coldtier.format import Legacy, Manifest
 from helix_temporal.coldtier.plan import Log, plan_commit
 from helix_temporal.errors import (
     InvalidConfigError,
     InvalidRequestError,
     LegacyWriterActiveError,
-    StoreUnavailableError,
     ThreadExistsError,
     ThreadNotFoundError,
     TooLargeError,
@@ -223,9 +222,6 @@ def _not_the_one(key: str) -> LegacyWriterActiveError:
     )
 
 
-TRIES: Final = 20
-
-
 class ZeitlichMigration:
     """The version 1 half of the tiered thread store."""
 
@@ -245,7 +241,8 @@ class ZeitlichMigration:
             LegacyWriterActiveError: The snapshot changed since it was taken over.
         """
         legacy = self._require_source()
-        for attempt in range(TRIES):
+
+        async def try_import() -> Manifest | None:
             stored = await self._archive.read_manifest(thread_id)
             if stored.manifest.legacy is not None and not stored.manifest.deleted:
                 await legacy.check_unchanged(stored.manifest.legacy)
@@ -263,15 +260,9 @@ class ZeitlichMigration:
                 slice=data, slice_object=name, slice_version=1 if old.slice else 0,
                 adapter=old.adapter, legacy=old.origin,
             )  # fmt: skip
-            try:
-                await self._archive.commit_plan(plan, stored, traffic)
-            except Exception as error:
-                if not is_outcome_unclear(error):
-                    raise
-                await back_off(attempt)
-                continue
-            return plan.manifest
-        raise StoreUnavailableError(f"thread {thread_id!r}: not imported in {TRIES} tries")
+            return plan.manifest if await self._archive.try_commit(plan, stored, traffic) else None
+
+        return await retry_on_change(thread_id, try_import, failed="not imported")
 
     def list_threads(self) -> AsyncIterator[str]:
         """The ids of all threads that have a version 1 snapshot."""
@@ -347,14 +338,15 @@ class ZeitlichMigration:
 
     async def _record_export(self, thread_id: str, written: Legacy) -> None:
         """Else our own writing would be taken for somebody else's."""
-        for attempt in range(TRIES):
+
+        async def record() -> bool | None:
             stored = await self._archive.read_manifest(thread_id)
             if stored.manifest.legacy == written or stored.manifest.is_absent:
-                return
+                return True
             changed = stored.manifest.make_next(self._archive.make_nonce(), legacy=written)
-            if not await self._archive.try_commit(self._archive.plan_manifest_only(changed), stored):
-                await back_off(attempt)
-        raise StoreUnavailableError(f"thread {thread_id!r}: not exported in {TRIES} tries")
+            return await self._archive.try_commit(self._archive.plan_manifest_only(changed), stored) or None
+
+        await retry_on_change(thread_id, record, failed="not exported")
 
     def _require_source(self) -> LegacySource:
         if self._legacy is None:

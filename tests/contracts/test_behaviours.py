@@ -202,7 +202,7 @@ class Behaviours:
         self, stalls: Stalls, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The receipt says so, hot data stays, and anybody may archive it under the record's own epoch."""
-        monkeypatch.setattr("helix_temporal.coldtier.flush.TRIES", 2)
+        monkeypatch.setattr("helix_temporal.coldtier.archive.TRIES", 2)
         author = Author(worker(stalls, step_seconds=0.1), "t")
         await author.open()
         step = author.step(a_message(), answer=an_answer())

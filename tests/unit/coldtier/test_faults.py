@@ -174,7 +174,7 @@ class TestUnclearOutcomes:
 
     async def test_conflicts_without_end_are_a_passing_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The activity is tried again later rather than for ever."""
-        monkeypatch.setattr("helix_temporal.coldtier.flush.TRIES", 4)
+        monkeypatch.setattr("helix_temporal.coldtier.archive.TRIES", 4)
         tiers = Tiers()
         author = await tiers.author()
         await author.turn()
@@ -322,7 +322,7 @@ class TestArchiveDown:
         self, author: Author, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is a passing error: the activity is tried again."""
-        monkeypatch.setattr("helix_temporal.coldtier.flush.TRIES", 2)
+        monkeypatch.setattr("helix_temporal.coldtier.archive.TRIES", 2)
         await author.turn()
         down(author)
         with pytest.raises(StoreUnavailableError):
