@@ -54,7 +54,6 @@ from helix_temporal.models.sessions import (
     AskResult,
     ForkFrom,
     Mode,
-    SendResult,
     SessionInfo,
     SessionResult,
     SetPropertiesInput,
@@ -225,7 +224,7 @@ class SessionHandle:
                 connection, session_id, text, message_id=message_id, agent=agent, properties=properties
             )
             start = create_start(connection, session_id, agent, metadata=metadata, properties=properties)
-            await self._updates.run_update(session_id, "send_message", message, SendResult, start)
+            await self._updates.run_update(session_id, "send_message", message, None, start)
             return message.id
 
     @typed_call
@@ -361,7 +360,7 @@ class SessionHandle:
         # The store first: an execution that begins meanwhile finds them there, one that runs is told.
         await self._reader.ask_thread(ThreadRequest(do="set_properties", properties=request))
         async with self._updates.with_deadline(self.session_id, "set_properties"):
-            await self._updates.update_if_running(self.session_id, "set_properties", properties, bool)
+            await self._updates.update_if_running(self.session_id, "set_properties", properties, None)
 
     # -- answer calls
 

@@ -54,17 +54,11 @@ from helix_temporal.client._diagnosis import (
 )
 from helix_temporal.errors import HelixError, InvalidRequestError, NoWorkerError, SessionTerminatedError
 from helix_temporal.models.deployments import Deployment, memo_of
-from helix_temporal.models.ids import SESSION_CLOSES, child_workflow_prefix, workflow_id
+from helix_temporal.models.ids import ASK_AGAIN, child_workflow_prefix, workflow_id
 from helix_temporal.models.sessions import (
-    AskResult,
-    AskStatus,
-    RewindResult,
-    SendResult,
     SessionInfo,
     SessionInput,
     SessionResult,
-    StopResult,
-    SubmitReply,
     UserMessage,
 )
 from helix_temporal.models.waiting import RESUME, PendingCall, SubmitInput
@@ -115,11 +109,17 @@ _log: Final = logging.getLogger(__name__)
 
 
 class _RetryUpdate(Exception):  # noqa: N818 (control flow, not an error)
-    """Ask again, with the same message id; ``ended`` if the run may have ended under us."""
+    """Ask again, with the same message id.
 
-    def __init__(self, why: str, *, ended: bool = False, gone: bool = False) -> None:
+    Attributes:
+        ended: The run may have ended under us.
+        gone: None runs.
+        refused: The run has an outcome for the update's id, this one: it needs another.
+    """
+
+    def __init__(self, why: str, *, ended: bool = False, gone: bool = False, refused: bool = False) -> None:
         super().__init__(why)
-        self.ended, self.gone = ended, gone
+        self.ended, self.gone, self.refused = ended, gone, refused
 
 
 class Updates:
@@ -360,7 +360,7 @@ class Updates:
         session_id: str,
         update: str,
         argument: Any,
-        result_type: type[Any],
+        result_type: type[Any] | None,
         start: SessionInput | None,
     ) -> Any:
         """Repeat one update under the same id until it has a final result; `with_deadline` ends it in time.
@@ -380,7 +380,7 @@ class Updates:
         ):
             for attempt in itertools.count():
                 try:
-                    result = await self._update_once(
+                    return await self._update_once(
                         session_id, update, argument, result_type, start, update_id
                     )
                 except _RetryUpdate as again:
@@ -391,10 +391,8 @@ class Updates:
                         raise errors.SessionNotFoundError(
                             f"session {session_id!r} is not running; name the agent to start it with"
                         ) from again
-                else:
-                    if not _is_moved(result):
-                        return result
-                    update_id = _update_id(update, argument)
+                    if again.refused:
+                        update_id = _update_id(update, argument)
                 await asyncio.sleep(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5))  # noqa: S311
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -430,7 +428,7 @@ class Updates:
         session_id: str,
         update: str,
         argument: Any,
-        result_type: type[Any],
+        result_type: type[Any] | None,
         start: SessionInput | None,
         update_id: str,
     ) -> Any:
@@ -515,12 +513,10 @@ class Updates:
         update_id = uuid.uuid4().hex
         for attempt in itertools.count():
             try:
-                result = await self._update_running_once(session_id, update, argument, result_type, update_id)
-                if not _is_moved(result):
-                    return result
-                update_id = uuid.uuid4().hex
+                return await self._update_running_once(session_id, update, argument, result_type, update_id)
             except _RetryUpdate as again:
                 _log.debug("session %r: update %r is sent again: %s", session_id, update, again)
+                update_id = uuid.uuid4().hex if again.refused else update_id
             await asyncio.sleep(0.05 * 2 ** min(attempt, 5))
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -624,7 +620,7 @@ def _awaits_turn(update: str, argument: object) -> bool:
 
 
 def _update_id(update: str, argument: Any) -> str:
-    """Another for each call, and after each "moved"; sessions know messages by their own id.
+    """Another for each call, and after each refusal; sessions know messages by their own id.
 
     A run that has ended still gives its outcome of an update it knows: under one id a session that was
     cancelled or interrupted would say so for ever.
@@ -636,20 +632,6 @@ def _update_id(update: str, argument: Any) -> str:
     return f"{update}/{uuid.uuid4().hex}"
 
 
-def _is_moved(result: object) -> bool:
-    if isinstance(result, bool):
-        return not result  # of `set_properties`
-    if isinstance(result, AskResult):
-        return result.status is AskStatus.MOVED
-    if isinstance(result, SendResult):
-        return not result.accepted
-    if isinstance(result, StopResult):
-        return result.moved
-    if isinstance(result, SubmitReply):
-        return result.submission is None and result.result is None
-    return isinstance(result, RewindResult) and not result.done and result.error is None
-
-
 def _type_of(error: WorkflowUpdateFailedError) -> str | None:
     return error.cause.type if isinstance(error.cause, ApplicationError) else None
 
@@ -657,8 +639,8 @@ def _type_of(error: WorkflowUpdateFailedError) -> str | None:
 def _error_of_failure(error: WorkflowUpdateFailedError) -> Exception:
     if _type_of(error) == _RUN_ENDED:
         return _RetryUpdate("its run ended", ended=True)
-    if _type_of(error) == SESSION_CLOSES:
-        return _RetryUpdate("it closes, and is asked as another agent")
+    if _type_of(error) == ASK_AGAIN:
+        return _RetryUpdate("its run ends, or let it go", refused=True)
     if _type_of(error) == _NOT_TAKEN_UP:
         return _RetryUpdate("no worker took it up")
     if isinstance(error.cause, ApplicationError) and error.cause.type:

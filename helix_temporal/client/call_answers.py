@@ -13,7 +13,6 @@ from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
     SessionTerminatedError,
-    error_of_text,
 )
 from helix_temporal.models.base import JsonObject, canonical_json, check_json
 from helix_temporal.models.limits import INLINE_TEXT, MAX_TEXT
@@ -64,8 +63,6 @@ class CallAnswers:
         reply: SubmitReply = await self._updates.run_update(
             self._session_id, "submit_tool_result", request, SubmitReply, start
         )
-        if reply.submission is None and reply.result is not None and reply.result.error is not None:
-            raise error_of_text(reply.result.error)
         return await self._with_answer(reply)
 
     async def stop_suspended(self, request: StopRequest) -> StopResult | None:
@@ -86,8 +83,6 @@ class CallAnswers:
         result: StopResult = await self._updates.run_update(
             self._session_id, "stop", wanted, StopResult, start
         )
-        if result.error is not None:
-            raise error_of_text(result.error)
         return result
 
     async def result_fields(self, result: Any, by: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from helix_temporal.models.deployments import DEFAULT_NAME
 
 SESSION_WORKFLOW: Final = "helix.session"
 """The type of a session's workflow."""
-SESSION_CLOSES: Final = "helix.session_closes"
-"""The type of an update's refusal by a run that ends, for another agent than its own: to be sent again."""
+ASK_AGAIN: Final = "helix.ask_again"
+"""The type of an update's refusal by a run that ends, or lets go those who wait: it is to be sent again."""
 MAX_CHARACTERS = 256
 MAX_BYTES = 512
 MAX_ENCODED = 120

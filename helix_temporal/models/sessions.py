@@ -132,8 +132,6 @@ class AskStatus(StrEnum):
     """How an ask ended."""
 
     ANSWERED = "answered"
-    MOVED = "moved"
-    """The run ends or goes on elsewhere; ask again with the same message id."""
     INTERRUPTED = "interrupted"
     REFUSED = "refused"
     FAILED = "failed"
@@ -173,12 +171,6 @@ class AskResult(WireModel):
     thread_id: Id | None = None
 
 
-class SendResult(WireModel):
-    """``accepted`` is false when the run is ending: send again, with the same id."""
-
-    accepted: bool
-
-
 class StopRequest(WireModel):
     """Stop the turn under way: after its present step, or at once and without a trace of it.
 
@@ -197,18 +189,14 @@ class StopResult(WireModel):
 
     Attributes:
         run_id: Of the turn under way, be it stopped or not.
-        moved: The execution that was to open it is ending: ask again.
-        error: Why it could not be opened.
     """
 
     stopping: bool
     run_id: str | None = None
-    moved: bool = False
-    error: str | None = None
 
 
 class RewindResult(WireModel):
-    """Where the thread stands; ``done`` is false when the run was ending (ask again)."""
+    """Where the thread stands; ``done`` is false where nothing was taken back, then ``error`` says why."""
 
     done: bool
     head: Head = EMPTY
@@ -216,20 +204,20 @@ class RewindResult(WireModel):
 
 
 class SubmitReply(WireModel):
-    """What became of an answer; without a ``submission`` the run was ending: send it again.
+    """What became of an answer.
 
     Attributes:
         result: If it was waited for: how the turn ended, or what it waits for now; None where an earlier
-            execution had that turn.  Without a ``submission``: why the session could not be opened.
+            execution had that turn.
     """
 
-    submission: Submission | None = None
+    submission: Submission
     result: AskResult | None = None
 
     @property
     def status(self) -> str:
-        """``submitted``, ``already_completed``, ``not_pending`` or ``expired``; ``moved``: ask again."""
-        return "moved" if self.submission is None else self.submission.status
+        """``submitted``, ``already_completed``, ``not_pending`` or ``expired``."""
+        return self.submission.status
 
 
 class ForkFrom(WireModel, KnownFields):

@@ -20,20 +20,24 @@ REMEMBERED: Final = 32
 """Answers that an execution remembers by reference, and carries along."""
 
 
+class AskAgain:
+    """Told instead of a result: the run ends, or lets those go who wait; whoever asks again is told."""
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """A message in the session, and what its askers are told once that is known.
 
     Attributes:
-        interim_result: What they were told while its turn was suspended.
+        interim_result: What they were told while its turn goes on, as while it was suspended.
         asked: Only askers wait for it: nobody was promised that it will have a turn.
         taken: It is part of the turn under way.
     """
 
     message: UserMessage
-    result: AskResult | None = None
+    result: AskResult | AskAgain | None = None
     alone: bool = False
-    interim_result: AskResult | None = None
+    interim_result: AskResult | AskAgain | None = None
     asked: bool = False
     taken: bool = False
 
@@ -48,7 +52,7 @@ class Entry:
 class TurnOutcome:
     """What becomes of one turn: set once, for everybody who waits for that turn."""
 
-    result: AskResult | None = None
+    result: AskResult | AskAgain | None = None
 
 
 class Inbox:
@@ -148,10 +152,10 @@ class Inbox:
         for entry in self._taken.values():
             entry.interim_result, entry.taken = result, True
 
-    def come_again(self) -> None:
-        """End every open `ask` with ``moved``: its client asks again at once."""
+    def let_askers_go(self) -> None:
+        """End every open `ask`: its client asks again at once."""
         for entry in (*self._taken.values(), *self._waiting.values()):
-            entry.interim_result = AskResult(status=AskStatus.MOVED)
+            entry.interim_result = AskAgain()
 
     def turn_away(self, result: AskResult) -> None:
         """Give all waiting asks this result, and forget messages that were only asked."""
@@ -244,10 +248,12 @@ class Inbox:
         """Of the turn whose call it is; None where this execution did not have that turn."""
         return self._turns.get(call)
 
-    def finish(self, result: AskResult, *, answer: AnswerRef | None = None) -> None:
-        """The turn is over: tell everybody who waits for it."""
+    def finish(self, result: AskResult | AskAgain, *, answer: AnswerRef | None = None) -> None:
+        """The turn is over, or with another run: tell everybody who waits for it."""
+        if self._taken and isinstance(result, AskResult):
+            self.last_result = result
         for entry in self._taken.values():
-            entry.result = self.last_result = result
+            entry.result = result
             if answer is not None:
                 self._remember_answer(entry.message.id, answer)
         self._taken = {}
@@ -258,11 +264,11 @@ class Inbox:
         while len(self._answered) > REMEMBERED:
             self._answered.popitem(last=False)
 
-    def give_up(self, taken: AskResult, waiting: AskResult | None = None) -> None:
+    def give_up(self, taken: AskResult | AskAgain, waiting: AskResult | None = None) -> None:
         """The run ends: nobody may wait any longer."""
         self.finish(taken)
         for entry in self._waiting.values():
-            entry.result = waiting or AskResult(status=AskStatus.MOVED)
+            entry.result = waiting or AskAgain()
 
     def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...], tuple[str, ...]]:
         """What the next run needs: waiting messages, remembered answers, ids of those only asked."""

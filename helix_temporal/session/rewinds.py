@@ -13,7 +13,7 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.records import Head, Record
 from helix_temporal.models.rows import answer_in, starts_in, user_in
 from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
-from helix_temporal.session.inbox import Inbox
+from helix_temporal.session.inbox import AskAgain, Inbox
 from helix_temporal.session.record import SessionRecord
 
 SHOWN_CHARACTERS: Final = 200
@@ -142,7 +142,7 @@ class PendingRewind:
     request: TakeBackRequest
     seed: int | None
     before: frozenset[str] = frozenset()
-    result: RewindResult | None = None
+    result: RewindResult | AskAgain | None = None
 
     def check_not_old(self, thread_id: str, seed: int) -> None:
         """Refuse what may have been refused before a reset: turns that it does not know of may have followed.
@@ -196,9 +196,9 @@ class Rewinds:
         self._pending.remove(rewind)
 
     def refuse(self) -> None:
-        """The run ends: ask again elsewhere."""
+        """The run ends: the next one has them, once they are sent again."""
         for rewind in self._pending:
-            rewind.result = RewindResult(done=False)
+            rewind.result = AskAgain()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import AgentMismatchError, HelixError, InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.base import check_text, json_size, only_set
+from helix_temporal.models.base import check_text, json_size
 from helix_temporal.models.handles import TakeBackRequest
-from helix_temporal.models.ids import SESSION_CLOSES
 from helix_temporal.models.limits import MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
@@ -16,7 +14,6 @@ from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
     RewindResult,
-    SendResult,
     SessionInfo,
     SessionInput,
     SetPropertiesInput,
@@ -24,8 +21,9 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.states import SessionProperties, check_thread
 from helix_temporal.models.waiting import is_foreign_ref
+from helix_temporal.session.inbox import AskAgain
 from helix_temporal.workflows.calls import TemporalCalls
-from helix_temporal.workflows.session_run import SessionRun, update_refusal
+from helix_temporal.workflows.session_run import SessionRun, ask_again, update_refusal
 
 
 def accept_update(*_: object) -> None:
@@ -63,7 +61,7 @@ class Handlers:
             raise InvalidRequestError("text is empty")
         if message.agent not in {None, self._input.agent}:
             if self._run.close or self._run.closing:
-                raise ApplicationError("the session closes", type=SESSION_CLOSES)
+                raise ask_again()
             raise AgentMismatchError(
                 f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
                 f"{message.agent!r}; close it first, then ask again, or leave the agent out"
@@ -76,13 +74,13 @@ class Handlers:
 
     async def _on_ask(self, message: UserMessage) -> AskResult:
         if self._run.closing:
-            return AskResult(status=AskStatus.MOVED)
+            raise ask_again()
         before = self._run.inbox.answered(message.id)
         if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
             return self._run.with_place(again, self._input)
         entry_before = self._run.inbox.find(message.id)
-        if entry_before is None and not await self._admit_message(message):
-            return AskResult(status=AskStatus.MOVED)
+        if entry_before is None:
+            await self._admit_message(message)
         if self._run.waits_for_people and self._run.exits_while_waiting and not self._run.supersedes:
             return self._run.suspended(in_thread=entry_before is not None and entry_before.taken)
         entry = entry_before or self._run.inbox.put(message.without_properties(), asked=True)
@@ -96,9 +94,11 @@ class Handlers:
             )
         finally:
             self._run.askers -= 1
-        result = entry.result or entry.interim_result
-        assert result is not None
-        return self._run.with_place(result, self._input)
+        told = entry.result or entry.interim_result
+        assert told is not None
+        if isinstance(told, AskAgain):
+            raise ask_again()
+        return self._run.with_place(told, self._input)
 
     async def _load_earlier_answer(self, message_id: str, answer: AnswerRef) -> AskResult | None:
         """The answer that was given before; None if the stores have lost it."""
@@ -110,59 +110,64 @@ class Handlers:
         result = AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=answer)
         return self._run.finish_result(result)
 
-    async def _on_send(self, message: UserMessage) -> SendResult:
+    async def _on_send(self, message: UserMessage) -> None:
         if self._run.closing:
-            return SendResult(accepted=False)
+            raise ask_again()
         if self._run.inbox.answered(message.id) is None:
-            if self._run.inbox.find(message.id) is None and not await self._admit_message(message):
-                return SendResult(accepted=False)
+            if self._run.inbox.find(message.id) is None:
+                await self._admit_message(message)
             self._run.inbox.put(message.without_properties())
             await self._supersede_below()
-            if self._run.thread is None:
-                return SendResult(accepted=await self._is_open())
-        return SendResult(accepted=True)
+            await self._until_open()
 
-    async def _is_open(self) -> bool:
-        """Whether the session could be opened for what came with the start; false where it ended before.
+    async def _until_open(self) -> None:
+        """Wait until the session is open, for what came with the start.
 
         Raises:
-            ApplicationError: It could not, as where it has expired.
+            ApplicationError: It could not be opened, as where it has expired; or it ended before, and the
+                update is to be sent again.
         """
         run = self._run
-        await workflow.wait_condition(lambda: run.thread is not None or run.closing)
         if run.thread is None:
-            run.refuse_unopened()
-        return run.thread is not None
+            await workflow.wait_condition(lambda: run.thread is not None or run.closing)
+        if run.thread is None:
+            raise run.refusal()
 
-    async def _admit_message(self, message: UserMessage) -> bool:
-        """Whether a new message may come in, once the properties that it names are set; false: the run ends.
+    async def _admit_message(self, message: UserMessage) -> None:
+        """Let a new message come in, once the properties that it names are set.
 
-        It may have begun to end since the message came: what came in then would have no turn anywhere.
+        The run may have begun to end since the message came: what came in then would have no turn anywhere.
 
         Raises:
-            ApplicationError: The session has expired, has another thread, or no store for its properties.
+            ApplicationError: The session has expired, has another thread, or no store for its properties;
+                or the run ends, and the message is to be sent again.
         """
         if message.thread_id not in {None, self._input.thread_id} and self._run.thread is None:
             # The session may have another thread than it is opened with, as the open finds.
-            if not await self._is_open():
-                return False
+            await self._until_open()
             try:
                 self._check_thread(message)
             except InvalidRequestError as error:
                 raise update_refusal(error) from error
         if message.properties is not None and not await self._set_properties(message.properties):
-            return False
+            raise ask_again()
         self._run.check_not_expired(self._input.session_id)
-        return not self._run.closing
+        if self._run.closing:
+            raise ask_again()
 
     def _check_thread(self, message: UserMessage) -> None:
         if message.thread_id is not None:
             check_thread(self._input.session_id, self._run.thread_of(self._input), message.thread_id)
 
     async def _set_properties(self, properties: SessionProperties) -> bool:
-        """Set properties of the session; false where the run ends, or could not be opened."""
+        """Set properties of the session; false where the run ends.
+
+        Raises:
+            ApplicationError: As `_until_open`; or there is no store for them.
+        """
         run, opens = self._run, self._run.thread is None and self._input.carried is None
-        if not await self._is_open() or run.closing:
+        await self._until_open()
+        if run.closing:
             return False
         if opens and properties == self._input.properties:
             return True  # the open has set them
@@ -182,22 +187,22 @@ class Handlers:
             run.expires_at, run.open.tracing_context = kept.expires_at, kept.tracing_context
         return True
 
-    async def _on_set_properties(self, properties: SessionProperties) -> bool:
+    async def _on_set_properties(self, properties: SessionProperties) -> None:
         # The store has them: the next open finds them there, and only a run that goes on as new has none.
-        return await self._set_properties(properties) or not self._run.finalised
+        if not await self._set_properties(properties) and self._run.finalised:
+            raise ask_again()
 
     async def _on_close(self) -> None:
         self._run.close = True
         self._run.tell_askers_if_exiting()
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
-        if not self._run.closing:
-            rewind = self._run.rewinds.add(request, None if self._run.is_reset else workflow.random_seed())
-            await workflow.wait_condition(lambda: rewind.result is not None)
-            if rewind.result is not None and (rewind.result.done or self._run.unopened is None):
-                return rewind.result
-        why = only_set(error=self._run.unopened)
-        return RewindResult(done=False, **why)
+        self._run.refuse_if_closing()
+        rewind = self._run.rewinds.add(request, None if self._run.is_reset else workflow.random_seed())
+        await workflow.wait_condition(lambda: rewind.result is not None)
+        if isinstance(rewind.result, RewindResult):
+            return rewind.result
+        raise self._run.refusal()
 
     def _on_status(self) -> SessionInfo:
         info, failing = self._run.status_of(self._input), self._calls.roll_outs.failing

@@ -36,7 +36,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
-from helix_temporal.session.inbox import Entry
+from helix_temporal.session.inbox import AskAgain, Entry
 from helix_temporal.session.next_work import Work
 from helix_temporal.session.values import StoredValues, Values, merge_stored_values
 from helix_temporal.workflows.calls import (
@@ -525,7 +525,7 @@ class AgentSession:
             except TimeoutError:
                 run.waits.expire()
                 if asked:
-                    run.inbox.come_again()
+                    run.inbox.let_askers_go()
                 if timeout is None or run.next_work is not Work.WAIT:
                     continue
                 pause *= 2
@@ -568,7 +568,7 @@ class AgentSession:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
         self._run.finalised = self._run.closing = True
         (inbox, answered, asked), last = self._run.inbox.carried(), self._run.inbox.last_result
-        self._run.inbox.give_up(AskResult(status=AskStatus.MOVED))
+        self._run.inbox.give_up(AskAgain())
         self._run.rewinds.refuse()
         await self._drain_handlers()
         carried = Carried(

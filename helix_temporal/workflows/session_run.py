@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import HelixError, split_text
 from helix_temporal.models.base import only_set
+from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.limits import INLINE_RESULT
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.records import EMPTY, Head
@@ -182,20 +183,24 @@ class SessionRun:
         if is_past(self.expires_at, now_ms()):
             raise update_refusal(session_expired_error(session_id, self.expires_at))
 
-    def refuse_unopened(self) -> None:
-        """Tell whoever comes again why the session could not even be opened.
+    def refuse_if_closing(self) -> None:
+        """Refuse an update once the run ends: the next one carries it out.
 
         Raises:
-            ApplicationError: With the type of that failure.
+            ApplicationError: As `refusal`.
         """
-        if self.unopened is not None:
-            kind, why = split_text(self.unopened)
-            raise ApplicationError(why, type=kind, non_retryable=True)
+        if self.closing:
+            raise self.refusal()
 
-    @property
-    def unopened(self) -> str | None:
-        """Why the session could not even be opened: it would fail again for those who come again."""
-        return self.error if self.thread is None and self.exit is ExitReason.FAILED else None
+    def refusal(self) -> ApplicationError:
+        """For an update that this run does not carry out any more: to be sent again.
+
+        Of a session that could not even be opened: with the type of that failure, since it would fail again.
+        """
+        if self.thread is None and self.exit is ExitReason.FAILED:
+            kind, why = split_text(self.error or "")
+            return ApplicationError(why, type=kind, non_retryable=True)
+        return ask_again()
 
     async def watch_idle(self) -> None:
         """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
@@ -414,6 +419,15 @@ def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
     workflow.logger.warning("session %s: messages that were sent: %s%s", session_id, what, ", ".join(sent))
     more = [f"and {len(sent) - _NAMED} more, which the log names"] if len(sent) > _NAMED else []
     return Receipt(name="sent", ok=False, detail=what + ", ".join([*sent[:_NAMED], *more]))
+
+
+def ask_again() -> ApplicationError:
+    """Refuses an update that is to be sent again, as `SessionClient` does by itself."""
+    return ApplicationError(
+        "this run ends, or lets those go who wait: send the update again, under another update id",
+        type=ASK_AGAIN,
+        non_retryable=True,
+    )
 
 
 def update_refusal(error: HelixError) -> ApplicationError:

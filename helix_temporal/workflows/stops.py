@@ -1,13 +1,11 @@
 """Stops turns of one session, and of those below it."""
 
-from typing import Any
-
 from temporalio import workflow
 
 from helix_temporal.models.sessions import SessionInput, StopRequest, StopResult
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.handlers import accept_update
-from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.session_run import SessionRun, ask_again
 
 
 class Stops:
@@ -36,7 +34,7 @@ class Stops:
         if request.suspended:
             await workflow.wait_condition(lambda: self._run.thread is not None or self._run.closing)
             if self._run.thread is None:
-                return self._unopened_result()
+                raise self._run.refusal()
         if self._run.is_suspended:
             return self._stop_suspended(request)
         if self._run.turn is None or self._run.turn_task is None:
@@ -58,14 +56,9 @@ class Stops:
             return StopResult(stopping=False, run_id=under_way)
         if self._run.closing:
             # It could not be ended, since a store does not answer: the next execution has it.
-            return StopResult(stopping=False, moved=True)
+            raise ask_again()
         self._run.stopping = request.mode
         return StopResult(stopping=True, run_id=under_way)
-
-    def _unopened_result(self) -> StopResult:
-        why = self._run.unopened
-        fields: dict[str, Any] = {"moved": True} if why is None else {"error": why}
-        return StopResult(stopping=False, **fields)
 
     async def _on_interrupt(self) -> None:
         """A parent ends its turn."""

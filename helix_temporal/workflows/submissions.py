@@ -10,7 +10,7 @@ from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.base import canonical_json, check_json, check_text, json_size
 from helix_temporal.models.limits import MAX_HELD, MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SubmitReply
+from helix_temporal.models.sessions import SessionInput, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
 from helix_temporal.models.waiting import (
     RESUME,
@@ -21,9 +21,9 @@ from helix_temporal.models.waiting import (
     check_outcome,
     is_foreign_ref,
 )
-from helix_temporal.session.inbox import TurnOutcome
+from helix_temporal.session.inbox import AskAgain, TurnOutcome
 from helix_temporal.session.next_work import Work
-from helix_temporal.workflows.session_run import SessionRun, update_refusal
+from helix_temporal.workflows.session_run import SessionRun, ask_again, update_refusal
 from helix_temporal.workflows.sub_agents import SubAgents
 
 
@@ -98,9 +98,8 @@ class Submissions:
         await workflow.wait_condition(lambda: run.closing or self._knows_call(request.call))
         if request.call == RESUME and not looks and await self._is_about_to_end(request):
             # It does not look into the session store any more; the next execution does.
-            return SubmitReply()
-        if run.closing:
-            return self._reply_when_closing()
+            raise ask_again()
+        run.refuse_if_closing()
         run.check_not_expired(self._session_id)
         self._refuse_other_kinds(request)
         rounds, turn = run.waits.rounds, self._turn_of(request.call)
@@ -109,8 +108,8 @@ class Submissions:
             return SubmitReply(submission=submission)
         await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
         result = turn.result or run.suspended(in_thread=True)
-        if result.status is AskStatus.MOVED:
-            return SubmitReply()
+        if isinstance(result, AskAgain):
+            raise ask_again()
         return SubmitReply(submission=submission, result=result)
 
     async def _take_answer(self, request: SubmitInput) -> Submission:
@@ -161,12 +160,6 @@ class Submissions:
             self._check_kind(request)
         except InvalidRequestError as error:
             raise update_refusal(error) from error
-
-    def _reply_when_closing(self) -> SubmitReply:
-        why = self._run.unopened
-        if why is None:
-            return SubmitReply()
-        return SubmitReply(result=AskResult(status=AskStatus.FAILED, error=why))
 
     def _knows_call(self, call: str) -> bool:
         """Whether the call is known, or no turn is left that could still ask for it, as after a reset."""

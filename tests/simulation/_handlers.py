@@ -19,9 +19,11 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.errors import ColdTierBehindError, FencedError, HeadMovedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
+from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
@@ -31,7 +33,6 @@ from helix_temporal.models.sessions import (
     AskStatus,
     CallPolicy,
     OpenHandle,
-    SendResult,
     SessionInput,
     SessionOptions,
     StopRequest,
@@ -321,7 +322,7 @@ class Stage:
         self._run: asyncio.Task[object] | None = None
         self._named: set[str] = set()
         self._asks: dict[str, asyncio.Task[AskResult]] = {}
-        self._sends: dict[str, asyncio.Task[SendResult]] = {}
+        self._sends: dict[str, asyncio.Task[None]] = {}
         self._submits: list[tuple[str, asyncio.Task[SubmitReply]]] = []
         options: dict[str, Any] = {
             "idle_timeout": self.draws.choice((0.02, 0.05, 5.0)),
@@ -409,11 +410,12 @@ class Stage:
             self._open += 1
             try:
                 result = handler(*arguments)
-                result = await result if asyncio.iscoroutine(result) else result
+                return await result if asyncio.iscoroutine(result) else result
+            except ApplicationError as refused:
+                if refused.type != ASK_AGAIN:
+                    raise
             finally:
                 self._open -= 1
-            if not _is_moved(result):
-                return result
             self.seen["moved"] += 1
             await asyncio.sleep(0.002)
 
@@ -523,14 +525,6 @@ class Stage:
 
 def _move(further: SessionInput) -> None:
     raise _MoveError(further)
-
-
-def _is_moved(result: object) -> bool:
-    if isinstance(result, AskResult):
-        return result.status is AskStatus.MOVED
-    if isinstance(result, SubmitReply):
-        return result.submission is None and result.result is None
-    return isinstance(result, SendResult) and not result.accepted
 
 
 def simulate_handlers(seed: int) -> Stage:

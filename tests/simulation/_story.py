@@ -372,7 +372,7 @@ class Story:
         if not result.dropped and not result.left and not inbox:
             session.thread.since = None
         for entry in entries:
-            if entry.result is not None:
+            if isinstance(entry.result, AskResult):
                 self._over.add(entry.message.id)
                 self._check_answer(entry.message.id, entry.result)
 

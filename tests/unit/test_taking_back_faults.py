@@ -161,7 +161,7 @@ class Scene:
         """Take turns back as the workflow does."""
         rewind, calls = PendingRewind(request, seed=0), self
         await carry_out(calls, self.open_talk, self.inbox, rewind)  # type: ignore[arg-type]
-        assert rewind.result is not None
+        assert isinstance(rewind.result, RewindResult)
         return rewind.result
 
     async def users(self) -> list[str]:

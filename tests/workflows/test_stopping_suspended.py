@@ -4,12 +4,14 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.client import SessionClient
 from helix_temporal.client._updates import Updates
 from helix_temporal.client._updates import _RetryUpdate as RetryUpdate
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
     AskStatus,
@@ -200,5 +202,7 @@ async def test_a_session_that_ends_sends_who_stops_it_to_the_next_execution() ->
     stops = Stops(start, run, cast("Any", None))
     assert stops._stop_suspended(StopRequest()) == StopResult(stopping=True, run_id="r")
     run.closing, run.stopping = True, None
-    assert stops._stop_suspended(StopRequest()).moved
+    with pytest.raises(ApplicationError) as refused:
+        stops._stop_suspended(StopRequest())
+    assert refused.value.type == ASK_AGAIN
     assert run.stopping is None
