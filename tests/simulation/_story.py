@@ -482,19 +482,19 @@ class Story:
     async def _finalise(self, session: Session) -> None:
         calls, thread = SimCalls(self._world, self.temporal, session), session.thread
         try:
+            is_behind = False
             if (heads := thread.to_open_first) is not None:
                 self._world.note("opened again to end")
                 opened = await open_conversation(calls, opens_again(thread, heads))
                 thread.opened(opened.handle, thread.seed())
+                # The open that was given up had been scheduled by a clock that was ahead: it may still land.
+                is_behind = thread.handle.epoch < self._world.newest_open
             epoch = thread.handle.epoch
             await calls.flush(THREAD, epoch, closes=True)
         except ConflictError as error:
             self._world.note(f"final flush refused: {type(error).__name__}")
             return
-        if epoch < self._world.newest_open:
-            # An open that was given up had been scheduled by a clock that was ahead: it may come after this.
-            self._world.note("closed under an epoch that is not the newest")
-        else:
+        if not is_behind:
             archive = self._shop.log.manifest(THREAD)
             ids = self._shop.log.ids(archive.head)[: archive.committed]
             self._final = head_of(ids)
