@@ -19,6 +19,8 @@ RUNS   ?= 50
 SECONDS ?= 120
 MINUTES ?= 30
 TESTS  ?= tests
+# Kills, wipes and seeded faults: `make faults`.
+FAULTS  = tests/chaos tests/outside tests/simulation
 # What runs against other versions of the dependencies; providers of models have bounds of their own.
 BOUNDS  = $(if $(filter tests,$(TESTS)),tests/unit tests/contracts tests/workflows,$(TESTS))
 # LangChain's packages for Anthropic and OpenAI want newer versions of theirs than these tests are for.
@@ -56,8 +58,13 @@ example: setup ## One of examples/ on a stack of its own: make example NAME=own_
 	$(VENV)/bin/helix-temporal dev --run "$(PY) examples/$(NAME)/$(NAME).py $(ARGS)"
 
 .PHONY: test
-test: setup ## All tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
-	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) $(ARGS)
+test: setup ## Tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
+	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) \
+		$(if $(filter tests,$(TESTS)),$(FAULTS:%=--ignore=%)) $(ARGS)
+
+.PHONY: faults
+faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults
+	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(FAULTS) $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: setup ## The lowest dependencies that pyproject.toml allows.  PYTHON=… chooses one, TESTS=… narrows
