@@ -52,7 +52,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.threads import EvictThreadResult, FlushThreadInput, FlushThreadResult
 from helix_temporal.models.waiting import SubmitInput, WaitingCall
-from helix_temporal.session.waiting import SubAgentCalls
+from helix_temporal.session.pending_calls import SubAgentCalls
 from helix_temporal.workflows import session as _session
 from helix_temporal.workflows.calls import RollOuts
 from helix_temporal.workflows.sub_agents import SubAgents
@@ -270,8 +270,8 @@ class ShelfCalls:
         async def save() -> SaveValuesResult:
             shelf = self._shelf
             await shelf.pause()
-            if request.known is not None and shelf.suspended is not None:
-                shelf.suspended = shelf.suspended.model_copy(update={"known": request.known})
+            if request.outcomes is not None and shelf.suspended is not None:
+                shelf.suspended = shelf.suspended.model_copy(update={"outcomes": request.outcomes})
             return SaveValuesResult(version=1)
 
         return _started(save())
@@ -322,6 +322,7 @@ class Stage:
         self._run: asyncio.Task[object] | None = None
         self._named: set[str] = set()
         self._asks: dict[str, asyncio.Task[AskResult]] = {}
+        self._again: list[tuple[str, asyncio.Task[AskResult]]] = []
         self._sends: dict[str, asyncio.Task[None]] = {}
         self._submits: list[tuple[str, asyncio.Task[SubmitReply]]] = []
         options: dict[str, Any] = {
@@ -441,7 +442,12 @@ class Stage:
 
     def _disturb(self, step: int, luck: float) -> None:
         message = UserMessage(id=f"m{step}", text="x")
-        if luck < 0.35:
+        if luck < 0.07 and self._asks:
+            # Its client lost the connection, or another one has it, too.
+            name = self.draws.choice(list(self._asks))
+            ask = self._call("ask", UserMessage(id=name, text="x"))
+            self._again.append((name, asyncio.create_task(ask)))
+        elif luck < 0.35:
             self._asks[message.id] = asyncio.create_task(self._call("ask", message))
         elif luck < 0.5:
             self._sends[message.id] = asyncio.create_task(self._call("send_message", message))
@@ -480,7 +486,7 @@ class Stage:
     def _untold(self) -> list[str]:
         tasks: dict[str, asyncio.Task[Any]] = {**self._asks, **self._sends}
         untold = [name for name, task in tasks.items() if not task.done()]
-        untold += [call for call, task in self._submits if not task.done()]
+        untold += [name for name, task in (*self._submits, *self._again) if not task.done()]
         if self._alive:
             status = self._handlers["status"]()
             untold += [f"{status.waiting} wait"] if status.waiting or status.run_id else []
@@ -490,7 +496,7 @@ class Stage:
 
     def _judge(self) -> None:
         thread = self.shelf.records
-        for name, ask in self._asks.items():
+        for name, ask in (*self._asks.items(), *self._again):
             if ask.done():
                 self._judge_ask(name, ask.result())
         for name in self._sends:

@@ -289,10 +289,10 @@ class Log:
 
         An attempt that comes late may have seen another open, of a higher epoch, cut what a tool took back.
         """
-        after, at, count = self.manifest(before.thread_id), heads.known.position, len(heads.inputs)
+        after, at, count = self.manifest(before.thread_id), heads.head.position, len(heads.inputs)
         stored = self.ids(before.head)
         step = stored[at : at + count + 1]
-        stood = count and tuple(step[:-1]) == heads.inputs and ["", *stored][at] == heads.known.last_id
+        stood = count and tuple(step[:-1]) == heads.inputs and ["", *stored][at] == heads.head.last_id
         if not heads.answered:
             return  # it asks for results alone
         kinds = {Kind.ANSWER, Kind.CALLS}
@@ -301,7 +301,7 @@ class Log:
         if (after.version, after.epoch) != (before.version + 1, epoch):
             return
         if self.ids(after.head)[at : at + count + 1] != step:
-            self._world.fail(f"{step} stood at {heads.known}, and was cut by an open that asked for it")
+            self._world.fail(f"{step} stood at {heads.head}, and was cut by an open that asked for it")
 
     def check_page(self, page: ThreadPage, *, backward: bool) -> None:
         """Part of a prefix of finished turns, of one timeline; whole at the side where the page ends."""

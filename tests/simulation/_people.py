@@ -6,7 +6,7 @@ from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ExitReason, SuspendedTurn
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.waiting import INTERRUPTED, SubmitInput
-from helix_temporal.session.waiting import PendingCalls
+from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.workflows.opening import reopen_thread
 from helix_temporal.workflows.turn import TurnResult
 from tests.simulation._session import Session, SimCalls, head_of
@@ -109,7 +109,7 @@ class People:
                 world.fail(f"the answer to {call.id} was not taken")
             if waits.submit(request).status != "already_completed":
                 world.fail(f"{call.id} was answered twice")
-        return turn.model_copy(update={"known": waits.list_outcomes()})
+        return turn.model_copy(update={"outcomes": waits.list_outcomes()})
 
     async def _answer(self, session: Session, waits: PendingCalls) -> None:
         known = self._answered(waits)
@@ -135,7 +135,7 @@ class People:
         assert turn is not None
         self.asked = None
         calls = SimCalls(self._world, self._story.temporal, session)
-        heads = ReopenHeads(known=turn.start, turn_start=turn.start)
+        heads = ReopenHeads(head=turn.start, turn_start=turn.start)
         await reopen_thread(calls, session.thread, heads, abandoned=turn.run_id, cuts=True)
         self._world.note("suspended turn aborted")
         session.untold.update(session.told[turn.start.position :])

@@ -22,8 +22,8 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.session.inbox import Entry, Inbox
+from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.session.record import SessionRecord
-from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
 from helix_temporal.workflows.opening import CurrentThread, open_conversation, opens_again

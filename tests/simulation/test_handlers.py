@@ -1,7 +1,6 @@
 """Updates of a session that come together: everybody is told, and of the turn that is theirs."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
@@ -9,8 +8,9 @@ import pytest
 
 from helix_temporal.models.sessions import AskResult
 from helix_temporal.session.inbox import Inbox
+from helix_temporal.workflows.call_answers import Submissions
+from helix_temporal.workflows.session import AgentSession
 from helix_temporal.workflows.session_run import SessionRun
-from helix_temporal.workflows.submissions import Submissions
 from tests.simulation._handlers import simulate_handlers
 
 SEEDS = 400
@@ -40,15 +40,30 @@ class NewestTurn:
         return run.inbox.last_result if run.turn is None and run.waits.turn is None else None
 
 
-@pytest.mark.parametrize(
-    ("owner", "rule", "without", "found"),
-    [
-        (Submissions, "_turn_of", lambda self, _: NewestTurn(self._run), "who answered a call for"),
-        (SessionRun, "wait_for_archive", lambda *_: None, "neither in the thread"),
-    ],
-)
+async def drain_nobody(_: AgentSession) -> None:
+    """Updates that run are left as they are."""
+
+
+CARRIED = Inbox.carried
+
+UNTOLD, UNSTORED = "not told", "neither in the thread"
+WITHOUT: list[tuple[type, str, Any, str]] = [
+    (Submissions, "_turn_of", lambda self, _: NewestTurn(self._run), "who answered a call for"),
+    (SessionRun, "wait_for_archive", lambda *_: None, UNSTORED),
+    (SessionRun, "may_end", property(lambda _: True), UNSTORED),
+    (AgentSession, "_drain_handlers", drain_nobody, "ended before a handler"),
+    (AgentSession, "_give_up", lambda *_, **__: None, "does not end"),
+    (Inbox, "give_up", lambda self, taken, _=None: self.finish(taken), "does not end"),
+    (Inbox, "carried", lambda self: ((), *CARRIED(self)[1:]), UNSTORED),
+    (Inbox, "release", lambda _: None, UNTOLD),
+    (Inbox, "leave", lambda self, ids: [self._taken.pop(each, None) for each in ids], "does not end"),
+    (Inbox, "find", lambda *_: None, UNTOLD),
+]
+
+
+@pytest.mark.parametrize(("owner", "rule", "without", "found"), WITHOUT)
 def test_a_session_without_a_rule_is_seen_to_break_a_promise(
-    owner: type, rule: str, without: Callable[..., Any], found: str
+    owner: type, rule: str, without: Any, found: str
 ) -> None:
     """A checker that can't fail proves nothing."""
     with patch.object(owner, rule, without):
