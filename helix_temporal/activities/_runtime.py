@@ -374,4 +374,4 @@ def as_reopen(heads: ReopenHeads | None) -> Reopen | None:
     """What a workflow says of itself when it opens again."""
     if heads is None:
         return None
-    return Reopen(heads.known, heads.turn_start, heads.inputs, heads.answered, heads.reset)
+    return Reopen(heads.head, heads.turn_start, heads.inputs, heads.answered, heads.reset)

@@ -414,7 +414,7 @@ class Streaming:
 
 def _has_lost(request: OpenSessionInput, head: Head) -> bool:
     """Whether the thread ends before what the workflow that opens it again knows of it."""
-    known_head = None if request.reopen is None else request.reopen.known
+    known_head = None if request.reopen is None else request.reopen.head
     return known_head is not None and known_head.position > head.position
 
 

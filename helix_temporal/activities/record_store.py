@@ -144,7 +144,7 @@ class OpenedRecord:
         heads = request.reopen
         if heads is None:
             return {}
-        ahead = at != heads.known and at.position > heads.turn_start.position
+        ahead = at != heads.head and at.position > heads.turn_start.position
         back = any(is_unknown_request(each, request.known_epoch) for each in self.found_record.taken_back)
         return {"reset": True} if ahead or back else {}
 
@@ -164,7 +164,7 @@ async def reopen_if_carried_out(
     if all(each.id != taken.id or each.epoch >= epoch for each in taken_back):
         return request
     asked = tuple(each.id for each in taken.messages)
-    heads = ReopenHeads(known=request.rewind_to, turn_start=request.rewind_to, inputs=asked)
+    heads = ReopenHeads(head=request.rewind_to, turn_start=request.rewind_to, inputs=asked)
     return request.model_copy(
         update={"reopen": heads, "rewind_to": None, "take_back": None, "checkpoint": None}
     )

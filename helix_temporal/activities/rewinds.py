@@ -188,7 +188,7 @@ class TakeBacks:
         earlier = find_carried_out(parse_record(facts.slice), wanted.id)
         if earlier is not None:
             return PlanTakeBackResult(to=facts.head, done=True, record=earlier)
-        check_nothing_lost(request.thread_id, request.known, facts.head)
+        check_nothing_lost(request.thread_id, request.head, facts.head)
         async with heartbeat_with_progress(self._beat_every):
             return await self._plan_cut(request, wanted)
 

@@ -237,7 +237,7 @@ class SessionActivities:
         heads = request.reopen
         if heads.inputs[: len(messages)] != tuple(each.id for each in messages):
             return {"reset": True} | under_way
-        goes_on = heads.reset and heads.known == opened.at != opened.header.head
+        goes_on = heads.reset and heads.head == opened.at != opened.header.head
         return {"goes_on": True} if goes_on else {}
 
     async def _admit_request(self, request: OpenSessionInput) -> OpenSessionInput:
@@ -314,14 +314,16 @@ class SessionActivities:
     async def save(self, request: SaveValuesInput) -> SaveValuesResult:
         """Save the application's values, and how the session ended; a repeat finds it saved."""
         version = 0 if request.values is None else await self._save_values(request, request.values)
-        if request.known is not None or request.suspended is not None or request.answered:
+        if request.outcomes is not None or request.suspended is not None or request.answered:
             version = await save_suspension(self._threads, request)
         if self._states is not None and request.suspended is not None and request.session_id is not None:
             await self._states.suspended.save_suspension(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
             await self._streams.closes(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
-            outcomes = request.known or (request.suspended.known if request.suspended is not None else ())
+            outcomes = request.outcomes or (
+                request.suspended.outcomes if request.suspended is not None else ()
+            )
             if outcomes and request.session_id is not None:
                 await self._states.suspended.save_answers(request.session_id, request.epoch, outcomes)
             await self._states.close(request)

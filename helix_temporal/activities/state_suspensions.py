@@ -96,7 +96,7 @@ class SuspendedStates:
             waits = Suspension(head=turn.head, calls=turn.waiting, children=turn.children)
             await self.save_suspension(session_id, epoch, waits)
         calls = Message(id=turn.head.last_id, role="assistant", tool_calls=turn.calls)
-        answered_at = {each.at for each in turn.known}
+        answered_at = {each.at for each in turn.outcomes}
         waiting = [each for each in turn.waiting if each.at not in answered_at]
         if waiting:
             await self.save_waiting(session_id, epoch, turn.run_id, calls, turn.head, waiting)

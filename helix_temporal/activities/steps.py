@@ -513,7 +513,7 @@ class Stepper:
             result = await self._build_result(request, appended, stored, receipt, seen)
             same_run = record_of(seen.view).run == request.run_id
             if outcomes := await self._results_behind(appended, result, same_run=same_run):
-                result = result.model_copy(update={"known": outcomes})
+                result = result.model_copy(update={"outcomes": outcomes})
             if appended.header.head.position > appended.head.position:
                 result = result.model_copy(update={"goes_on": True})
             if same_run:

@@ -441,7 +441,7 @@ async def _find_waiting_call(
         return None  # it came to its end between the two looks
     if before is not None and [each.id for each in before.calls] == [each.id for each in pending]:
         return before
-    used = sum_usage(messages, suspended.known)
+    used = sum_usage(messages, suspended.outcomes)
     return (before or make_waiting_call(call.name, call.at, call.session_id, call.facts, pending)).model_copy(
         update={"calls": pending, "used": used}
     )

@@ -99,7 +99,7 @@ async def read_suspended_turn(
         return None
     start, records = await read_turn_under_way(threads, header)
     messages = [from_record(each) for each in records]
-    outcomes = {each.at: each for each in suspended.known}
+    outcomes = {each.at: each for each in suspended.outcomes}
     for call in suspended.calls:
         if call.id in responses and call.at not in outcomes:
             outcomes[call.at] = await _shorten_answer(payloads, header.thread_id, call, responses[call.id])
@@ -117,14 +117,14 @@ async def read_suspended_turn(
         messages=tuple([await _shorten_message(payloads, header.thread_id, each) for each in users]),
         calls=tuple(shorten_arguments(call, inline_arguments) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
-        known=tuple(outcomes[at] for at in sorted(outcomes)),
+        outcomes=tuple(outcomes[at] for at in sorted(outcomes)),
         **only_truthy(children=children),
     )
 
 
 def usage_before_turn(record: SessionRecord, turn: SuspendedTurn) -> Usage:
     """What the session used before the turn that is suspended."""
-    return record.usage + _sum_result_usage(turn.known) - turn.usage
+    return record.usage + _sum_result_usage(turn.outcomes) - turn.usage
 
 
 def sum_usage(messages: Iterable[Message], outcomes: Iterable[CallOutcome]) -> Usage:

@@ -210,13 +210,13 @@ class PlanTakeBackInput(WireModel):
     """How to carry a request out: read only.
 
     Attributes:
-        known: Where the session's workflow knows the thread to stand.
+        head: Where the session's workflow knows the thread to stand.
     """
 
     session_id: Id
     thread_id: Id
     request: TakeBackRequest
-    known: Head | None = None
+    head: Head | None = None
 
 
 class PlanTakeBackResult(WireModel):

@@ -332,7 +332,7 @@ class SuspendedTurn(WireModel):
         steps, usage: Of the turn so far.
         messages: Of the users whose turn it is.
         calls: Of the step that asks, in order.
-        known: Results and answers that are not in the thread yet.
+        outcomes: Results and answers that are not in the thread yet.
         dropped, left: Messages that came with the turn and are not part of it.
         children: Calls of sub-agents that wait, too, in sessions that have ended.
     """
@@ -345,7 +345,7 @@ class SuspendedTurn(WireModel):
     messages: tuple[UserMessage, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     waiting: tuple[WaitingCall, ...] = ()
-    known: tuple[CallOutcome, ...] = ()
+    outcomes: tuple[CallOutcome, ...] = ()
     dropped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     children: tuple[SubAgentCall, ...] = ()
@@ -366,11 +366,12 @@ class ReopenHeads(WireModel):
     """What a workflow knows when it opens again.
 
     Attributes:
-        inputs: Of the step under way, which is kept if it stands at ``known``; see `Reopen`.
+        head: Where it knows the thread to stand.
+        inputs: Of the step under way, which is kept if it stands there; see `Reopen`.
         reset: It was reset, and has not come to the end of what it did.
     """
 
-    known: Head
+    head: Head
     turn_start: Head
     inputs: tuple[str, ...] = ()
     answered: bool = True

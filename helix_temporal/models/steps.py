@@ -196,7 +196,7 @@ class RunStepResult(WireModel):
         notes: What had to be put right in the session store.
         reason: Why the step is not archived.
         unknown: Those of the calls whose tool the agent does not have, by their number.
-        known: Results of all calls of a step from which the thread has gone on: its workflow was reset to
+        outcomes: Results of all calls of a step from which the thread has gone on: its workflow was reset to
             before that.  Only where the step waited for people, or the turn still has its name.
         goes_on: Behind the step, which stands, there is more of the turn: its workflow was reset.
         run: The turn's name in the thread, under which it goes on; None where it is the one that was given.
@@ -221,7 +221,7 @@ class RunStepResult(WireModel):
     reason: str = ""
     answers: tuple[Answered, ...] = ()
     unknown: tuple[int, ...] = ()
-    known: tuple[CallOutcome, ...] = ()
+    outcomes: tuple[CallOutcome, ...] = ()
     goes_on: bool = False
     run: str | None = None
 
@@ -255,7 +255,7 @@ class SaveValuesInput(WireModel):
         ends_run: The turn under way did not come to its end.
         run_id: Of that turn.
         cut_children: Sub-agents' sessions whose calls were cut off.
-        known: What is known of the calls of the turn that stays suspended.
+        outcomes: What is known of the calls of the turn that stays suspended.
         suspended: All that it waits for, where sub-agents are among that.
         answered: Calls of sub-agents that were answered, to be remembered.
     """
@@ -269,7 +269,7 @@ class SaveValuesInput(WireModel):
     error: str | None = None
     ends_run: bool = False
     cut_children: tuple[str, ...] = ()
-    known: tuple[CallOutcome, ...] | None = None
+    outcomes: tuple[CallOutcome, ...] | None = None
     suspended: Suspension | None = None
     answered: tuple[AnswerReceipt, ...] = ()
     run_id: str | None = None

@@ -201,7 +201,7 @@ class Suspension(WireModel):
 
     head: Head
     calls: tuple[WaitingCall, ...] = ()
-    known: tuple[CallOutcome, ...] = ()
+    outcomes: tuple[CallOutcome, ...] = ()
     children: tuple[SubAgentCall, ...] = ()
 
 

@@ -27,7 +27,7 @@ from helix_temporal.models.waiting import (
     pending_below,
     pending_call,
 )
-from helix_temporal.session.answers import FirstAnswer, error_result, refuse_answer, result_of_answer
+from helix_temporal.session.call_answers import FirstAnswer, error_result, refuse_answer, result_of_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class PendingCalls:
         elif not found:
             turn = turn.model_copy(update={"waiting": tuple(self._from_now(each) for each in turn.waiting)})
         self.turn = turn
-        for each in turn.known:
+        for each in turn.outcomes:
             self._record_outcome(each)
         self._apply_early_answers()
         if new:
@@ -332,7 +332,7 @@ class PendingCalls:
         """The turn suspended at ``head``; one that was ended there and got no further is suspended again."""
         before = self._before
         if self.turn is None and before is not None and before.head == head:
-            self.turn, self._outcomes = before, {each.at: each for each in before.known}
+            self.turn, self._outcomes = before, {each.at: each for each in before.outcomes}
         return self.turn if self.turn is not None and self.turn.head == head else None
 
     def list_outcomes(self) -> tuple[CallOutcome, ...]:
@@ -531,7 +531,7 @@ class PendingCalls:
         """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""
         if self.turn is None or not self.sub_agent_calls:
             return None
-        calls = {"calls": self.turn.waiting or None, "known": self.list_outcomes() or None}
+        calls = {"calls": self.turn.waiting or None, "outcomes": self.list_outcomes() or None}
         return Suspension(head=self.turn.head, children=self.sub_agent_calls.calls(), **only_set(**calls))
 
     def to_save(self) -> dict[str, Any]:
@@ -547,7 +547,7 @@ class PendingCalls:
 
     def _with_outcomes(self, turn: SuspendedTurn) -> SuspendedTurn:
         children = {"children": self.sub_agent_calls.calls()} if self.sub_agent_calls or turn.children else {}
-        return turn.model_copy(update={"known": self.list_outcomes(), **children})
+        return turn.model_copy(update={"outcomes": self.list_outcomes(), **children})
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
         now = self._clock()

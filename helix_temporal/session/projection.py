@@ -41,7 +41,7 @@ from helix_temporal.models.steps import (
     StepInput,
 )
 from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, Outcome, Suspension, WaitingCall
-from helix_temporal.session.answers import result_of_answer
+from helix_temporal.session.call_answers import result_of_answer
 from helix_temporal.session.record import SessionRecord, check_values
 
 MAX_OUTPUT: Final = 8 * 1024

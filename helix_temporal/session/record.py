@@ -255,8 +255,8 @@ def apply_suspension(record: SessionRecord, request: SaveValuesInput) -> Session
     suspended = record.suspended
     if request.suspended is not None:
         suspended = request.suspended
-    elif request.known is not None and suspended is not None:
-        suspended = suspended.model_copy(update={"known": request.known})
+    elif request.outcomes is not None and suspended is not None:
+        suspended = suspended.model_copy(update={"outcomes": request.outcomes})
     receipts = _add_answered(record, request.answered)[-REMEMBERED_CALLS:]
     return record.model_copy(update={"suspended": suspended, "answered": receipts})
 
@@ -345,7 +345,7 @@ def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceip
     suspended = find_suspension(record, head)
     if suspended is None:
         return record.answered
-    receipts = {each.at: each.answered for each in suspended.known if each.answered is not None}
+    receipts = {each.at: each.answered for each in suspended.outcomes if each.answered is not None}
     again = {each.id for each in suspended.calls if each.at not in receipts}
     return tuple(each for each in (*record.answered, *receipts.values()) if each.id not in again)
 

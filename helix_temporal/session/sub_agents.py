@@ -33,7 +33,7 @@ from helix_temporal.models.waiting import (
     pending_call,
     task_of,
 )
-from helix_temporal.session.waiting import CallStart
+from helix_temporal.session.pending_calls import CallStart
 
 _WITHHELD: Final = frozenset({Finish.REFUSAL, Finish.CONTENT_FILTER})
 _ENDS: Final[Mapping[ExitReason | None, str]] = {
@@ -281,7 +281,7 @@ def _tracing_fields(request: ToolInput) -> dict[str, Any]:
 
 def add_waiting_calls(stored: Suspension, found: dict[int, SubAgentCall | None]) -> Suspension:
     """The suspension with those calls that do wait."""
-    answered = {each.at for each in stored.known}
+    answered = {each.at for each in stored.outcomes}
     held = {*list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
     children = {each.at: each for each in stored.children} | {
         at: wait for at, wait in found.items() if at not in held
@@ -292,14 +292,14 @@ def add_waiting_calls(stored: Suspension, found: dict[int, SubAgentCall | None])
 
 def list_finished_calls(suspended: Suspension) -> set[int]:
     """Calls that have results; those that were approved may yet have to run."""
-    return {each.at for each in suspended.known if each.result is not None}
+    return {each.at for each in suspended.outcomes if each.result is not None}
 
 
 def list_pending_calls(
     suspended: Suspension, answer: Message, inline_arguments: int
 ) -> tuple[PendingCall, ...]:
     """What a session waits for, there and below."""
-    answered, ended = {each.at for each in suspended.known}, list_finished_calls(suspended)
+    answered, ended = {each.at for each in suspended.outcomes}, list_finished_calls(suspended)
     position = suspended.head.position - 1
     own = tuple(
         pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)

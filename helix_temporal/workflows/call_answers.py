@@ -1,4 +1,4 @@
-"""Takes answers to calls that wait, for one session and those below it; `session.answers` has the rule."""
+"""Takes answers to calls that wait, for a session and those below it; `session.call_answers` is the rule."""
 
 from collections.abc import Sequence
 from datetime import datetime

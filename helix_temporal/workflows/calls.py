@@ -56,7 +56,7 @@ from helix_temporal.models.threads import (
     ThreadEpochInput,
 )
 from helix_temporal.models.waiting import HasStartedInput, ParentLink, SubAgentCall
-from helix_temporal.session.waiting import SubAgentCalls
+from helix_temporal.session.pending_calls import SubAgentCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.sub_agents import SubAgents
 

@@ -245,7 +245,7 @@ async def catch_up(calls: TemporalCalls, thread: CurrentThread, *, at_rest: bool
 
 async def _open_after_loss(calls: TemporalCalls, thread: CurrentThread) -> None:
     try:
-        await reopen_thread(calls, thread, ReopenHeads(known=thread.head, turn_start=thread.head))
+        await reopen_thread(calls, thread, ReopenHeads(head=thread.head, turn_start=thread.head))
     except (ActivityError, errors.HelixError) as error:
         # The next turn, or the end, opens it.
         workflow.logger.warning("thread %s: not opened after a loss: %s", thread.request.thread_id, error)
@@ -285,4 +285,4 @@ def _call_fields(ending: Ending) -> dict[str, Any]:
     told: dict[str, Any] = {"answered": ending.answered} if ending.answered else {}
     if ending.suspended is not None:
         return told | {"suspended": ending.suspended}
-    return told if ending.outcomes is None else told | {"known": ending.outcomes}
+    return told if ending.outcomes is None else told | {"outcomes": ending.outcomes}

@@ -115,7 +115,7 @@ class CurrentThread:
     def to_open_first(self) -> ReopenHeads | None:
         """At which heads to open before the session ends; None where its own open holds."""
         if self.unsettled is None and self.opened_by_another_run:
-            return ReopenHeads(known=self.head, turn_start=self.head)
+            return ReopenHeads(head=self.head, turn_start=self.head)
         return self.unsettled
 
     def opened(self, handle: OpenHandle, seed: int) -> None:

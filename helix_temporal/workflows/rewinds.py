@@ -56,7 +56,7 @@ async def carry_out(
 
 
 def _as_it_stands(thread: CurrentThread) -> ReopenHeads:
-    return ReopenHeads(known=thread.head, turn_start=thread.head)
+    return ReopenHeads(head=thread.head, turn_start=thread.head)
 
 
 async def _plan_take_back(
@@ -66,7 +66,7 @@ async def _plan_take_back(
         session_id=thread.request.session_id,
         thread_id=thread.request.thread_id,
         request=request,
-        known=thread.head,
+        head=thread.head,
     )
     return RewindPlan(await calls.plan_take_back(wanted), request.id in thread.tried)
 

@@ -39,6 +39,7 @@ from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import AskAgain, Entry
 from helix_temporal.session.next_work import Work
 from helix_temporal.session.values import StoredValues, Values, merge_stored_values
+from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.calls import (
     OPEN_POLICY,
     OpenedAllTheSame,
@@ -55,7 +56,6 @@ from helix_temporal.workflows.rewinds import carry_out
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.session_run import NOTES, SessionRun, without_turn
 from helix_temporal.workflows.stops import Stops
-from helix_temporal.workflows.submissions import Submissions
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 TURN_MESSAGES: Final = 100
@@ -103,7 +103,7 @@ class Serving:
         reason = run.reason_to_give_up
         run.stopping, run.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
-        suspended = suspended.model_copy(update={"known": run.waits.list_outcomes()})
+        suspended = suspended.model_copy(update={"outcomes": run.waits.list_outcomes()})
         if reason is None:
             running = turn.resume(suspended)
         else:
@@ -122,7 +122,7 @@ class Serving:
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
         waiting = run.waits.sub_agent_calls.calls()
-        before = suspended.model_copy(update={"known": run.waits.list_outcomes(), "children": waiting})
+        before = suspended.model_copy(update={"outcomes": run.waits.list_outcomes(), "children": waiting})
         run.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
@@ -144,8 +144,8 @@ class Serving:
         children = tuple(each for each in before.children if each.at not in ended)
         waits.end()
         self._run.turn, self.waits_on = None, True
-        outcomes = (*before.known, *ended.values())
-        waits.begin(before.model_copy(update={"known": outcomes, "children": children}))
+        outcomes = (*before.outcomes, *ended.values())
+        waits.begin(before.model_copy(update={"outcomes": outcomes, "children": children}))
 
     async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
         """Whether it has ended; raises where the record has lost it."""
@@ -286,7 +286,7 @@ class Serving:
         Returns:
             Whether the turn was finished before, so that it stays.
         """
-        heads, thread = ReopenHeads(known=start, turn_start=start), self._run.open
+        heads, thread = ReopenHeads(head=start, turn_start=start), self._run.open
         epoch = thread.handle.epoch
         opened = await reopen_thread(self._calls, thread, heads, abandoned=run_id, cuts=True)
         if opened.reset:

@@ -31,8 +31,8 @@ from helix_temporal.models.states import is_past, session_expired_error
 from helix_temporal.models.waiting import PendingCall
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.next_work import Situation, Work, may_end, next_work
+from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.session.rewinds import Rewinds
-from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn, TurnResult

@@ -27,6 +27,7 @@ from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import ArchiveMode, SessionInput, SessionResult
 from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.waiting import MAX_DEPTH, HasStartedInput, ParentLink, SubAgentCall
+from helix_temporal.session.pending_calls import CallStart, SubAgentCalls
 from helix_temporal.session.sub_agents import (
     END_SECONDS,
     add_usage,
@@ -47,7 +48,6 @@ from helix_temporal.session.sub_agents import (
     task_message,
     with_call_facts,
 )
-from helix_temporal.session.waiting import CallStart, SubAgentCalls
 from helix_temporal.workflows.clock import now_ms
 
 HasStarted = Callable[[HasStartedInput], Awaitable[bool]]

@@ -41,7 +41,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SubAgentCall
-from helix_temporal.session.waiting import PendingCalls, SubAgentCalls, UnattendedCalls
+from helix_temporal.session.pending_calls import PendingCalls, SubAgentCalls, UnattendedCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
 
@@ -463,7 +463,7 @@ class Turn:
         self, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
-        if result.known:
+        if result.outcomes:
             return self._take_standing_results(result)
         if self._waits is None:
             results = unanswerable_results(result)
@@ -478,10 +478,10 @@ class Turn:
         self, result: RunStepResult
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
-        answers = {each.at: each.answered for each in result.known if each.answered is not None}
+        answers = {each.at: each.answered for each in result.outcomes if each.answered is not None}
         if self._waits is not None:
             self._waits.answered_before(tuple(answers.values()))
-        outcomes = [each.result for each in result.known if each.result is not None]
+        outcomes = [each.result for each in result.outcomes if each.result is not None]
         self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
         return outcomes, answers
 
@@ -503,7 +503,7 @@ class Turn:
             waits.end()
         else:
             suspended = self._make_suspended_turn(result, dropped)
-            waits.begin(suspended.model_copy(update={"known": step.list_outcomes()}))
+            waits.begin(suspended.model_copy(update={"outcomes": step.list_outcomes()}))
         return [results[at] for at in sorted(results)], answers
 
     def _make_suspended_turn(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
@@ -687,7 +687,7 @@ class Turn:
     async def _reopen_thread(
         self, known_head: Head, inputs: tuple[str, ...] = (), *, answered: bool = True, cuts: bool = False
     ) -> OpenSessionResult:
-        heads = ReopenHeads(known=known_head, turn_start=self._start, inputs=inputs, answered=answered)
+        heads = ReopenHeads(head=known_head, turn_start=self._start, inputs=inputs, answered=answered)
         self._epoch_before = self._thread.handle.epoch
         opened = await reopen_thread(self._calls, self._thread, heads, cuts=cuts)
         self.notes = (*self.notes, *opened.notes)

@@ -79,7 +79,7 @@ async def a_session_is_aborted_while_sub_agents_work(stage: Stage, session: str)
         session,
         "run-1",
         mode="continue",
-        reopen=ReopenHeads(known=opened.handle.head, turn_start=opened.handle.head),
+        reopen=ReopenHeads(head=opened.handle.head, turn_start=opened.handle.head),
         abandoned=run_of("u2"),
         cut_children=tuple(children(session, step)),
     )

@@ -97,7 +97,7 @@ async def a_hot_session_with_half_a_turn_opens(stage: Stage, session: str) -> Ta
 async def a_session_opens_again_in_its_turn(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     step = await stage.turn(session, opened, "tools=2", message_id="u2", results=False)
-    heads = ReopenHeads(known=step.head, turn_start=opened.handle.head)
+    heads = ReopenHeads(head=step.head, turn_start=opened.handle.head)
     return stage.task("helix.sessions.open", open_input(session, "run-1", mode="continue", reopen=heads))
 
 

@@ -34,7 +34,7 @@ async def _thread(backends: Backends, name: str, messages: Sequence[Message]) ->
     except ThreadNotFoundError:
         return "not there"
     kept = SessionRecord.model_validate_json(facts.slice or b"{}")
-    suspended = kept.suspended and (len(kept.suspended.calls), [each.at for each in kept.suspended.known])
+    suspended = kept.suspended and (len(kept.suspended.calls), [each.at for each in kept.suspended.outcomes])
     state = kept.model_dump(mode="json", exclude={"suspended", "answered", "taken_back", "usage"})
     return {
         "stands": [facts.head.position, facts.committed, facts.closed],

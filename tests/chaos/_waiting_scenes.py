@@ -129,7 +129,7 @@ async def a_session_ends_and_still_waits(stage: Stage, session: str) -> Task:
         at=0, result=ToolResult(text="said"), answered=AnswerReceipt(id=step.waiting[0].id, when=1)
     )
     request = SaveValuesInput(
-        thread_id=session, epoch=opened.handle.epoch, session_id=session, status="paused", known=(known,)
+        thread_id=session, epoch=opened.handle.epoch, session_id=session, status="paused", outcomes=(known,)
     )
     return stage.task("helix.sessions.save", request)
 

@@ -172,7 +172,7 @@ async def test_a_step_that_finished_turns_have_followed_is_gone_on_from(call: Ca
     assert caught.value.type == "HeadMovedError"
     again, _ = await call.open(
         mode="continue",
-        reopen=ReopenHeads(known=first.head, turn_start=EMPTY),
+        reopen=ReopenHeads(head=first.head, turn_start=EMPTY),
         known_epoch=opened.handle.epoch,
     )
     assert again.handle.head == last.head

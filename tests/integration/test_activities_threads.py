@@ -135,7 +135,7 @@ async def test_open_again_after_a_crash(call: Caller) -> None:
     """A re-open keeps what its owner knows."""
     opened = await call.open()
     head = await call.turn(opened, "one")
-    again = OpenThreadInput(thread_id=T, owner="me", reopen=ReopenHeads(known=head, turn_start=head))
+    again = OpenThreadInput(thread_id=T, owner="me", reopen=ReopenHeads(head=head, turn_start=head))
     first, second = await call.twice(call.threads.open, again)
     assert first == second
     assert first.head == head

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, ToolContext, ToolOutcome, tool
 from helix_temporal.client import SessionClient, workflow_id
+from helix_temporal.errors import SessionFailedError
 from helix_temporal.models.maintenance import CleanupInput, CleanUpOldInput, KeepInput, SweepInput
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import ForkFrom, SessionOptions
@@ -155,7 +155,7 @@ async def failure(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     for each in (sid, f"{prefix}-missing"):
         try:
             await sessions.session(each).result()
-        except WorkflowFailureError:
+        except SessionFailedError:
             continue
     return [(workflow_id(sid), None), (workflow_id(f"{prefix}-missing"), None)]
 

@@ -22,10 +22,10 @@ from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.session import record
 from helix_temporal.workflows import WORKFLOWS, handlers, reads
+from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.session_run import SessionRun
 from helix_temporal.workflows.stops import Stops
-from helix_temporal.workflows.submissions import Submissions
 
 HERE: Final = Path(__file__).parent
 WIRE_FILE: Final = HERE / "wire.json"

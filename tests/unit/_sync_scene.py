@@ -46,7 +46,7 @@ class Scene:
         The thread's store goes back to ``thread_then`` before the state is looked at.
         """
         self.epoch += 1
-        heads = None if reopen is None else ReopenHeads(known=reopen, turn_start=reopen)
+        heads = None if reopen is None else ReopenHeads(head=reopen, turn_start=reopen)
         request = OpenSessionInput(
             session_id="s", thread_id="s", agent="main", owner="o", reopen=heads, abandoned=abandoned
         )

@@ -21,7 +21,7 @@ from helix_temporal.models.waiting import (
     SubmitInput,
     WaitingCall,
 )
-from helix_temporal.session.waiting import PendingCalls
+from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn
 

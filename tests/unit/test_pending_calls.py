@@ -20,7 +20,7 @@ from helix_temporal.models.waiting import (
     WaitingCall,
     check_outcome,
 )
-from helix_temporal.session.waiting import PendingCalls
+from helix_temporal.session.pending_calls import PendingCalls
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000

@@ -45,7 +45,7 @@ def test_who_has_come_to_an_end_is_waited_for_no_more() -> None:
 def test_a_call_with_a_result_waits_for_nobody() -> None:
     """Whatever its session says."""
     known = (CallOutcome(at=0, result=ToolResult(text="done")),)
-    stored = NOTHING.model_copy(update={"known": known})
+    stored = NOTHING.model_copy(update={"outcomes": known})
     assert add_waiting_calls(stored, {0: suspended(0)}) is stored
 
 
@@ -53,7 +53,7 @@ def test_a_call_whose_approval_was_lost_waits_for_that_first() -> None:
     """Two questions of one call would each hold up the other; one that has leave is another matter."""
     stored = NOTHING.model_copy(update={"calls": (WaitingCall(id="a", at=0, kind="approval"),)})
     assert add_waiting_calls(stored, {0: suspended(0)}) is stored
-    approved = stored.model_copy(update={"known": (CallOutcome(at=0, answered=AnswerReceipt(id="a")),)})
+    approved = stored.model_copy(update={"outcomes": (CallOutcome(at=0, answered=AnswerReceipt(id="a")),)})
     found = add_waiting_calls(approved, {0: suspended(0)})
     assert found.children == (suspended(0),)
 
@@ -61,10 +61,10 @@ def test_a_call_whose_approval_was_lost_waits_for_that_first() -> None:
 def test_what_a_late_save_knows_of_other_calls_stays() -> None:
     """A worker that came too late to be told of the terminate has written between the look and the open."""
     known = (CallOutcome(at=1, result=ToolResult(text="done")),)
-    late = SessionRecord(suspended=NOTHING.model_copy(update={"known": known}))
+    late = SessionRecord(suspended=NOTHING.model_copy(update={"outcomes": known}))
     asleep = NOTHING.model_copy(update={"children": (suspended(0),)})
     merged = add_waiting_children(late, HEAD, asleep).suspended
-    assert merged == asleep.model_copy(update={"known": known})
+    assert merged == asleep.model_copy(update={"outcomes": known})
 
 
 def test_a_thread_that_stands_elsewhere_waits_for_nothing_that_was_found() -> None:

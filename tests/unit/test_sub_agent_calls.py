@@ -4,7 +4,7 @@ import pytest
 
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.waiting import PendingCall, SubAgentCall, SubmitInput, TakenAnswer
-from helix_temporal.session.waiting import SubAgentCalls, UnattendedCalls
+from helix_temporal.session.pending_calls import SubAgentCalls, UnattendedCalls
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000

@@ -216,7 +216,7 @@ def test_another_attempt_of_an_open_finds_what_the_first_one_recorded() -> None:
 def test_what_was_taken_back_is_remembered_although_its_workflow_was_reset() -> None:
     """It will be asked to do it again, and nothing more goes."""
     state = SessionRecord(taken_back=(taken("before", epoch=5), taken("after", epoch=8)))
-    known = ReopenHeads(known=Head(position=4, last_id="x"), turn_start=Head(position=4, last_id="x"))
+    known = ReopenHeads(head=Head(position=4, last_id="x"), turn_start=Head(position=4, last_id="x"))
     after = apply_open(state, header_at(2, epoch=10), opening(reopen=known, known_epoch=5))
     assert [each.id for each in after.taken_back] == ["before", "after"]
     assert apply_open(state, header_at(2, epoch=10), opening()) == state

@@ -155,7 +155,7 @@ class Scene:
         """As a turn does whose step finds another epoch."""
         head = self.open_talk.head
         calls: Any = self
-        await reopen_thread(calls, self.open_talk, ReopenHeads(known=head, turn_start=head))
+        await reopen_thread(calls, self.open_talk, ReopenHeads(head=head, turn_start=head))
 
     async def ask(self, request: TakeBackRequest) -> RewindResult:
         """Take turns back as the workflow does."""

@@ -27,8 +27,8 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.waiting import SubmitInput
+from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.session.record import SessionRecord, parse_record
-from helix_temporal.session.waiting import PendingCalls
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -197,7 +197,9 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     call = waits.pending()[0].id
     assert waits.submit(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
     with pytest.raises(ResetError):
-        await here.turn(thread, waits).resume(waits.turn.model_copy(update={"known": waits.list_outcomes()}))
+        await here.turn(thread, waits).resume(
+            waits.turn.model_copy(update={"outcomes": waits.list_outcomes()})
+        )
     here.resets, runs = None, list(here.runs)
     waits, told = PendingCalls(lambda: 0), list[str]()
     waits.on_step_waits = lambda: told.append("asked again")
@@ -220,7 +222,7 @@ def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
     assert waits.turn is not None
     assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
-    return waits.turn.model_copy(update={"known": waits.list_outcomes()})
+    return waits.turn.model_copy(update={"outcomes": waits.list_outcomes()})
 
 
 def was_reset(

@@ -18,7 +18,7 @@ from helix_temporal.models.states import (
     newest_completed,
 )
 from helix_temporal.models.waiting import check_outcome
-from helix_temporal.session.answers import FirstAnswer, refuse_answer
+from helix_temporal.session.call_answers import FirstAnswer, refuse_answer
 from helix_temporal.stores.sessions import runs
 from helix_temporal.stores.sessions.base import STATE, SessionStoreBase
 from helix_temporal.stores.sessions.checks import revalidate_model

@@ -16,8 +16,8 @@ from helix_temporal.models.store_calls import (
 )
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.sessions.base import SessionStoreBase
+from helix_temporal.stores.sessions.call_answers import expired_calls
 from helix_temporal.stores.sessions.checks import checked_count, checked_limit, revalidate_model
-from helix_temporal.stores.sessions.submissions import expired_calls
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """The session store of all backends: the rules once, over the port `SessionRecords`."""
 
 from helix_temporal.stores.sessions import (
+    call_answers,
     checkpoints,
     commit,
     life,
@@ -8,7 +9,6 @@ from helix_temporal.stores.sessions import (
     messages,
     runs,
     staging,
-    submissions,
     whole,
 )
 from helix_temporal.stores.sessions.base import SessionStoreBase
@@ -81,8 +81,8 @@ class RecordSessions(SessionStoreBase):
     prune_checkpoints = checkpoints.prune_checkpoints
     build_snapshot = checkpoints.build_snapshot
 
-    submit_tool_result = submissions.submit_tool_result
-    resolve_tool_call_owner = submissions.resolve_tool_call_owner
+    submit_tool_result = call_answers.submit_tool_result
+    resolve_tool_call_owner = call_answers.resolve_tool_call_owner
 
     list_sessions = lists.list_sessions
     iter_session_ids = lists.iter_session_ids
