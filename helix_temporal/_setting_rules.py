@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from helix_temporal.models.deployments import NAME, Deployment
 
@@ -100,6 +101,18 @@ def parse_duration(value: object) -> timedelta:
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 """A positive time span of at most 400 days; see `parse_duration` for what is accepted."""
+
+
+def expand_home(value: Path) -> Path:
+    """``~`` as a shell reads it: in a compose file, or a file of variables, no shell has."""
+    try:
+        return value.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{quote_value(value.parts[0])} is nobody's home directory here") from None
+
+
+Directory = Annotated[Path, AfterValidator(expand_home)]
+"""A directory of this machine; ``~`` is its user's home."""
 
 
 def time_to_live(value: timedelta) -> timedelta:

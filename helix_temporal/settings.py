@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from helix_temporal import _setting_rules as rules
-from helix_temporal._setting_rules import Duration
+from helix_temporal._setting_rules import Directory, Duration
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.deployments import DEFAULT_NAME, Deployment, digest_location
 from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT
@@ -218,7 +218,7 @@ class Settings(_Group):
 
     postgres_statement_cache_size: int | None = Field(default=None, ge=0, le=10_000)
 
-    data_directory: Path | None = None
+    data_directory: Directory | None = None
 
     thread_store: Literal["redis", "postgres", "sqlite", "memory"] | None = None
     session_store: Literal["postgres", "redis", "sqlite", "memory", "none"] | None = None
@@ -238,7 +238,7 @@ class Settings(_Group):
     s3_region: str = Field(default="us-east-1", min_length=1, max_length=64)
     s3_access_key: SecretStr | None = None
     s3_secret_key: SecretStr | None = None
-    cold_directory: Path | None = None
+    cold_directory: Directory | None = None
 
     flush: Literal["step", "exit"] = "step"
     archive: ArchiveMode = "eventual"

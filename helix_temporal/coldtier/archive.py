@@ -96,6 +96,10 @@ class Archive:
     async def with_manifest(self, thread_id: str, use: Callable[[Manifest], Awaitable[T]]) -> T:
         """What ``use`` makes of the manifest; of a newer one if its objects were collected meanwhile.
 
+        Args:
+            thread_id: Whose manifest it is.
+            use: Gives anything but None.
+
         Raises:
             ArchiveCorruptError: An object is missing, and the manifest still names it.
         """

@@ -21,6 +21,15 @@ def test_the_defaults_alone_are_valid() -> None:
     assert not settings.has_cold_tier
 
 
+def test_a_directory_may_begin_with_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell has read what stands in a compose file; a directory named ``~`` is nobody's wish."""
+    monkeypatch.setenv("HOME", "/home/anna")
+    settings = Settings.from_env({"HELIX_DATA_DIRECTORY": "~/data", "HELIX_COLD_DIRECTORY": "~"})
+    assert (str(settings.data_directory), str(settings.cold_directory)) == ("/home/anna/data", "/home/anna")
+    with pytest.raises(InvalidConfigError, match="nobody's home"):
+        Settings.from_env({"HELIX_DATA_DIRECTORY": "~no-such-user/data"})
+
+
 def test_every_field_is_read_from_its_variable() -> None:
     """Deployments are configured by the environment alone."""
     settings = Settings.from_env(
