@@ -9,7 +9,7 @@ import io
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
 
 import aioboto3
@@ -217,6 +217,10 @@ def _stay_here(request_dict: dict[str, Any], **_: Any) -> None:
     request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
+_STYLES: Final = {True: "virtual", False: "path", None: "auto"}
+"""How the client that lists, copies and deletes addresses a bucket; see `base_url` for gets and puts."""
+
+
 def _client_config(config: S3Config, open_http: Any) -> AioConfig:
     return AioConfig(
         connect_timeout=config.connect_timeout,
@@ -227,7 +231,7 @@ def _client_config(config: S3Config, open_http: Any) -> AioConfig:
         # Bodies are hashed for the signature already.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        s3={"addressing_style": "virtual" if config.virtual_hosted else "auto"},
+        s3={"addressing_style": _STYLES[config.virtual_hosted]},
         http_session_cls=open_http,
     )
 

@@ -229,7 +229,9 @@ def _with_answers(
     answered = tuple(each.answered for each in request.inputs if each.answered is not None)
     if suspended == record.suspended and not answered and not request.answered:
         return record
-    receipts = (*_add_answered(record, request.answered), *answered)[-REMEMBERED_CALLS:]
+    ids = {each.id for each in answered}
+    before = (each for each in _add_answered(record, request.answered) if each.id not in ids)
+    receipts = (*before, *answered)[-REMEMBERED_CALLS:]
     return record.model_copy(update={"suspended": suspended, "answered": receipts})
 
 

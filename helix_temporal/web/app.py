@@ -172,6 +172,8 @@ class _Endpoints:
         after = _parse_after(given.get("after")) if seen is None else _parse_after(seen)
         if isinstance(after, int) and seen is not None and await self._is_over(session, after, until):
             return Response(status_code=204)
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")  # which comes with each GET, and has no end
         chunks = session.stream(
             after=after,
             until=cast("StreamUntil", until),

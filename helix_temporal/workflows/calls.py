@@ -222,7 +222,7 @@ class TemporalCalls:
         # What children of an aborted turn still do, they do before the turn is cut; a reset cuts nothing.
         cut = None if request.reopen is None or request.reopen.reset else request
         await self.children.ended(lambda: cancels.append(True), cut)
-        if off := self.children.taken_cut():
+        if off := tuple(self.children.cut):
             request = request.model_copy(update={"cut_children": off})
         options = self.store_options(beats=True)
         if request.reopen is None:
@@ -238,6 +238,7 @@ class TemporalCalls:
             if cancels:
                 raise asyncio.CancelledError from error
             raise
+        self.children.forget_cut(off)
         if cancels:
             raise OpenedAllTheSame(opened)
         return opened

@@ -128,7 +128,7 @@ class Finaliser:
         return receipt
 
     async def _save_ending(self, thread: CurrentThread, ending: Ending) -> Receipt:
-        cut = self._calls.children.taken_cut()
+        cut = tuple(self._calls.children.cut)
         told = self._calls.policy.keeps_state or ending.run_id is not None
         request = SaveValuesInput(
             thread_id=thread.request.thread_id,
@@ -140,6 +140,8 @@ class Finaliser:
             **_call_fields(ending),
         )
         receipt, saved = await self._run_to_receipt("save", lambda: self._calls.start_save(request))
+        if saved is not None:
+            self._calls.children.forget_cut(cut)
         if saved is not None and ending.in_slice:
             update = {"slice_version": saved.version, "archived": False}
             thread.handle = thread.handle.model_copy(update=update)

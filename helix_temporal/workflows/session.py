@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -312,6 +313,8 @@ class Serving:
         await self._events.turn_over(turn, result, fresh)
 
 
+_TICK: Final = 0.001
+"""Seconds by which a timer may seem to be early."""
 _FLUSH_AGAIN: Final = 5.0
 ASK_SECONDS: Final = 20.0
 """So long an ask is held while a turn waits for people; then its client asks again.
@@ -513,22 +516,25 @@ class AgentSession:
     async def _wait_for_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
         run, policy, pause = self._run, self._calls.policy, _FLUSH_AGAIN
+        flush_at = ask_until = None
         if run.next_work is Work.WAIT:
             run.seed = workflow.random_seed()  # all that a reset had applied again has been heeded
         while run.next_work is Work.WAIT:
             behind = not run.open.handle.archived and (policy.flush_each_step or run.inbox.held)
-            timeout = min(pause, policy.flush_retry_maximum) if behind else None
+            flush_at = (flush_at or _after(min(pause, policy.flush_retry_maximum))) if behind else None
             asked = run.holds_askers
-            until = _shortest_timeout(timeout, run.waits.seconds_left(), ASK_SECONDS if asked else None)
+            ask_until = (ask_until or _after(ASK_SECONDS)) if asked else None
+            until = _shortest_timeout(_seconds_to(flush_at), run.waits.seconds_left(), _seconds_to(ask_until))
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
                 run.waits.expire()
-                if asked:
+                if _is_over(ask_until):
                     run.inbox.let_askers_go()
-                if timeout is None or run.next_work is not Work.WAIT:
+                    ask_until = None
+                if not _is_over(flush_at) or run.next_work is not Work.WAIT:
                     continue
-                pause *= 2
+                flush_at, pause = None, pause * 2
                 await catch_up(self._calls, run.open, at_rest=run.waits.turn is None)
                 if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
@@ -744,6 +750,18 @@ class AgentSession:
         raise ApplicationError(
             self._run.error or "", result, type=kind or type(failure).__name__, non_retryable=True
         ) from failure
+
+
+def _after(seconds: float) -> datetime:
+    return workflow.now() + timedelta(seconds=seconds)
+
+
+def _seconds_to(when: datetime | None) -> float | None:
+    return None if when is None else max((when - workflow.now()).total_seconds(), _TICK)
+
+
+def _is_over(when: datetime | None) -> bool:
+    return when is not None and workflow.now() + timedelta(seconds=_TICK) >= when
 
 
 def _shortest_timeout(*seconds: float | None) -> float | None:

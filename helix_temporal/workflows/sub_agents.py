@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -253,10 +253,9 @@ class SubAgents:
             except asyncio.CancelledError:
                 on_cancel()
 
-    def taken_cut(self) -> tuple[str, ...]:
-        """Sessions of calls that were cut off since this was asked last."""
-        cut, self.cut = tuple(self.cut), []
-        return cut
+    def forget_cut(self, told: Collection[str]) -> None:
+        """The session store has these calls as cut off."""
+        self.cut = [each for each in self.cut if each not in told]
 
     def _lock_thread(self, facts: ToolFacts, session_id: str) -> AbstractAsyncContextManager[object]:
         """Calls of one continuing thread are served one after the other."""

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -87,6 +88,19 @@ class ToolCalls:
         facts = (self._thread.facts.tool(call.name) for call in result.calls)
         return any(each is not None and each.kind == "agent" for each in facts)
 
+    async def look_up_added_tools(self, result: RunStepResult) -> None:
+        """Know the tools that the agent has got since the session was opened, or by a worker that is newer.
+
+        The worker that ran the step has offered them to the model; ours did not know of them.
+        """
+        for ordinal, call in enumerate(result.calls):
+            if ordinal in result.unknown or self._thread.facts.tool(call.name) is not None:
+                continue
+            wanted = AgentFactsInput(agent=self._thread.request.agent, tools=(call.name,))
+            # Where no worker has it any more, the model is told so.
+            with suppress(HelixError, ActivityError):
+                self._thread.facts = await heed_cancel(self._calls.agent_facts(wanted))
+
     async def until_quiet(self, run_id: str, result: RunStepResult, step: StepCalls) -> None:
         """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
         news, running = step.sub_agent_calls.news, dict[int, asyncio.Task[ToolResult | SubAgentCall]]()
@@ -135,7 +149,7 @@ class ToolCalls:
     async def _run_call(
         self, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
     ) -> ToolResult | SubAgentCall:
-        facts = self._thread.facts.tool(call.name) or await self._look_up_added_tool(result, ordinal, call)
+        facts = self._thread.facts.tool(call.name)
         if facts is None:
             names = ", ".join(tool.name for tool in self._thread.facts.tools) or "none"
             return ToolResult(text=f"There is no tool {call.name!r}. Tools: {names}.", is_error=True)
@@ -143,22 +157,6 @@ class ToolCalls:
         if told is not None:
             return ToolResult(text=told, is_error=True)
         return await self._run_tool(facts, run_id, result, ordinal, call)
-
-    async def _look_up_added_tool(
-        self, result: RunStepResult, ordinal: int, call: ToolCall
-    ) -> ToolFacts | None:
-        """A tool that the agent has got since the session was opened, or by a worker that is newer.
-
-        The worker that ran the step has offered it to the model; ours did not know of it.
-        """
-        if ordinal in result.unknown:
-            return None
-        wanted = AgentFactsInput(agent=self._thread.request.agent, tools=(call.name,))
-        try:
-            self._thread.facts = await self._calls.agent_facts(wanted)
-        except (HelixError, ActivityError):
-            return None  # no worker has it any more
-        return self._thread.facts.tool(call.name)
 
     async def _run_tool(
         self, facts: ToolFacts, run_id: str, result: RunStepResult, ordinal: int, call: ToolCall
@@ -465,6 +463,7 @@ class Turn:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
         if result.outcomes:
             return self._take_standing_results(result)
+        await self._tools.look_up_added_tools(result)
         if self._waits is None:
             results = unanswerable_results(result)
             wanted = [at for at in range(len(result.calls)) if at not in results]

@@ -58,6 +58,8 @@ from helix_temporal.workflows.calls import RollOuts
 from helix_temporal.workflows.sub_agents import SubAgents
 from tests.simulation._loop import SimLoop, StuckError
 
+ASKED = 0.1
+"""Virtual seconds after which an ask is let go."""
 LAST = 300.0
 """Virtual seconds in which everybody has to be told once nobody disturbs the session any more."""
 
@@ -368,7 +370,7 @@ class Stage:
             patch.multiple(workflow, **temporal),
             patch.object(_session, "TemporalCalls", lambda _, *others: ShelfCalls(self.shelf, *others)),
             patch.object(_session, "_FLUSH_AGAIN", 0.05),
-            patch.object(_session, "ASK_SECONDS", 0.1),
+            patch.object(_session, "ASK_SECONDS", ASKED),
         ):
             yield
 

@@ -1,17 +1,20 @@
 """Updates of a session that come together: everybody is told, and of the turn that is theirs."""
 
+import random
 from collections import Counter
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
-from helix_temporal.models.sessions import AskResult
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions, UserMessage
+from helix_temporal.models.waiting import SubmitInput
 from helix_temporal.session.inbox import Inbox
 from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.session import AgentSession
 from helix_temporal.workflows.session_run import SessionRun
-from tests.simulation._handlers import simulate_handlers
+from tests.simulation._handlers import ASKED, Stage, simulate_handlers
 
 SEEDS = 400
 
@@ -69,6 +72,37 @@ def test_a_session_without_a_rule_is_seen_to_break_a_promise(
     with patch.object(owner, rule, without):
         wrong = (each for seed in range(SEEDS) for each in simulate_handlers(seed).wrong)
         assert next((each for each in wrong if found in each), None) is not None
+
+
+class AlwaysWaits(random.Random):
+    """Each step asks for a call that somebody has to answer."""
+
+    def choice(self, seq: Any) -> Any:
+        """As drawn for a step's kind and its number of calls; the network is as fast as ever."""
+        return "wait" if "wait" in seq else seq[0]
+
+
+def test_who_asks_is_not_let_go_by_the_timer_of_another() -> None:
+    """An archive that is behind is tried again sooner than an ask is let go, and less and less often."""
+    stage = Stage(0)
+    stage.shelf.draws = AlwaysWaits(0)
+    stage._options = SessionOptions(idle_timeout=5.0)
+    held: list[float] = []
+
+    async def ask_twice() -> None:
+        message = UserMessage(id="m", text="x")
+        assert (await stage._call("ask", message)).status is AskStatus.SUSPENDED
+        stage.shelf.away = True
+        (call,) = stage.shelf.waits
+        await stage._call("submit_tool_result", SubmitInput(call=call, by="b", text="r", wait=True))
+        began = stage.loop.time()
+        with pytest.raises(ApplicationError, match="send the update again"):
+            await stage._handlers["ask"](message)
+        held.append(stage.loop.time() - began)
+
+    with stage.set_up():
+        stage.loop.run(ask_twice())
+    assert held == [pytest.approx(ASKED, abs=0.01)]
 
 
 def test_a_receipt_that_leaves_out_the_turn_that_was_cut_is_seen() -> None:

@@ -1,13 +1,18 @@
 """What a session remembers of answered calls has a bound: sessions live for years."""
 
+from helix_temporal.models.records import EMPTY
+from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.states import (
     MAX_COMPLETED_CALLS,
     CompletedClientToolCall,
     PendingClientToolCall,
     SessionState,
 )
-from helix_temporal.models.waiting import AnswerReceipt
+from helix_temporal.models.steps import EndTurnInput, StepInput
+from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt
 from helix_temporal.session.projection import project_answers, project_call_owners
+from helix_temporal.session.record import SessionRecord, apply_step
+from helix_temporal.stores.protocols.hot import StepAppend
 
 
 def completed(count: int, name: str = "call") -> dict[str, CompletedClientToolCall]:
@@ -56,3 +61,19 @@ def test_what_the_turn_took_counts() -> None:
     assert project_answers(state, [late])["completed_client_tool_calls"]["call"].outcome == "expired"
     same = AnswerReceipt(id="call", outcome="result", when=2)
     assert project_answers(state, [same])["completed_client_tool_calls"]["call"] == first
+
+
+def test_a_call_that_an_ending_has_saved_is_remembered_once() -> None:
+    """Of twice as many the half would be forgotten, and a late repeat be told that nobody asked for it."""
+    before, own = range(20, REMEMBERED_CALLS), range(20)
+    saved = SessionRecord(answered=tuple(AnswerReceipt(id=f"call-{at}") for at in (*before, *own)))
+    again = tuple(AnswerReceipt(id=f"call-{at}", when=at) for at in own)
+    inputs = tuple(StepInput(id=f"r{at}", call=f"c{at}", answered=each) for at, each in enumerate(again))
+    request = EndTurnInput(
+        session_id="s", epoch=1, head=EMPTY, inputs=inputs, run_id="r", reason=ExitReason.MAX_STEPS
+    )
+    after = apply_step(saved, StepAppend("s", 1, EMPTY, (), None, commits=True), request, ())
+    assert {each.id: each.when for each in after.answered} == {
+        **{f"call-{at}": 0 for at in before},
+        **{f"call-{at}": at for at in own},
+    }

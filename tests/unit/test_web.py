@@ -245,6 +245,17 @@ async def test_streams_over_the_limit_are_refused_until_one_ends(store: MemorySt
             assert again.status == 200
 
 
+async def test_who_asks_for_the_head_of_a_stream_takes_no_place_of_a_reader(store: MemoryStreams) -> None:
+    """``curl -I`` hung, and nobody else could read."""
+    await write(store, *turn("one"))
+    async with served(create_sse_app(streams_alone(store), max_streams=1)) as port:
+        async with http_client(port) as http:
+            head = await http.head("/sessions/s1/events")
+        assert (head.status_code, head.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
+        async with connected(port, "/sessions/s1/events?until=turn") as page:
+            assert page.status == 200
+
+
 LONG = "x" * 600
 
 

@@ -65,7 +65,8 @@ def agents(version: str) -> list[Agent]:
     """What a worker of this version serves."""
     model = Caller()
     if version == "old":
-        return [Agent(name=name, model=model) for name in ("tooled", "paying", "hooked", "leader", "signing")]
+        names = ("tooled", "paying", "hooked", "leader", "manager", "signing")
+        return [Agent(name=name, model=model) for name in names]
     return [
         Agent(name="added", model=model),
         Agent(name="tooled", model=model, tools=[look_up]),
@@ -73,6 +74,7 @@ def agents(version: str) -> list[Agent]:
         Agent(name="signing", model=model, tools=[sign]),
         Agent(name="hooked", model=model, hooks=Hooks(before_user_message=_greets)),
         Agent(name="leader", model=model, tools=[agent_tool("helper", agent="added")]),
+        Agent(name="manager", model=model, tools=[agent_tool("helper", agent="signing")]),
     ]
 
 

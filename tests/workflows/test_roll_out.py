@@ -101,7 +101,7 @@ async def test_an_agent_that_no_worker_knows_fails_after_the_bounded_time(old_on
         while not (info := await seen(old_only.sessions, "typo-1")):  # noqa: ASYNC110 (a status is asked for)
             await asyncio.sleep(0.1)
     assert "AgentNotServedError: agent 'typo'" in info
-    assert "hooked, leader, paying, signing, tooled" in info
+    assert "hooked, leader, manager, paying, signing, tooled" in info
     assert "old-worker" in info
     result = await asked
     assert result.status is AskStatus.FAILED
@@ -129,6 +129,23 @@ async def test_a_tool_that_came_after_the_session_was_opened_is_run(
         assert (await sessions.ask(unique, "one", agent="tooled", timeout=60)).text == "plain: one"
     async with worker_processes(settings, ("new",)):
         assert (await sessions.ask(unique, "two", timeout=60)).text == "told: found"
+
+
+async def test_a_sub_agent_that_came_after_the_session_was_opened_may_wait_for_people(
+    temporal_address: str, redis_url: str, s3: S3Endpoint, unique: str
+) -> None:
+    """The open knew of no sub-agent, so that nothing of the step seemed to be able to wait."""
+    settings = make_settings(temporal_address, redis_url, s3, unique, timeouts=PATIENT)
+    sessions = (await deployment(settings, idle=120)).sessions
+    async with worker_processes(settings, ("old",)):
+        assert (await sessions.ask(unique, "one", agent="manager", timeout=60)).text == "plain: one"
+    async with worker_processes(settings, ("new",)):
+        suspended = await sessions.ask(unique, "two", timeout=60)
+        assert (suspended.status, suspended.error) == (AskStatus.SUSPENDED, None)
+        approval = ToolApproval(approval_id=suspended.pending[0].id, approved=True)
+        reply = await sessions.session(unique).submit_approval(approval, wait=True, timeout=60)
+    assert reply.result is not None
+    assert reply.result.text == "told: told: signed"
 
 
 async def test_a_step_that_stands_keeps_a_tool_that_the_worker_which_finds_it_lacks(

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.blobs.s3 import S3Blobs
+from helix_temporal.blobs.s3 import S3Blobs, _client_config
 from helix_temporal.errors import (
     ArchiveAccessError,
     InvalidConfigError,
@@ -248,3 +248,11 @@ def test_the_door_of_blobs_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "boto" not in done.stdout
     assert "aiohttp" not in done.stdout
+
+
+@pytest.mark.parametrize(("given", "style"), [(True, "virtual"), (False, "path"), (None, "auto")])
+def test_the_client_that_lists_addresses_a_bucket_as_gets_and_puts_do(given: bool | None, style: str) -> None:
+    """Where only one form is reachable, or allowed, listings and copies must have it, too."""
+    store = S3Blobs("bucket", virtual_hosted=given)
+    config: Any = _client_config(store._config, None)
+    assert config.s3["addressing_style"] == style
