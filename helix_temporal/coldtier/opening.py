@@ -22,7 +22,7 @@ from helix_temporal.errors import (
     StoreCorruptError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Record, head_after
+from helix_temporal.models.records import EMPTY, Head, Record
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
     Appended,
@@ -41,18 +41,10 @@ from helix_temporal.stores.protocols.threads import (
     OpenedThread,
     OpenThread,
     Progress,
-    Reopen,
     no_progress,
 )
 from helix_temporal.stores.threads.fences import Fence
-from helix_temporal.stores.threads.opening import (
-    OpenPlace,
-    check_adapter,
-    check_existence,
-    check_rewind,
-    count_kept_messages,
-    other_message_error,
-)
+from helix_temporal.stores.threads.opening import OpenPlaces, check_adapter, check_existence
 
 
 def check_open(
@@ -102,6 +94,37 @@ class OpenBase:
     adapter: str = ""
 
 
+class _Standing:
+    """As `StandingThread`: a thread in its archive, and behind it what the hot record had beyond."""
+
+    def __init__(self, archive: Archive, base: OpenBase) -> None:
+        self._archive, self._base = archive, base
+        self.head, self.committed, self.is_ended = base.head, base.committed, base.archive.ended
+
+    async def id_before(self, position: int) -> str | None:
+        """As `StandingThread.id_before`."""
+        archive, extra = self._base.archive, self._base.extra
+        if archive.end < position <= archive.end + len(extra):
+            return extra[position - 1 - archive.end].id
+        if archive.is_absent:
+            return "" if position == 0 else None
+        return await self._archive.id_before(archive, position)
+
+    async def read_slice(self) -> bytes:
+        """As `StandingThread.read_slice`, wherever it is."""
+        base = self._base
+        if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
+            return await self._archive.read_slice(base.archive)
+        return base.slice
+
+    async def read_records(self, start: int, stop: int) -> Sequence[Record]:
+        """As `StandingThread.read_records`."""
+        base, end = self._base, self._base.archive.end
+        stop = min(stop, base.head.position)
+        cold = await self._archive.read_records(base.archive, start, min(stop, end)) if start < end else []
+        return [*cold, *base.extra[max(start - end, 0) : max(stop - end, 0)]]
+
+
 class Opening:
     """The open half of the tiered thread store."""
 
@@ -121,7 +144,7 @@ class Opening:
                 return await self._ensure_hot_record(request, hot, stored.manifest, progress)
             check_regressed(hot, stored.manifest)
             base = await self._build_base(request, hot, stored.manifest, old)
-            cut = (await self._find_place(request, base)).cut
+            cut = (await self._places(request, base).find_place()).cut
             base = await self._rewrite_slice(request, base, cut)
             plan = await self._plan_open(request, base, cut, traffic)
             if not await self._fence_old_epoch(header):
@@ -196,86 +219,15 @@ class Opening:
             old.slice, 1 if old.slice else 0, old.adapter,
         )  # fmt: skip
 
-    # -- where it cuts
-
-    async def _id_before(self, base: OpenBase, position: int) -> str | None:
-        start = base.archive.end
-        if start < position <= start + len(base.extra):
-            return base.extra[position - 1 - start].id
-        if base.archive.is_absent:
-            return "" if position == 0 else None
-        return await self._archive.id_before(base.archive, position)
-
-    async def _holds(self, base: OpenBase, head: Head) -> bool:
-        return await self._id_before(base, head.position) == head.last_id
-
-    async def _find_place(self, request: OpenThread, base: OpenBase) -> OpenPlace:
-        if request.rewind_to is not None:
-            cut = await self._check_rewind_head(request.rewind_to, request, base)
-        elif request.reopen is not None:
-            return await self._find_reopen_place(request.reopen, base)
-        else:
-            cut = await self._find_kept_head(request, base) or await self._find_committed_head(base)
-        return OpenPlace(cut, cut)
-
-    async def _find_reopen_place(self, reopen: Reopen, base: OpenBase) -> OpenPlace:
-        """What is committed stays: only a rewind cuts it."""
-        if reopen.known_head is None:
-            return OpenPlace(base.head, await self._find_committed_head(base))
-        if await self._holds(base, reopen.known_head):
-            end = await self._find_end_of_step(reopen, reopen.known_head, base)
-            if base.committed <= end.position:
-                return OpenPlace(base.head if reopen.reset else end, reopen.known_head)
-        elif base.committed <= reopen.turn_start.position and await self._holds(base, reopen.turn_start):
-            return OpenPlace(base.head if reopen.reset else reopen.turn_start, reopen.turn_start)
-        return OpenPlace(base.head, await self._find_committed_head(base))
-
-    async def _find_committed_head(self, base: OpenBase) -> Head:
-        return Head(position=base.committed, last_id=await self._id_before(base, base.committed) or "")
-
-    async def _find_kept_head(self, request: OpenThread, base: OpenBase) -> Head | None:
-        """The end of a turn that waits for somebody."""
-        if request.keeps is None or request.reopen is not None or base.head.position <= base.committed:
-            return None
-        if base.archive.ended:
-            return None  # its execution was cancelled, or failed: nobody was told that it waits
-        kept = request.keeps(await self._load_slice(base))
-        if kept is None or kept.position <= base.committed or not await self._holds(base, kept):
-            return None
-        return kept
-
-    async def _load_slice(self, base: OpenBase) -> bytes:
-        """The slice that the open goes on from, wherever it is."""
-        if base.slice_version == base.archive.slice_version and not base.archive.is_absent:
-            return await self._archive.read_slice(base.archive)
-        return base.slice
-
     async def _rewrite_slice(self, request: OpenThread, base: OpenBase, cut: Head) -> OpenBase:
         if request.rewrites is None or (base.archive.is_absent and base.hot is None):
             return base
-        data = await self._load_slice(base)
+        data = await _Standing(self._archive, base).read_slice()
         born = _creation_epoch(request, base) if base.archive.is_absent else base.archive.born
         changed = request.rewrites(data, cut, born)
         if changed == data:
             return base
         return replace(base, slice=changed, slice_version=base.slice_version + 1)
-
-    async def _find_end_of_step(self, reopen: Reopen, known_head: Head, base: OpenBase) -> Head:
-        first = known_head.position
-        stop = min(first + len(reopen.inputs) + 1, base.head.position) if reopen.inputs else first
-        start = base.archive.end
-        after = (
-            await self._archive.read_records(base.archive, first, min(stop, start)) if first < start else []
-        )
-        after += base.extra[max(first - start, 0) : max(stop - start, 0)]
-        kept = count_kept_messages(reopen, after, base.committed)
-        return base.head if kept is None else head_after(known_head, after[:kept])
-
-    async def _check_rewind_head(self, to: Head, request: OpenThread, base: OpenBase) -> Head:
-        check_rewind(request, to.position, base.committed)
-        if not await self._holds(base, to):
-            raise other_message_error(request, to.position)
-        return to
 
     async def _plan_open(
         self, request: OpenThread, base: OpenBase, cut: Head, traffic: Traffic
@@ -317,10 +269,8 @@ class Opening:
         self, request: OpenThread, base: OpenBase, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         """Hot was what the archive was made of: change its header rather than send it all again."""
-        keep, at = (
-            archive.head.position - len(request.records),
-            await self._find_resume_head(request, _base_of_archive(archive)),
-        )
+        keep = archive.head.position - len(request.records)
+        at = await self._places(request, _base_of_archive(archive)).find_head_again()
         if base.hot is not None and base.hot.base.position <= min(keep, at.position):
             header = await self._hot.rebase(
                 Rebase(
@@ -341,18 +291,15 @@ class Opening:
             return _build_opened_thread(
                 hot.header,
                 archive,
-                await self._find_resume_head(request, await self._combine_tiers(hot, archive)),
+                await self._places(request, await self._combine_tiers(hot, archive)).find_head_again(),
             )
-        at = await self._find_resume_head(request, _base_of_archive(archive))
+        at = await self._places(request, _base_of_archive(archive)).find_head_again()
         # The step that is under way there may stand already.
         header = await self._install_hot_record(archive, progress, replace=True, back_to=at.position)
         return _build_opened_thread(header, archive, at)
 
-    async def _find_resume_head(self, request: OpenThread, base: OpenBase) -> Head:
-        if request.reopen is not None and request.rewind_to is None:
-            return (await self._find_reopen_place(request.reopen, base)).at
-        # It succeeded before, and its workflow was reset: a turn begun since may stand unfinished.
-        return await self._find_kept_head(request, base) or await self._find_committed_head(base)
+    def _places(self, request: OpenThread, base: OpenBase) -> OpenPlaces:
+        return OpenPlaces(request, _Standing(self._archive, base))
 
     async def _install_hot_record(
         self, archive: Manifest, progress: Progress, *, replace: bool, back_to: int

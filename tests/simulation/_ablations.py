@@ -12,16 +12,17 @@ from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import Held, TieredThreads, flush, opening, store
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Manifest
-from helix_temporal.coldtier.opening import OpenBase, Opening
+from helix_temporal.coldtier.opening import Opening
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.records import Head, size_of
 from helix_temporal.models.sessions import ReopenHeads
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, OpenThread, Reopen
+from helix_temporal.stores.threads import opening as threads_opening
 from helix_temporal.stores.threads import operations
 from helix_temporal.stores.threads.fences import Fence
-from helix_temporal.stores.threads.opening import OpenPlace
+from helix_temporal.stores.threads.opening import OpenPlace, OpenPlaces
 from helix_temporal.stores.threads.operations import HeldThread
 from helix_temporal.workflows import opening as session_opening
 from helix_temporal.workflows.opening import CurrentThread
@@ -162,10 +163,10 @@ def last_id(shop: Shop) -> Iterator[None]:
 def cut_at_open(shop: Shop) -> Iterator[None]:
     """An open keeps what lies beyond the last finished turn, or beyond what the workflow knows."""
 
-    async def no_cut(self: Opening, request: Any, base: OpenBase) -> OpenPlace:
-        return OpenPlace(base.head, base.head)
+    async def no_cut(self: OpenPlaces) -> OpenPlace:
+        return OpenPlace(self.thread.head, self.thread.head)
 
-    with patch.object(Opening, "_find_place", no_cut):
+    with patch.object(OpenPlaces, "find_place", no_cut):
         yield
 
 
@@ -277,21 +278,21 @@ def confirmed_step(shop: Shop) -> Iterator[None]:
 @contextmanager
 def kept_step(shop: Shop) -> Iterator[None]:
     """A re-open cuts the step under way although it stands."""
-    with patch.object(opening, "count_kept_messages", lambda *_: 0):
+    with patch.object(threads_opening, "count_kept_messages", lambda *_: 0):
         yield
 
 
 @contextmanager
 def committed_stays(shop: Shop) -> Iterator[None]:
     """A re-open cuts at the head that its workflow knows, though more is committed."""
-    reopened = Opening._find_reopen_place
+    reopened = OpenPlaces.find_reopen_place
 
-    async def at_known(self: Opening, reopen: Reopen, base: OpenBase) -> OpenPlace:
-        if reopen.known_head is not None and await self._holds(base, reopen.known_head):
-            return OpenPlace(await self._find_end_of_step(reopen, reopen.known_head, base), reopen.known_head)
-        return await reopened(self, reopen, base)
+    async def at_known(self: OpenPlaces, reopen: Reopen) -> OpenPlace:
+        if reopen.known_head is not None and await self.holds(reopen.known_head):
+            return OpenPlace(await self.find_end_of_step(reopen, reopen.known_head), reopen.known_head)
+        return await reopened(self, reopen)
 
-    with patch.object(Opening, "_find_reopen_place", at_known):
+    with patch.object(OpenPlaces, "find_reopen_place", at_known):
         yield
 
 
@@ -331,10 +332,10 @@ def asked_archive(shop: Shop) -> Iterator[None]:
 def kept_turn(shop: Shop) -> Iterator[None]:
     """An open cuts a turn that waits for somebody, as any other that has not ended."""
 
-    async def nothing(self: Opening, request: object, base: object) -> None:
+    async def nothing(self: OpenPlaces) -> None:
         return
 
-    with patch.object(Opening, "_find_kept_head", nothing):
+    with patch.object(OpenPlaces, "find_kept_head", nothing):
         yield
 
 
@@ -439,7 +440,7 @@ GUARDS = {
     each.remove.__name__: each
     for each in (
         Guard(fence, 200, known=46),
-        Guard(fence_of_the_older, 5000, _FORGETTING, known=907),
+        Guard(fence_of_the_older, 5000, _FORGETTING, known=1126),
         Guard(fence_of_the_ended, 1000, _FINISHING, known=12),
         Guard(fence_for_opens, 3000, _TAKEN_OVER, known=2),
         Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=65),
@@ -461,7 +462,7 @@ GUARDS = {
         Guard(committed_stays, 100, known=9),
         Guard(window_since_reset, 3000, _RESETTING, known=45),
         Guard(whole_step, 5000, _RESETTING, known=1093),
-        Guard(asked_archive, 100, _FORGETTING, known=20),
+        Guard(asked_archive, 100, _FORGETTING, known=64),
         Guard(settled_open, 5000, _REOPENING, known=2790),
         Guard(trim_of_archived, 1000, _UNARCHIVED, known=209),
         Guard(own_epoch, 5000, _WAITING, known=9),

@@ -3,6 +3,7 @@
 What a fork answered is kept with the thread that it made, so that a repeat answers the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -41,22 +42,13 @@ from helix_temporal.stores.protocols.threads import (
     OpenThread,
     Progress,
     ReadPage,
-    Reopen,
     ThreadFacts,
     ThreadPage,
     Transform,
     no_progress,
 )
 from helix_temporal.stores.threads.fences import Fence
-from helix_temporal.stores.threads.opening import (
-    OpenPlace,
-    check_adapter,
-    check_existence,
-    check_rewind,
-    count_kept_messages,
-    fork_position,
-    other_message_error,
-)
+from helix_temporal.stores.threads.opening import OpenPlaces, check_adapter, check_existence, fork_position
 
 _ANSWER: Final = TypeAdapter(ForkedThread)
 
@@ -124,10 +116,9 @@ class HotThreads:
         if request.reopen is None or request.rewind_to is not None:
             if header.head.position == header.committed:
                 return header.head
-            # It succeeded before, and its workflow was reset: a turn begun since may stand unfinished.
             request = replace(request, reopen=None, rewind_to=None)
         snapshot = await self._read_snapshot(request)
-        return header.head if snapshot is None else _open_place(request, snapshot).at
+        return header.head if snapshot is None else await _places(request, snapshot).find_head_again()
 
     async def _open_record(self, request: OpenThread, origin: str = "") -> HotHeader:
         for _ in range(TRIES):
@@ -135,7 +126,7 @@ class HotThreads:
             header = snapshot.header if snapshot else None
             if header is not None and Fence.of(header).check_opener(request):
                 return header
-            changed = await self.hot.rebase(self._build_rebase(request, snapshot, origin))
+            changed = await self.hot.rebase(await self._build_rebase(request, snapshot, origin))
             if changed is not None:
                 return changed
         raise StoreUnavailableError(f"thread {request.thread_id!r}: not opened in {TRIES} tries")
@@ -148,7 +139,7 @@ class HotThreads:
             return snapshot
         return await self.hot.read_snapshot(request.thread_id, 0)
 
-    def _build_rebase(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
+    async def _build_rebase(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
         # A deletion leaves a mark: where the owner finds neither record nor mark, the store lost it.
@@ -170,13 +161,13 @@ class HotThreads:
             return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
         Fence.of(snapshot.header).check_same_owner(request)
         check_adapter(request, snapshot.header.adapter)
-        return self._rebase_existing(request, snapshot, expected)
+        return await self._rebase_existing(request, snapshot, expected)
 
-    def _rebase_existing(
+    async def _rebase_existing(
         self, request: OpenThread, snapshot: HotSnapshot, expected: tuple[int, Head] | None
     ) -> Rebase:
         old = snapshot.header
-        cut = _open_place(request, snapshot).cut
+        cut = (await _places(request, snapshot).find_place()).cut
         size = old.size - size_of(snapshot.records[max(0, cut.position - snapshot.first) :])
         new = replace(
             old,
@@ -331,46 +322,29 @@ def _lowest_position(request: OpenThread) -> int:
     return 0 if request.reopen is None else max(0, request.reopen.turn_start.position - 1)
 
 
-def _open_place(request: OpenThread, snapshot: HotSnapshot) -> OpenPlace:
-    if request.reopen is not None and request.rewind_to is None:
-        return _reopen_place(request.reopen, snapshot)
-    cut = _find_cut(request, snapshot)
-    return OpenPlace(cut, cut)
+def _places(request: OpenThread, snapshot: HotSnapshot) -> OpenPlaces:
+    return OpenPlaces(request, _Standing(snapshot))
 
 
-def _reopen_place(reopen: Reopen, snapshot: HotSnapshot) -> OpenPlace:
-    """What is committed stays: only a rewind cuts it."""
-    committed = snapshot.header.committed
-    if reopen.known_head is None:
-        return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
-    if snapshot.holds(reopen.known_head):
-        after = snapshot.records[max(reopen.known_head.position - snapshot.first, 0) :]
-        kept = count_kept_messages(reopen, after, committed)
-        end = head_after(reopen.known_head, after[:kept])
-        if committed <= end.position:
-            return OpenPlace(snapshot.header.head if reopen.reset else end, reopen.known_head)
-    elif committed <= reopen.turn_start.position and snapshot.holds(reopen.turn_start):
-        return OpenPlace(snapshot.header.head if reopen.reset else reopen.turn_start, reopen.turn_start)
-    return OpenPlace(snapshot.header.head, _head_at(snapshot, committed))
+class _Standing:
+    """As `StandingThread`: a thread in a hot record alone."""
 
+    def __init__(self, snapshot: HotSnapshot) -> None:
+        self._snapshot, header = snapshot, snapshot.header
+        self.head, self.committed, self.is_ended = header.head, header.committed, header.closed
 
-def _find_cut(request: OpenThread, snapshot: HotSnapshot) -> Head:
-    header, to = snapshot.header, request.rewind_to
-    if to is not None:
-        check_rewind(request, to.position, header.committed)
-        if not snapshot.holds(to):
-            raise other_message_error(request, to.position)
-        return to
-    # One that was closed was cancelled, or failed: nobody was told that it waits.
-    asks = request.keeps is not None and not header.closed
-    kept = request.keeps(header.slice) if asks and request.keeps is not None else None
-    if kept is not None and kept.position > header.committed and snapshot.holds(kept):
-        return kept
-    return _head_at(snapshot, header.committed)
+    async def id_before(self, position: int) -> str | None:
+        """As `StandingThread.id_before`."""
+        return self._snapshot.id_before(position)
 
+    async def read_slice(self) -> bytes:
+        """As `StandingThread.read_slice`."""
+        return self._snapshot.header.slice
 
-def _head_at(snapshot: HotSnapshot, position: int) -> Head:
-    return Head(position=position, last_id=snapshot.id_before(position) or "")
+    async def read_records(self, start: int, stop: int) -> Sequence[Record]:
+        """As `StandingThread.read_records`."""
+        first = self._snapshot.first
+        return self._snapshot.records[max(start - first, 0) : max(stop - first, 0)]
 
 
 def _with_records(change: Rebase, records: tuple[Record, ...], after: Head, size: int) -> Rebase:

@@ -1,10 +1,11 @@
-"""Pure: what an open or a fork may do to a thread that is there, and where it cuts."""
+"""What an open or a fork may do to a thread that is there, and where it cuts: one rule for all stores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
-from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.records import Head, Kind, Record, head_after
 from helix_temporal.stores.protocols.threads import Create, ForkThread, OpenThread, Reopen
 
 
@@ -30,23 +31,6 @@ def check_adapter(request: OpenThread, adapter: str) -> None:
         raise InvalidRequestError(
             f"thread {request.thread_id!r} was written with adapter {adapter!r}, not {request.adapter!r}"
         )
-
-
-def check_rewind(request: OpenThread, position: int, committed: int) -> None:
-    """Refuse to rewind beyond the finished turns.
-
-    Raises:
-        InvalidRequestError: Fewer messages are committed.
-    """
-    if position > committed:
-        raise InvalidRequestError(
-            f"thread {request.thread_id!r}: rewind to {position}, but only {committed} are committed"
-        )
-
-
-def other_message_error(request: OpenThread, position: int) -> HeadMovedError:
-    """The error for a rewind to a message that does not stand there."""
-    return HeadMovedError(f"thread {request.thread_id!r}: position {position} has another message")
 
 
 def fork_position(request: ForkThread, committed: int) -> int:
@@ -90,3 +74,114 @@ def count_kept_messages(reopen: Reopen, after: Sequence[Record], committed: int)
         return count + (1 if has_answer else 0)
     begins = reopen.known_head == reopen.turn_start and committed == reopen.turn_start.position
     return None if after and begins else 0
+
+
+class StandingThread(Protocol):
+    """A thread as an open finds it, wherever its messages are."""
+
+    @property
+    def head(self) -> Head:
+        """Where it stands."""
+        ...
+
+    @property
+    def committed(self) -> int:
+        """Where its finished turns end."""
+        ...
+
+    @property
+    def is_ended(self) -> bool:
+        """Its execution was cancelled, or failed: nobody was told that a turn waits."""
+        ...
+
+    async def id_before(self, position: int) -> str | None:
+        """Id of the message just before a position; None where there is none."""
+        ...
+
+    async def read_slice(self) -> bytes:
+        """The session's record."""
+        ...
+
+    async def read_records(self, start: int, stop: int) -> Sequence[Record]:
+        """Messages ``start <= position < stop``, as far as there are any."""
+        ...
+
+
+class OpenPlaces:
+    """Where an open cuts the thread that it finds, and where its caller goes on."""
+
+    def __init__(self, request: OpenThread, thread: StandingThread) -> None:
+        self.request, self.thread = request, thread
+
+    async def find_place(self) -> OpenPlace:
+        """Of an open that is to be made.
+
+        Raises:
+            InvalidRequestError: It rewinds to where fewer messages are committed.
+            HeadMovedError: It rewinds to a message that does not stand there.
+        """
+        if self.request.rewind_to is not None:
+            await self._check_rewind(self.request.rewind_to)
+            return OpenPlace(self.request.rewind_to, self.request.rewind_to)
+        if self.request.reopen is not None:
+            return await self.find_reopen_place(self.request.reopen)
+        cut = await self.find_resume_head()
+        return OpenPlace(cut, cut)
+
+    async def find_head_again(self) -> Head:
+        """Where the caller goes on of an open that was made before."""
+        if self.request.reopen is not None and self.request.rewind_to is None:
+            return (await self.find_reopen_place(self.request.reopen)).at
+        # Its workflow was reset: a turn begun since may stand unfinished.
+        return await self.find_resume_head()
+
+    async def find_reopen_place(self, reopen: Reopen) -> OpenPlace:
+        """What is committed stays: only a rewind cuts it."""
+        thread = self.thread
+        if reopen.known_head is None:
+            return OpenPlace(thread.head, await self._find_committed_head())
+        if await self.holds(reopen.known_head):
+            end = await self.find_end_of_step(reopen, reopen.known_head)
+            if thread.committed <= end.position:
+                return OpenPlace(thread.head if reopen.reset else end, reopen.known_head)
+        elif thread.committed <= reopen.turn_start.position and await self.holds(reopen.turn_start):
+            return OpenPlace(thread.head if reopen.reset else reopen.turn_start, reopen.turn_start)
+        return OpenPlace(thread.head, await self._find_committed_head())
+
+    async def find_resume_head(self) -> Head:
+        """The end of a turn that waits for somebody; else of the finished turns."""
+        return await self.find_kept_head() or await self._find_committed_head()
+
+    async def find_kept_head(self) -> Head | None:
+        """The end of a turn that waits for somebody, and that the session was left with."""
+        keeps, thread = self.request.keeps, self.thread
+        if keeps is None or thread.is_ended or thread.head.position <= thread.committed:
+            return None
+        kept = keeps(await thread.read_slice())
+        if kept is None or kept.position <= thread.committed or not await self.holds(kept):
+            return None
+        return kept
+
+    async def find_end_of_step(self, reopen: Reopen, known_head: Head) -> Head:
+        """Where what a re-open keeps behind the head that its caller knows ends."""
+        start = known_head.position
+        after = await self.thread.read_records(start, start + len(reopen.inputs) + 1) if reopen.inputs else ()
+        kept = count_kept_messages(reopen, after, self.thread.committed)
+        return self.thread.head if kept is None else head_after(known_head, after[:kept])
+
+    async def holds(self, head: Head) -> bool:
+        """Whether the message that ``head`` names stands just before it."""
+        return await self.thread.id_before(head.position) == head.last_id
+
+    async def _find_committed_head(self) -> Head:
+        committed = self.thread.committed
+        return Head(position=committed, last_id=await self.thread.id_before(committed) or "")
+
+    async def _check_rewind(self, to: Head) -> None:
+        thread_id, committed = self.request.thread_id, self.thread.committed
+        if to.position > committed:
+            raise InvalidRequestError(
+                f"thread {thread_id!r}: rewind to {to.position}, but only {committed} are committed"
+            )
+        if not await self.holds(to):
+            raise HeadMovedError(f"thread {thread_id!r}: position {to.position} has another message")
