@@ -380,11 +380,10 @@ class SessionSync:
     async def beginning(
         self, request: RunStepInput, record: SessionRecord, place: Place = unknown_place
     ) -> AsyncIterator[None]:
-        """Record the run of a turn while what is done within goes on; at the end it is recorded.
+        """Record the run of a turn while the block asks the model and appends its answer.
 
-        What is done within asks the model and appends its answer: one that is there has been paid for once,
-        even where this store is down, and a repeat of the step, which finds it, records the run.  Where
-        the answer is committed with the state, the run comes first.
+        An answer that was appended stays, even where this store is down: a repeat of the step finds it and
+        records the run.  Where the answer is committed together with the state, the run is recorded first.
 
         Raises:
             FencedError: A newer open has the session.
@@ -504,7 +503,7 @@ class SessionSync:
             "its end was saved",
         )
         if request.ends_run:
-            # A step that asks may have come to saying so when nobody waited for it: not from here on.
+            # A late step may have said that its calls wait, when nobody waited for it any more.
             await self.suspended.drop_waiting(request.session_id, epoch)
 
 

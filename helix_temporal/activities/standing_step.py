@@ -54,9 +54,9 @@ def new_id() -> str:
 def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[Record, ...] | None:
     """The step that stands at ``head`` with these inputs; None if the thread ends there.
 
-    It may have only the first of them: after a reset the server gives the workflow messages together
-    that had come one after the other.  One that begins with them and goes on with another message is
-    another step, and what others have followed to the end of a turn is none that is under way.
+    It may have only the first of the inputs: after a reset the server gives the workflow messages together
+    that had come one after the other.  A step that begins with the inputs and goes on with another message
+    is another step.  A step that a whole turn has followed is not the one under way.
 
     Raises:
         HeadMovedError: The thread is elsewhere, or goes on with something else.

@@ -339,7 +339,7 @@ class Stepper:
                 commits=not answer.tool_calls,
             )
             async with self._used.recording(agent, request, answer, live.number):
-                live.answered(answer)  # one that was left behind has paid all the same
+                live.answered(answer)  # paid for, also by an attempt that Temporal has given up
                 appended, turn = await self._append_step(
                     step, record, request, [*inputs, answer], seen.view, live.reached
                 )
@@ -424,7 +424,7 @@ class Stepper:
         header, end = view.header, request.head.position + count
         lost = header.head.position < request.head.position or view.last_id_at_head != request.head.last_id
         if lost or header.committed > end or header.committed < end < header.head.position:
-            # Results that end it are stored with its state.
+            # Results that end a turn are committed by the session store, together with its state.
             raise lost_answer_error(thread_id, request.head)
         return view, [record.id for record in view.after] == [each.id for each in request.inputs]
 
@@ -593,6 +593,7 @@ class Stepper:
         try:
             check_size(len(to_record(message).body), limit, f"message {each.id!r}")
         except TooLargeError as refused:
+            # `client._messages.ask_message` knows its own message's refusal by this text.
             raise TooLargeError(str(refused), message_id=each.id) from refused
         return message
 

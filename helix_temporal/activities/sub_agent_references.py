@@ -115,8 +115,9 @@ class SubAgentReferences:
     async def tell_callers(self, session_id: str) -> None:
         """A session waits for people, or no more: its root knows whose its calls are, its parent of it.
 
-        Theirs are other writers: what they have stored meanwhile stays.  They know no epoch of this one, so
-        that a late attempt can't be refused: whoever has told looks whether it was the newest.
+        Both have writers of their own, and what those have stored meanwhile stays.  They know no epoch of
+        this session, so that they can't refuse a late attempt: after each telling, this looks whether the
+        state that it told was the newest.
         """
         told: SessionState | None = None
         for _ in range(_TELLINGS):

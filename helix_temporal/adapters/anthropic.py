@@ -1,4 +1,4 @@
-"""Pure: our messages in the form of Anthropic's Messages API."""
+"""Anthropic's Messages API: `AnthropicModel`, and our messages in its form."""
 
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence

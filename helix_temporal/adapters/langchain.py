@@ -1,4 +1,4 @@
-"""Pure: our messages as LangChain's, and its answers as ours."""
+"""LangChain's chat models: `LangChainModel`, our messages as LangChain's, and its answers as ours."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence

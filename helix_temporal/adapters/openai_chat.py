@@ -1,4 +1,4 @@
-"""OpenAI's chat format: messages as it takes them.  Pure."""
+"""OpenAI's chat format: its model, and messages as it takes them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager

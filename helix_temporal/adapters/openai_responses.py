@@ -1,4 +1,4 @@
-"""The items of OpenAI's Responses API: messages as it takes them, and what its answer says.  Pure."""
+"""The items of OpenAI's Responses API: its model, messages as it takes them, and what its answer says."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -148,7 +148,7 @@ class StreamFollower:
         if place is None:
             return await self._find_first_sequence()
         if place and self._turn.unknown:
-            # Which run answers the message was told before this place, if that lies within its turn.
+            # A place within the turn: the chunk that says which run answers the message stands before it.
             async with contextlib.aclosing(read_kept_chunks(self._store, self._session_id, place)) as earlier:
                 async for stored in earlier:
                     self._turn.take_chunk(stored)
@@ -413,7 +413,7 @@ async def _pass_chunks_on(
             finally:
                 asked.remove_done_callback(end_soon)
     except TimeoutError:
-        # The result is there: what the stream owes it does not owe us.
+        # The result is there: nobody waits for the rest of the stream.
         return
     finally:
         queue.put_nowait(None)

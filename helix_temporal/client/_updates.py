@@ -89,7 +89,7 @@ _QUERY_AGAIN: Final = 0.2
 _MAX_SAID: Final = 500
 """Characters of a failed query's text that an error repeats."""
 _NAMED: Final = 5
-"""Of the calls that a session waits for, in the text of an error."""
+"""At most so many calls that a session waits for are named in an error."""
 _RUN_ENDED: Final = "AcceptedUpdateCompletedWorkflow"
 _NOT_TAKEN_UP: Final = "UnprocessedUpdate"
 """The server's word for an update that came with a workflow task which a worker did without it."""
@@ -393,7 +393,7 @@ class Updates:
                         ) from again
                     if again.refused:
                         update_id = _update_id(update, argument)
-                await asyncio.sleep(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5))  # noqa: S311
+                await _pause(attempt)
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _refuse_own_tool(self, session_id: str) -> None:
@@ -440,7 +440,10 @@ class Updates:
         }
         try:
             try:
-                return await self.get_workflow_handle(session_id).execute_update(update, argument, **options)
+                arguments = () if argument is None else (argument,)
+                return await self.get_workflow_handle(session_id).execute_update(
+                    update, *arguments, **options
+                )
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND or start is None:
                     raise
@@ -510,38 +513,17 @@ class Updates:
         self, session_id: str, update: str, argument: Any, result_type: type[Any] | None
     ) -> Any:
         """What a session that runs answers to one update, None where none runs; `with_deadline` ends it."""
-        update_id = uuid.uuid4().hex
+        update_id = _update_id(update, argument)
         for attempt in itertools.count():
             try:
-                return await self._update_running_once(session_id, update, argument, result_type, update_id)
+                return await self._update_once(session_id, update, argument, result_type, None, update_id)
             except _RetryUpdate as again:
+                if again.ended:
+                    return None
                 _log.debug("session %r: update %r is sent again: %s", session_id, update, again)
-                update_id = uuid.uuid4().hex if again.refused else update_id
-            await asyncio.sleep(0.05 * 2 ** min(attempt, 5))
+                update_id = _update_id(update, argument) if again.refused else update_id
+            await _pause(attempt)
         raise AssertionError("unreachable")  # pragma: no cover
-
-    async def _update_running_once(
-        self, session_id: str, update: str, argument: Any, result_type: type[Any] | None, update_id: str
-    ) -> Any:
-        arguments = () if argument is None else (argument,)
-        options: dict[str, Any] = {"id": update_id, "rpc_timeout": _LONGEST_CALL}
-        if result_type is not None:
-            options["result_type"] = result_type
-        try:
-            return await self.get_workflow_handle(session_id).execute_update(update, *arguments, **options)
-        except RPCError as error:
-            refuse_unknown_namespace(self._client, error)
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            if error.status in PASSING:
-                raise _RetryUpdate(error.status.name) from error
-            raise
-        except WorkflowUpdateRPCTimeoutOrCancelledError as error:
-            raise _no_answer_error() from error
-        except WorkflowUpdateFailedError as error:
-            if _type_of(error) == _RUN_ENDED:
-                return None
-            raise _error_of_failure(error) from error
 
 
 class _Slots:
@@ -610,6 +592,11 @@ def _no_answer_error() -> BaseException:
     # The SDK has put an error of its own in the place of a cancel.
     cancelled = task is not None and task.cancelling() > 0
     return asyncio.CancelledError() if cancelled else _RetryUpdate("no answer in time")
+
+
+async def _pause(attempt: int) -> None:
+    """Before an update is sent again: 50 ms at first, 1.6 s at last, less by chance."""
+    await asyncio.sleep(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5))  # noqa: S311 (jitter)
 
 
 def _awaits_turn(update: str, argument: object) -> bool:

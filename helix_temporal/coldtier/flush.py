@@ -1,7 +1,8 @@
 """Flush: archive what is hot, by compare-and-swap, and know for certain that it is there.
 
-`Flushing` does it.  `Breaker` stops trying for a moment when the archive fails for several threads in a row;
-`Backlog` counts what is hot alone.
+`Flushing` does it: `plan.plan_commit` says what is uploaded, and `Archive.commit_plan` uploads it.
+`Breaker` stops trying for a moment when the archive fails for several threads in a row; `Backlog` counts
+what is hot alone.
 """
 
 import asyncio
@@ -174,7 +175,7 @@ def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: b
         return
     last_id = hot.id_before(mine.position)
     behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
-    # What is too old to be in the snapshot is archived, if it is there at all.
+    # A step from before the snapshot can only be in the archive.
     if behind or (last_id != mine.last_id if last_id is not None else not archive_holds_mine):
         raise HeadMovedError(
             f"thread {request.thread_id!r}: the record at {header.head.position} (committed "
@@ -227,7 +228,7 @@ class Breaker:
 logger = logging.getLogger(__name__)
 
 _REASON_CHARACTERS: Final = 200
-"""Of an error: it is in the history of each turn that is not archived."""
+"""At most so many of an error's text: it is in the history of each turn that is not archived."""
 STEP_SECONDS: Final = 2.0
 BACKLOG_SECONDS: Final = 60.0
 

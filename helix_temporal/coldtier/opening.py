@@ -94,7 +94,7 @@ class OpenBase:
     adapter: str = ""
 
 
-class _Standing:
+class _TieredStanding:
     """As `StandingThread`: a thread in its archive, and behind it what the hot record had beyond."""
 
     def __init__(self, archive: Archive, base: OpenBase) -> None:
@@ -222,7 +222,7 @@ class Opening:
     async def _rewrite_slice(self, request: OpenThread, base: OpenBase, cut: Head) -> OpenBase:
         if request.rewrites is None or (base.archive.is_absent and base.hot is None):
             return base
-        data = await _Standing(self._archive, base).read_slice()
+        data = await _TieredStanding(self._archive, base).read_slice()
         born = _creation_epoch(request, base) if base.archive.is_absent else base.archive.born
         changed = request.rewrites(data, cut, born)
         if changed == data:
@@ -299,7 +299,7 @@ class Opening:
         return _build_opened_thread(header, archive, at)
 
     def _places(self, request: OpenThread, base: OpenBase) -> OpenPlaces:
-        return OpenPlaces(request, _Standing(self._archive, base))
+        return OpenPlaces(request, _TieredStanding(self._archive, base))
 
     async def _install_hot_record(
         self, archive: Manifest, progress: Progress, *, replace: bool, back_to: int

@@ -331,7 +331,7 @@ def is_foreign_ref(ref: str) -> bool:
 
 
 def payload_ref(ref: str) -> PayloadRef | None:
-    """Inverse of `PayloadRef.named`; None for anything else."""
+    """Inverse of `PayloadRef.as_ref`; None for anything else."""
     if not ref.startswith(_PUT_ASIDE):
         return None
     try:
@@ -341,7 +341,7 @@ def payload_ref(ref: str) -> PayloadRef | None:
 
 
 def message_ref(ref: str) -> MessageRef | None:
-    """Inverse of `MessageRef.named`; None for anything else."""
+    """Inverse of `MessageRef.as_ref`; None for anything else."""
     if not ref.startswith(_MARK):
         return None
     try:

@@ -31,7 +31,7 @@ class Entry:
     Attributes:
         interim_result: What they were told while its turn goes on, as while it was suspended.
         asked: Only askers wait for it: nobody was promised that it will have a turn.
-        taken: It is part of the turn under way.
+        in_thread: It is in the thread, with a turn that waits for somebody.
     """
 
     message: UserMessage
@@ -39,7 +39,7 @@ class Entry:
     alone: bool = False
     interim_result: AskResult | AskAgain | None = None
     asked: bool = False
-    taken: bool = False
+    in_thread: bool = False
 
     @property
     def size(self) -> int:
@@ -144,13 +144,13 @@ class Inbox:
         for message in messages:
             waiting = self._waiting.pop(message.id, None)
             entry = self._taken.get(message.id) or waiting or self._make_entry(message)
-            entry.message, entry.taken = message, True
+            entry.message, entry.in_thread = message, True
             self._taken[message.id] = entry
 
     def suspend(self, result: AskResult) -> None:
         """The turn waits for others than us: its askers need not wait with it."""
         for entry in self._taken.values():
-            entry.interim_result, entry.taken = result, True
+            entry.interim_result, entry.in_thread = result, True
 
     def let_askers_go(self) -> None:
         """End every open `ask`: its client asks again at once."""
@@ -216,7 +216,7 @@ class Inbox:
             if message_id in self._taken
         )
         for entry in left.values():
-            entry.taken = False
+            entry.in_thread = False
         self._waiting = OrderedDict([*left.items(), *self._waiting.items()])
 
     def resolve_earlier(self, message_id: str, answer: AnswerRef | None) -> None:

@@ -67,7 +67,7 @@ class SessionRecord(WireModel):
         run: Of the newest turn; its state may have to be committed from here.
         turn_steps: Model calls of that turn.
         changed: Keys of ``values`` that it changed.
-        changes: The same of the turns before; None in threads from before it was kept.
+        changes: Keys that earlier turns changed, and where; None in a thread older than this field.
         summary: Of the turns that model calls are no longer given.
         taken_back: The newest requests to take turns back, so that each is carried out once.
         suspended: What the newest step waits for, if it waits.

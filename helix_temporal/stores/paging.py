@@ -10,7 +10,7 @@ import orjson
 
 from helix_temporal.errors import InvalidCursorError, InvalidRequestError
 from helix_temporal.models.base import check_text, dump_json
-from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.records import Head, Kind, Record, size_of
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage
 
@@ -59,7 +59,7 @@ def trim_records(first: int, records: Sequence[Record], wanted: PageRange) -> tu
     """The records that fit the limits, from the asked side, at least one."""
     size = count = 0
     for record in reversed(records) if wanted.backward else records:
-        size += 7 + len(record.id.encode()) + len(record.body)
+        size += size_of((record,))
         if count == wanted.limit or (count and size > wanted.max_bytes):
             break
         count += 1

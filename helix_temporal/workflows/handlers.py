@@ -82,7 +82,7 @@ class Handlers:
         if entry_before is None:
             await self._admit_message(message)
         if self._run.waits_for_people and self._run.exits_while_waiting and not self._run.supersedes:
-            return self._run.suspended(in_thread=entry_before is not None and entry_before.taken)
+            return self._run.suspended(in_thread=entry_before is not None and entry_before.in_thread)
         entry = entry_before or self._run.inbox.put(message.without_properties(), asked=True)
         self._run.inbox.release()
         await self._supersede_below()

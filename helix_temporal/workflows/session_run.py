@@ -250,7 +250,7 @@ class SessionRun:
         return ExitReason.SUPERSEDED if self.supersedes and self.inbox else None
 
     def tell_suspended(self) -> None:
-        """The turn waits: whoever asked is told what for.  One that was found may go on at once."""
+        """The turn waits: tell whoever asked what for, unless all that it waits for is answered already."""
         self.inbox.link_calls((*self.waits.calls(), *(each.id for each in self._pending_below())))
         if not self.waits.pending():
             return

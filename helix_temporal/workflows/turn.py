@@ -279,9 +279,9 @@ class Turn:
     Args:
         waits: For calls that a client or a person answers; None where nobody can be waited for.
         archive: As in `SessionOptions`.
-        settles: Told of a step whose messages are not all its own: those that were answered before, and
-            those that are left for the next turn; false if they stay with this turn to its end.
-        adopts: Told of messages that this turn takes over, since after a reset theirs stands unfinished.
+        settles: Told of a step's result where some of the turn's messages were answered before, or are left
+            for the next turn; gives false where these messages stay with this turn to its end.
+        adopts: Told of messages that this turn takes over: after a reset, their turn stands unfinished.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ class Turn:
 
     @property
     def used(self) -> Usage:
-        """The same without what it used before it was suspended."""
+        """As `usage`, without what the turn used before it was suspended."""
         return self._used + self._tools.usage
 
     async def run(self, messages: Sequence[UserMessage]) -> TurnResult:

@@ -58,7 +58,7 @@ def header_values(header: HotHeader) -> tuple[Any, ...]:
         header.committed,
         header.base.position,
         header.base.last_id,
-        slice_value(header.slice, header.slice_version),
+        with_checksum(header.slice, header.slice_version),
         header.slice_version,
         header.adapter,
         header.size,
@@ -71,11 +71,6 @@ def header_values(header: HotHeader) -> tuple[Any, ...]:
         header.cut,
         header.origin,
     )
-
-
-def slice_value(data: bytes, version: int) -> bytes:
-    """A slice as it is stored."""
-    return with_checksum(data, version)
 
 
 def records_of(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> tuple[Record, ...]:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.records import Head, Record, head_after, size_of
+from helix_temporal.stores.checksums import with_checksum
 from helix_temporal.stores.postgres.adapter import (
     TRIES,
     Database,
@@ -24,7 +25,6 @@ from helix_temporal.stores.postgres.queries import (
     header_values,
     record_columns,
     records_of,
-    slice_value,
 )
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -93,7 +93,7 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
         *record_columns(step.head.position, records),
         size_of(records),
         ops.ends_turn(step, records),
-        None if step.slice is None else slice_value(step.slice, step.slice_version + 1),
+        None if step.slice is None else with_checksum(step.slice, step.slice_version + 1),
         step.slice_version,
         archived,
         archived_size,
@@ -308,7 +308,7 @@ class PostgresThreads:
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
-        stored = slice_value(data, expected_version + 1)
+        stored = with_checksum(data, expected_version + 1)
         for _ in range(TRIES):
             version: int | None = await self._adapter.fetchval(
                 self._queries["thread_save_slice"], thread_id, epoch, stored, expected_version
@@ -335,7 +335,7 @@ class PostgresThreads:
                 self._queries["thread_drop_damaged"],
                 thread_id,
                 archived.head.position,
-                slice_value(slice_, archived.slice_version),
+                with_checksum(slice_, archived.slice_version),
             )
         )
 

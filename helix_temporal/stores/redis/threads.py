@@ -134,11 +134,6 @@ def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     return numbers, _group_into_fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
 
 
-def slice_value(data: bytes, version: int) -> bytes:
-    """A slice as it is stored."""
-    return with_checksum(data, version)
-
-
 def _stub_large_messages(start: int, pieces: list[bytes]) -> tuple[list[bytes], list[str | bytes]]:
     """The pieces with stubs in place of large ones, and the fields of those ones' bodies."""
     bodies: list[str | bytes] = []
@@ -190,7 +185,7 @@ def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
         header.base.last_id,
         header.adapter,
         header.origin,
-        slice_value(header.slice, header.slice_version),
+        with_checksum(header.slice, header.slice_version),
     )
 
 
@@ -264,7 +259,7 @@ def append_args(step: StepAppend) -> tuple[tuple[Value, ...], Head]:
     ops.check_step(step)
     end = head_after(step.head, step.records)
     numbers, made = step_args(step, end.position)
-    data = b"" if step.slice is None else slice_value(step.slice, step.slice_version + 1)
+    data = b"" if step.slice is None else with_checksum(step.slice, step.slice_version + 1)
     return (numbers, step.head.last_id, end.last_id, data, *made), end
 
 
@@ -454,7 +449,7 @@ class RedisThreads:
             epoch,
             expected_version,
             version,
-            slice_value(data, version),
+            with_checksum(data, version),
         )
         if answer == b"A":
             return version
@@ -476,7 +471,7 @@ class RedisThreads:
             [self._connection.key_of(thread_id)],
             thread_id,
             archived.head.position,
-            slice_value(slice_, archived.slice_version),
+            with_checksum(slice_, archived.slice_version),
         )
         return answer == b"1"
 

@@ -323,10 +323,10 @@ def _lowest_position(request: OpenThread) -> int:
 
 
 def _places(request: OpenThread, snapshot: HotSnapshot) -> OpenPlaces:
-    return OpenPlaces(request, _Standing(snapshot))
+    return OpenPlaces(request, _HotStanding(snapshot))
 
 
-class _Standing:
+class _HotStanding:
     """As `StandingThread`: a thread in a hot record alone."""
 
     def __init__(self, snapshot: HotSnapshot) -> None:

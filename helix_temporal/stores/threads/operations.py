@@ -1,8 +1,8 @@
 """What each operation of a hot tier makes of a thread: pure.
 
-A backend whose atomic unit is Python finds the thread, asks an operation here, and stores ``Outcome.thread``
-where it is not the very object that it found.  One whose atomic unit is a statement or a script asks the
-single decisions.  All times are seconds since 1970 of the backend's clock.
+A backend whose atomic unit is Python finds the thread, asks an operation here, and stores
+``OperationOutcome.thread`` where it is not the very object that it found.  One whose atomic unit is a
+statement or a script asks the single decisions.  All times are seconds since 1970 of the backend's clock.
 
 What a script or a statement decides stands there once more.  Whoever changes a rule changes these with it;
 the contracts of `HotTier` hold all of them to the same answers:
@@ -34,6 +34,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
 from helix_temporal.models.states import is_past
+from helix_temporal.stores.paging import trim_records
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
     Appended,
@@ -333,16 +334,9 @@ def select_page(records: Sequence[Record], first: int, wanted: PageRange) -> tup
     """Position and records of one page out of ``records``, the first of which stands at ``first``."""
     start = min(max(wanted.start, first), first + len(records))
     stop = max(min(wanted.stop, first + len(records)), start)
-    held = records[start - first : stop - first]
-    count = size = 0
-    for record in reversed(held) if wanted.backward else held:
-        size += size_of((record,))
-        if count and (count >= wanted.limit or size > wanted.max_bytes):
-            break
-        count += 1
-    if wanted.backward:
-        return stop - count, tuple(held[len(held) - count :])
-    return start, tuple(held[:count])
+    return trim_records(
+        start, records[start - first : stop - first], changed(wanted, limit=max(wanted.limit, 1))
+    )
 
 
 def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:

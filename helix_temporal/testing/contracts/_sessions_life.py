@@ -220,6 +220,7 @@ class LifeContract(SessionFixtures):
         options = [CreateSession(agent_type=f"clerk {n}") for n in range(MANY)]
         outcomes = await at_once(next(crowd).create_session(session_id, each) for each in options)
         won, lost = of_type(outcomes, SessionState), of_type(outcomes, SessionExistsError)
+        assert [each for each in outcomes if each not in [*won, *lost]] == []
         assert (len(won), len(lost)) == (1, MANY - 1)
         assert await loaded(store, session_id) == won[0]
 

@@ -4,10 +4,11 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import pytest
 
 from helix_temporal.errors import (
@@ -223,6 +224,27 @@ async def test_the_database_of_something_else_is_refused(tmp_path: Path) -> None
     with pytest.raises(UnsupportedServerError, match="something else"):
         await backend.check()
     assert sql(tmp_path / "helix.db", "PRAGMA journal_mode") == [("delete",)]
+
+
+async def test_a_file_that_another_process_makes_meanwhile_is_ours(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that start together on a new file: one had looked whose it is before, and for tables after."""
+    look, others = aiosqlite.Connection.execute_fetchall, [SqliteBackend(file, timeout=0.1)]
+
+    async def look_with_another(connection: aiosqlite.Connection, what: str, *more: Any) -> Any:
+        if what == "PRAGMA user_version" and others:
+            other = others.pop()
+            with suppress(StoreUnavailableError):  # it has to wait, and gives up
+                await other.check()
+            await other.close()
+        return await look(connection, what, *more)
+
+    monkeypatch.setattr(aiosqlite.Connection, "execute_fetchall", look_with_another)
+    backend = SqliteBackend(file)
+    await backend.check()
+    await backend.close()
+    assert others == []
 
 
 async def test_tables_of_a_newer_version_are_refused(empty: SqliteBackend, file: Path) -> None:

@@ -1,8 +1,8 @@
 -- A session, as the row of kind state, and those of its records that are wanted; one may be there twice.
 -- $1 session; $2 kinds, $3 groups, $4 keys of single records; $5 kinds, $6 groups of which all are wanted; $7 kinds
 -- of which the newest is.  LATERAL with a LIMIT or OFFSET keeps the planner at one look into an index for each.
--- An array stands in a SELECT, so that the planner does not see how long it is: else each plan would look better than
--- the general one, none would be kept, and planning costs more than the statement.
+-- An array stands in a SELECT, so that the planner does not see its length. If it did, a plan for that length would look
+-- cheaper than the general plan, which then would not be kept: planning each time costs more than the statement.
 -- kind <> '' leads to the index by order.
 SELECT 'state' AS kind, '' AS grp, '' AS key, 0::bigint AS ord, s.body, s.rev, s.max_epoch, s.deleted AS gone, {now} AS now
 FROM (SELECT 1) AS one LEFT JOIN "{prefix}states" AS s ON s.session_id = $1

@@ -1,5 +1,5 @@
 -- session_touch with a step of the thread, if it stands at the step's head; revision and header after it.
--- Both rows are looked at before either is changed: whoever locks the session's row first may.
+-- Both rows are checked before either is changed. The lock of the session's row decides between two writers.
 -- Arguments as in session_touch, then $19 to $33 the step (_thread_moved).
 WITH held AS (
     SELECT FROM "{prefix}states" AS s
