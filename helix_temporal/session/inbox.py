@@ -21,7 +21,7 @@ REMEMBERED: Final = 32
 
 
 class AskAgain:
-    """Told instead of a result: the run ends, or lets those go who wait; whoever asks again is told."""
+    """Told instead of a result: the run ends, or lets those go who wait.  They are to ask again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +29,7 @@ class Entry:
     """A message in the session, and what its askers are told once that is known.
 
     Attributes:
-        interim_result: What they were told while its turn goes on, as while it was suspended.
+        interim_result: What they were told before its turn ended: that it waits, or to ask again.
         asked: Only askers wait for it: nobody was promised that it will have a turn.
         in_thread: It is in the thread, with a turn that waits for somebody.
     """

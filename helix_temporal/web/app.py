@@ -173,7 +173,7 @@ class _Endpoints:
         if isinstance(after, int) and seen is not None and await self._is_over(session, after, until):
             return Response(status_code=204)
         if request.method == "HEAD":
-            return Response(media_type="text/event-stream")  # which comes with each GET, and has no end
+            return Response(media_type="text/event-stream")  # without the stream, which has no end
         chunks = session.stream(
             after=after,
             until=cast("StreamUntil", until),

@@ -304,7 +304,7 @@ class Story:
         await self._send(session)
         again = next((each for each in self._accepted[::-1] if each.id in self._acked), None)
         if again is not None and self._world.chance(0.05) and again.id in self._acked[-SENT_AGAIN_WITHIN:]:
-            session.inbox.put(again)
+            session.inbox.put_first([again])
         messages = [entry.message for entry in self._group(session)]
         waits = self._people.waits() if self._world.chance(0.8) else None
         turn = self.turn(session, waits)

@@ -254,7 +254,7 @@ class Database:
             await asyncio.sleep(random.uniform(0.005, 0.05))  # noqa: S311  # no secret
 
     async def _make_tables(self, connection: aiosqlite.Connection) -> None:
-        # One look: between several, another process may make the tables.
+        # In one transaction: between two reads another process may make the tables.
         async with _run_transaction(connection, "BEGIN"):
             made = await self._is_made(connection)
         ((mode,),) = await connection.execute_fetchall("PRAGMA journal_mode = WAL")

@@ -114,7 +114,7 @@ class OpenPlaces:
         self.request, self.thread = request, thread
 
     async def find_place(self) -> OpenPlace:
-        """Of an open that is to be made.
+        """Where an open that is to be made cuts, and where its caller goes on.
 
         Raises:
             InvalidRequestError: It rewinds to where fewer messages are committed.
@@ -153,7 +153,7 @@ class OpenPlaces:
         return await self.find_kept_head() or await self._find_committed_head()
 
     async def find_kept_head(self) -> Head | None:
-        """The end of a turn that waits for somebody, and that the session was left with."""
+        """The end of a turn that waits for somebody; None where none does."""
         keeps, thread = self.request.keeps, self.thread
         if keeps is None or thread.is_ended or thread.head.position <= thread.committed:
             return None
@@ -163,7 +163,7 @@ class OpenPlaces:
         return kept
 
     async def find_end_of_step(self, reopen: Reopen, known_head: Head) -> Head:
-        """Where what a re-open keeps behind the head that its caller knows ends."""
+        """The end of what a re-open keeps behind the head that its caller knows."""
         start = known_head.position
         after = await self.thread.read_records(start, start + len(reopen.inputs) + 1) if reopen.inputs else ()
         kept = count_kept_messages(reopen, after, self.thread.committed)
