@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from helix_temporal.models.records import Record
+from helix_temporal.models.stored_messages import StoredMessage
 
 _STATE: Final = """
     UPDATE "{prefix}states"
@@ -15,10 +15,11 @@ _MESSAGES: Final = """
     INSERT INTO "{prefix}messages" (thread_id, position, kind, id, body)
     VALUES ($1, $2, $3, $4, $5), ($1, $6, $7, $8, $9)"""
 _CHECKPOINT: Final = """
-    INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)
+    INSERT INTO "{prefix}session_rows" (session_id, kind, grp, key, ord, body)
     VALUES ($1, 'checkpoint_state', '', $2, $3, $4)"""
 _RUN: Final = """
-    UPDATE "{prefix}records" SET body = $3 WHERE session_id = $1 AND kind = 'run' AND grp = '' AND key = $2"""
+    UPDATE "{prefix}session_rows" SET body = $3
+    WHERE session_id = $1 AND kind = 'run' AND grp = '' AND key = $2"""
 
 _TOGETHER: Final = """
 WITH state AS (
@@ -31,10 +32,10 @@ WITH state AS (
     SELECT session_id, $4::bigint, $5::text, $6::text, $7::bytea FROM state
     UNION ALL SELECT session_id, $8::bigint, $9::text, $10::text, $11::bytea FROM state
 ), checkpoint AS (
-    INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)
+    INSERT INTO "{prefix}session_rows" (session_id, kind, grp, key, ord, body)
     SELECT session_id, 'checkpoint_state', '', $12::text, $13::bigint, $3 FROM state
 ), run AS (
-    UPDATE "{prefix}records" AS r SET body = $15 FROM state
+    UPDATE "{prefix}session_rows" AS r SET body = $15 FROM state
     WHERE r.session_id = state.session_id AND r.kind = 'run' AND r.grp = '' AND r.key = $14::text
 ) SELECT 1 FROM state"""
 
@@ -66,13 +67,18 @@ class BarePostgres:
             session_id,
         )
         await self._execute(
-            'INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)'
+            'INSERT INTO "{prefix}session_rows" (session_id, kind, grp, key, ord, body)'
             " VALUES ($1, 'run', '', 'run', 1, '')",
             session_id,
         )
 
     async def commit(
-        self, session_id: str, number: int, step: tuple[Record, Record], state: bytes, run: bytes
+        self,
+        session_id: str,
+        number: int,
+        step: tuple[StoredMessage, StoredMessage],
+        state: bytes,
+        run: bytes,
     ) -> None:
         """One transaction, a statement each for state, messages, checkpoint and run."""
         async with self._connection.transaction():
@@ -83,7 +89,12 @@ class BarePostgres:
             await self._execute(_RUN, session_id, "run", run)
 
     async def commit_at_once(
-        self, session_id: str, number: int, step: tuple[Record, Record], state: bytes, run: bytes
+        self,
+        session_id: str,
+        number: int,
+        step: tuple[StoredMessage, StoredMessage],
+        state: bytes,
+        run: bytes,
     ) -> None:
         """All of it in one statement."""
         arguments = [
@@ -99,7 +110,7 @@ class BarePostgres:
         done = await self._connection.fetchval(_TOGETHER.replace("{prefix}", self._prefix), *arguments)
         assert done == 1
 
-    async def append(self, thread_id: str, position: int, step: tuple[Record, Record]) -> None:
+    async def append(self, thread_id: str, position: int, step: tuple[StoredMessage, StoredMessage]) -> None:
         """Two messages by one statement."""
         await self._execute(_MESSAGES, thread_id, *_values(position, step))
 
@@ -130,6 +141,6 @@ class BarePostgres:
         return done
 
 
-def _values(position: int, step: tuple[Record, Record]) -> list[Any]:
+def _values(position: int, step: tuple[StoredMessage, StoredMessage]) -> list[Any]:
     placed = enumerate(step, position)
-    return [value for at, record in placed for value in (at, str(record.kind), record.id, record.body)]
+    return [value for at, message in placed for value in (at, str(message.kind), message.id, message.body)]

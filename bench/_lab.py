@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from helix_temporal.models.messages import Message, Role, to_record
-from helix_temporal.models.records import Record
+from helix_temporal.models.messages import Message, Role, encode_message
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.settings import Settings
 from helix_temporal.stores.postgres import PostgresBackend
 
@@ -122,22 +122,22 @@ class Words:
         self._vocabulary = [
             "".join(self._random.choices(_LETTERS, k=self._random.randint(2, 10))) for _ in range(8192)
         ]
-        self._thread: list[Record] = []
+        self._thread: list[StoredMessage] = []
 
     def text(self, size: int) -> str:
         """Text of exactly ``size`` characters, all of them ASCII."""
         words = self._random.choices(self._vocabulary, k=size // 4 + 1)
         return " ".join(words)[:size]
 
-    def record(self, role: Role = "user", size: int = 1024) -> Record:
+    def record(self, role: Role = "user", size: int = 1024) -> StoredMessage:
         """A message of so much text, as the stores keep it."""
-        return to_record(Message(id=uuid.uuid4().hex, role=role, content=self.text(size)))
+        return encode_message(Message(id=uuid.uuid4().hex, role=role, content=self.text(size)))
 
-    def steps(self, count: int, size: int = 1024) -> list[tuple[Record, Record]]:
+    def steps(self, count: int, size: int = 1024) -> list[tuple[StoredMessage, StoredMessage]]:
         """Steps of two messages."""
         return [(self.record("user", size), self.record("assistant", size)) for _ in range(count)]
 
-    def thread(self, count: int) -> tuple[Record, ...]:
+    def thread(self, count: int) -> tuple[StoredMessage, ...]:
         """So many messages of 1 KB, users' and answers in turn; a longer thread begins as a shorter one."""
         for at in range(len(self._thread), count):
             self._thread.append(self.record("assistant" if at % 2 else "user"))

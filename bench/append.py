@@ -9,11 +9,11 @@ from bench._bare_stores import PUSH, redis_client
 from bench._lab import Lab, in_turns, per
 from bench._report import Row, compared, told
 from helix_temporal.backends import Backends
-from helix_temporal.models.records import EMPTY, Head, Record, pack_records
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, pack_messages
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, Rebase, StepAppend
 
 EPOCH = 1_800_000_000_000_000
-Steps = Sequence[tuple[Record, Record]]
+Steps = Sequence[tuple[StoredMessage, StoredMessage]]
 
 
 async def open_thread(hot: HotTier, thread_id: str) -> None:
@@ -37,7 +37,7 @@ async def append(lab: Lab) -> list[Row]:
     settings = lab.own()
     backends, client = Backends(settings), redis_client(settings)
     steps = lab.words.steps(lab.sizes.appends)
-    packed = [pack_records(step) for step in steps]
+    packed = [pack_messages(step) for step in steps]
     sha: Any = await client.script_load(PUSH)
     counter = iter(range(1_000_000))
 
@@ -76,7 +76,7 @@ async def memory(lab: Lab) -> list[Row]:
     settings, count = lab.own(), lab.sizes.stored
     backends, client = Backends(settings), redis_client(settings)
     steps = lab.words.steps(count // 2)
-    content = sum(len(record.id) + len(record.body) for step in steps for record in step)
+    content = sum(len(message.id) + len(message.body) for step in steps for message in step)
     key = f"{settings.redis_prefix}{{memory}}"
     try:
         lab.say(f"memory: {count:,} messages of 1 KB")

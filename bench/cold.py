@@ -15,7 +15,7 @@ from bench._report import Row, compared, told
 from bench.append import EPOCH
 from helix_temporal.backends import Backends
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.models.records import Head, Record, pack_records, size_of
+from helix_temporal.models.stored_messages import Head, StoredMessage, pack_messages, size_of
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, OpenThread
@@ -37,9 +37,9 @@ class Tier:
         """The thread's key in Redis."""
         return f"{self.settings.redis_prefix}{{{thread_id}}}"
 
-    async def fill(self, thread_id: str, records: Sequence[Record]) -> Head:
+    async def fill(self, thread_id: str, messages: Sequence[StoredMessage]) -> Head:
         """A thread of so many messages, all archived; hot are the newest."""
-        request = OpenThread(thread_id, EPOCH, "bench", records=tuple(records))
+        request = OpenThread(thread_id, EPOCH, "bench", messages=tuple(messages))
         return (await self.threads.open(request)).header.head
 
 
@@ -58,12 +58,12 @@ async def tier(lab: Lab) -> AsyncIterator[Tier]:
 
 async def hydrate(lab: Lab) -> list[Row]:
     """Every message of a thread from S3 into Redis, against the bare GETs and one bulk write."""
-    records = lab.words.thread(lab.sizes.hydrated)
+    messages = lab.words.thread(lab.sizes.hydrated)
     async with tier(lab) as ours, s3_client(ours.settings) as s3:
         redis = redis_client(ours.settings)
-        await ours.fill("whole", records)
+        await ours.fill("whole", messages)
         names = [info.key async for info in ours.backends.blobs.list(ours.settings.s3_prefix)]  # type: ignore[union-attr]
-        fields, write = _fields(records), _untyped(redis.hset)
+        fields, write = _fields(messages), _untyped(redis.hset)
 
         async def helix() -> float:
             spent = 0.0
@@ -99,9 +99,9 @@ def _untyped(method: Any) -> Any:
     return method
 
 
-def _fields(records: Sequence[Record]) -> dict[str, bytes]:
-    starts = range(0, len(records), _FIELD_MESSAGES)
-    return {str(at): pack_records(records[at : at + _FIELD_MESSAGES]) for at in starts}
+def _fields(messages: Sequence[StoredMessage]) -> dict[str, bytes]:
+    starts = range(0, len(messages), _FIELD_MESSAGES)
+    return {str(at): pack_messages(messages[at : at + _FIELD_MESSAGES]) for at in starts}
 
 
 async def _get(client: Any, settings: Settings, name: str) -> bytes:

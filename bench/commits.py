@@ -21,14 +21,14 @@ from bench._report import Row, compared, told
 from bench._workers import processor_ms
 from bench.append import EPOCH, open_thread
 from helix_temporal.models.checkpoints import NewRun, RunChange, StepCommit
-from helix_temporal.models.records import EMPTY, Record
 from helix_temporal.models.states import MergeChanges, StateChange
+from helix_temporal.models.stored_messages import EMPTY, StoredMessage
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresThreads
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.stores.threads.hot_only import HotThreads
 
@@ -40,13 +40,13 @@ _COUNTED: Final = 10
 class Place:
     """A session store, and the threads that lie with it."""
 
-    store: RecordSessions
+    store: RowSessions
     threads: HotTier
 
     @classmethod
     def of(cls, backend: Any) -> "Place":
         """The store of a backend."""
-        return cls(RecordSessions(backend.sessions, HotThreads(backend.threads)), backend.threads)
+        return cls(RowSessions(backend.sessions, HotThreads(backend.threads)), backend.threads)
 
     async def begin(self) -> str:
         """A session with a live run and an empty thread."""
@@ -77,7 +77,7 @@ class Place:
 class Turns:
     """Turns of two messages of 1 KB and a state of 1 KB."""
 
-    steps: Sequence[tuple[Record, Record]]
+    steps: Sequence[tuple[StoredMessage, StoredMessage]]
     notes: Sequence[str]
 
     @classmethod
@@ -102,7 +102,7 @@ class Commits:
         prefix, fetch = self.backend.table_prefix, self.backend.adapter.fetchval
         self._state = await fetch(f'SELECT body FROM "{prefix}states" WHERE session_id = $1', session_id)
         self._run = await fetch(
-            f'SELECT body FROM "{prefix}records" WHERE session_id = $1 AND kind = $2', session_id, "run"
+            f'SELECT body FROM "{prefix}session_rows" WHERE session_id = $1 AND kind = $2', session_id, "run"
         )
 
     async def ours(self) -> float:
@@ -199,8 +199,8 @@ async def commit(lab: Lab) -> list[Row]:
 async def _round_trips(lab: Lab, backend: PostgresBackend) -> float:
     adapter = CountingAdapter(AsyncpgAdapter.from_dsn(lab.postgres))
     threads = PostgresThreads(adapter, table_prefix=backend.table_prefix)
-    records = PostgresSessions(adapter, table_prefix=backend.table_prefix)
-    place = Place(RecordSessions(records, HotThreads(threads)), threads)
+    rows = PostgresSessions(adapter, table_prefix=backend.table_prefix)
+    place = Place(RowSessions(rows, HotThreads(threads)), threads)
     try:
         session_id = await place.begin()
         adapter.reset()

@@ -11,7 +11,7 @@ from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import decode_segment
-from helix_temporal.models.messages import from_record
+from helix_temporal.models.messages import decode_message
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.testing.serving import session_worker
 
@@ -28,10 +28,10 @@ class _Mute:
 async def reads(lab: Lab) -> list[Row]:
     """All messages of a cold thread, against bare GETs of its objects, inflated and parsed."""
     count = lab.sizes.read
-    records = tuple(lab.words.record("assistant" if at % 2 else "user", _BYTES) for at in range(count))
+    messages = tuple(lab.words.record("assistant" if at % 2 else "user", _BYTES) for at in range(count))
     async with session_worker(lab.own(), [Agent(name="mute", model=_Mute())]) as served:
         backends, queue = served.plugin.backends, served.plugin.settings.task_queue
-        await backends.threads.open(OpenThread(_THREAD, EPOCH, "bench", records=records))
+        await backends.threads.open(OpenThread(_THREAD, EPOCH, "bench", messages=messages))
         await backends.hot.drop(_THREAD, 2**62)
         direct = SessionClient(served.client, task_queue=queue, stores=backends)
 
@@ -65,9 +65,9 @@ async def _bare(backends: Backends) -> int:
     refs = await archive.list_segments(manifest)
     objects = await asyncio.gather(*(blobs.get(archive.layout.segment_key(_THREAD, ref)) for ref in refs))
     found = [
-        from_record(record)
+        decode_message(message)
         for ref, each in zip(refs, objects, strict=True)
         if each is not None
-        for record in decode_segment(ref, each.data)
+        for message in decode_segment(ref, each.data)
     ]
-    return len(found) + len([from_record(record) for record in manifest.inline])
+    return len(found) + len([decode_message(message) for message in manifest.inline])

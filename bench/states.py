@@ -15,7 +15,7 @@ from helix_temporal.models.messages import Message
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend
 from helix_temporal.stores.postgres.sessions import PostgresSessions
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 
 _WRITERS: Final = 8
 
@@ -61,14 +61,14 @@ async def listed(lab: Lab) -> list[Row]:
     prefix = own_tables()
     await migrated(lab.postgres, prefix)
     bare = await BarePostgres.connect(lab.postgres, prefix)
-    records = PostgresSessions(adapter, table_prefix=prefix)
+    sessions = PostgresSessions(adapter, table_prefix=prefix)
     try:
         lab.say(f"list: {lab.sizes.listed:,} sessions")
         await bare.fill(lab.sizes.listed)
         for name, query in queries.items():
-            seconds = [await _listed(records, query) for _ in range(lab.sizes.list_calls)]
+            seconds = [await _listed(sessions, query) for _ in range(lab.sizes.list_calls)]
             adapter.reset()
-            await _listed(records, query)
+            await _listed(sessions, query)
             plans = [await bare.explain(*each) for each in adapter.statements]
             scans = sum("Seq Scan" in plan for plan in plans)
             what = f"PostgreSQL: list of 50 {name} among {lab.sizes.listed:,}"
@@ -81,9 +81,9 @@ async def listed(lab: Lab) -> list[Row]:
     return rows
 
 
-async def _listed(records: PostgresSessions, query: SessionQuery) -> float:
+async def _listed(sessions: PostgresSessions, query: SessionQuery) -> float:
     started = time.perf_counter()
-    page = await records.list_sessions(query)
+    page = await sessions.list_sessions(query)
     assert page.sessions
     return time.perf_counter() - started
 
@@ -121,7 +121,7 @@ async def writers(lab: Lab) -> list[Row]:
     ]
 
 
-async def _ids(store: RecordSessions, session_id: str) -> list[str]:
+async def _ids(store: RowSessions, session_id: str) -> list[str]:
     found: list[str] = []
     while True:
         page = await store.get_messages(session_id, offset=len(found), limit=200)

@@ -161,13 +161,13 @@ ALTER TABLE "__agents_states" ADD COLUMN suspension_context JSONB;
 ALTER TABLE "__agents_states" ADD COLUMN expires_at BIGINT;
 CREATE INDEX "__agents_states_expires" ON "__agents_states" (expires_at, session_id) WHERE expires_at IS NOT NULL;
 
--- ==== V8 records threads and streams
+-- ==== V8 session rows threads and streams
 
 -- Why: repeated operations get their first answer and old writers are refused; all that a session has beside its
 -- state lies in one table, because no statement looks into it; threads and streams without Redis; damage below the
 -- database is found.  Phase: contract.  Runs inside the migration transaction.
 --
--- Rows of checkpoints, staging, runs and sub_session_refs move to records, and their tables go: nothing would write
+-- Rows of checkpoints, staging, runs and sub_session_refs move to session_rows, and their tables go: nothing would write
 -- them any more, and whoever read them would see a session that stands still.  Bodies move as they are; the columns
 -- beside them repeat what the body says.  Messages of versions 1 to 7 have no header of a thread and stay as they are.
 
@@ -209,9 +209,9 @@ DROP INDEX "__agents_states_created";
 
 UPDATE "__agents_usage_entries" SET body = "__agents_with_checksum"(body, '');
 
--- All that a session has beside its state.  kind says what a record is and where grp, key and ord come from
--- (RecordKind); ord and key are the order in which records of a kind are listed.
-CREATE TABLE "__agents_records" (
+-- All that a session has beside its state.  kind says what a row is and where grp, key and ord come from
+-- (RowKind); ord and key are the order in which rows of a kind are listed.
+CREATE TABLE "__agents_session_rows" (
     session_id TEXT COLLATE "C" NOT NULL,
     kind       TEXT COLLATE "C" NOT NULL,
     grp        TEXT COLLATE "C" NOT NULL,
@@ -220,7 +220,7 @@ CREATE TABLE "__agents_records" (
     body       BYTEA  NOT NULL,
     PRIMARY KEY (session_id, kind, grp, key)
 );
-INSERT INTO "__agents_records" (session_id, kind, grp, key, ord, body)
+INSERT INTO "__agents_session_rows" (session_id, kind, grp, key, ord, body)
 SELECT session_id, kind, grp, key, ord, "__agents_with_checksum"(
     body, convert_to(session_id, 'UTF8') || '\x00'::bytea || convert_to(kind, 'UTF8') || '\x00'::bytea
         || convert_to(key, 'UTF8') || '\x00'::bytea || convert_to(grp, 'UTF8') || '\x00'::bytea
@@ -233,9 +233,9 @@ FROM (
     UNION ALL SELECT session_id, 'ref', '', sub_session_id, seq, body FROM "__agents_sub_session_refs"
 ) AS old;
 -- By order, for statements that say kind <> '': in a table without statistics the planner takes this index, if it may,
--- also for single records, and then reads all of their kind.
-CREATE INDEX "__agents_records_order" ON "__agents_records" (session_id, kind, ord, key) WHERE kind <> '';
-CREATE INDEX "__agents_records_operations" ON "__agents_records" (ord) WHERE kind = 'operation';
+-- also for single rows, and then reads all of their kind.
+CREATE INDEX "__agents_session_rows_order" ON "__agents_session_rows" (session_id, kind, ord, key) WHERE kind <> '';
+CREATE INDEX "__agents_session_rows_operations" ON "__agents_session_rows" (ord) WHERE kind = 'operation';
 DROP TABLE "__agents_checkpoints", "__agents_staging", "__agents_runs", "__agents_sub_session_refs";
 
 DROP FUNCTION "__agents_with_checksum"(BYTEA, BYTEA);

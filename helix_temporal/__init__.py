@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from helix_temporal.errors import HelixError
     from helix_temporal.models.ids import workflow_id
     from helix_temporal.models.messages import Message, ToolCall, Usage
-    from helix_temporal.models.records import Head
     from helix_temporal.models.sessions import (
         AskResult,
         AskStatus,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         SessionResult,
     )
     from helix_temporal.models.states import SessionProperties, SessionState, SessionStatus
+    from helix_temporal.models.stored_messages import Head
     from helix_temporal.models.streams import StoredChunk
     from helix_temporal.models.waiting import PendingCall, ToolApproval
     from helix_temporal.plugin import HelixPlugin
@@ -106,7 +106,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "Compaction": "helix_temporal.agents",
     "ContextPolicy": "helix_temporal.agents",
     "ForkFrom": "helix_temporal.models.sessions",
-    "Head": "helix_temporal.models.records",
+    "Head": "helix_temporal.models.stored_messages",
     "HelixError": "helix_temporal.errors",
     "HelixPlugin": "helix_temporal.plugin",
     "HelixWorker": "helix_temporal.worker",

@@ -25,7 +25,7 @@ MAX_TTL: Final = timedelta(days=400)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)?")
 _REDIS_PREFIX: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
-_TABLE_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,29}")
+TABLE_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,29}")
 _SENTINEL: Final = re.compile(
     r"redis(?P<tls>s)?\+sentinel://(?:(?P<credentials>[^@/]*)@)?(?P<hosts>[^@/?#]+)/(?P<service>[^/?#]+)(?:/(?P<db>\d{1,5}))?/?"
 )
@@ -169,7 +169,7 @@ def redis_prefix(value: str) -> str:
 
 def table_prefix(value: str) -> str:
     """An SQL name of at most 30 characters, so that no table name reaches 63 bytes and is cut."""
-    if not _TABLE_PREFIX.fullmatch(value):
+    if not TABLE_PREFIX.fullmatch(value):
         raise ValueError(
             f"{quote_value(value)} must match [A-Za-z_][A-Za-z0-9_]* and have at most 30 characters"
         )
@@ -263,8 +263,10 @@ def redis_url(value: str) -> str:
 
 
 def check_s3_endpoint(value: str) -> str:
-    """An http(s) address without credentials in it."""
+    """An http(s) address without credentials in it, such as ``https://host:port``."""
     parts = _split_url(check_url(value, ("http", "https")))
+    if parts.query or parts.fragment:
+        raise ValueError(f"{redact_url(value)!r} has a query or a fragment; write it like https://host:port")
     if parts.username or parts.password:
         raise ValueError(
             f"{redact_url(value)!r} carries credentials; give them as s3_access_key and s3_secret_key"

@@ -26,7 +26,7 @@ from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.blobs.probe import ProvedPlace, prove_once
-from helix_temporal.coldtier import Backlog, Held, TieredThreads, V1Snapshots
+from helix_temporal.coldtier import Backlog, KeepHot, TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
 from helix_temporal.settings import Settings
@@ -39,7 +39,7 @@ from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore, Transform
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 _GIVEN = "postgresql://a-pool-that-was-given"
@@ -113,8 +113,8 @@ class Backends:
             streams = self._places[chosen.streams_in].streams
         self.streams = streams
         self._streaming = Streaming(streams)
-        self.blobs = blobs or _make_blob_store(settings)
-        self._proved = None if blobs else _bucket_of_settings(settings)
+        self.blobs = _make_blob_store(settings) if blobs is None else blobs
+        self._proved = _bucket_of_settings(settings) if blobs is None else None
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
         self.threads: ThreadStore = HotThreads(
@@ -138,13 +138,13 @@ class Backends:
 
     def _make_session_store(self, *, shared: bool) -> tuple[SessionStore, SessionSync]:
         chosen = self._places.chosen
-        records = self._places[chosen.state_in].sessions
+        rows = self._places[chosen.state_in].sessions
         beside = shared and chosen.threads_in == chosen.state_in
-        store = RecordSessions(records, self.threads, together=beside, streams=self.streams)
+        store = RowSessions(rows, self.threads, together=beside, streams=self.streams)
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
-        # What survives its server's death never has a revision twice.
-        apart = RecordSessions(records, recalls=records.durable)
+        # A durable store never gives a revision twice, so its rows may be remembered.
+        apart = RowSessions(rows, recalls=rows.durable)
         return store, SessionSync(apart, self.threads, together=store if together else None)
 
     async def check(self) -> None:
@@ -414,7 +414,7 @@ def _make_tiered_threads(settings: Settings, hot: HotTier, blobs: BlobStore) -> 
         warm_ttl=settings.warm_ttl.total_seconds() if settings.keep_warm else None,
         key=key.get_secret_value().encode() if key else None,
         backlog=Backlog(limits.unarchived_bytes, limits.unarchived_for.total_seconds()),
-        held=Held(limits.hot_archived_bytes),
+        keep_hot=KeepHot(limits.hot_archived_bytes),
         step_seconds=settings.timeouts.flush_attempt.total_seconds(),
         legacy=_make_v1_snapshots(settings, blobs),
     )

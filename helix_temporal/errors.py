@@ -122,7 +122,7 @@ class PayloadNotFoundError(NotFoundError):
 
 
 class ConflictError(HelixError):
-    """Base of the errors that say: the record is not what the caller believes."""
+    """Base of the errors that say: what is stored is not what the caller believes."""
 
 
 class HeadMovedError(ConflictError):

@@ -21,6 +21,7 @@ from temporalio.client import (
     ScheduleUpdate,
     ScheduleUpdateInput,
 )
+from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._deployments import settings_of
 from helix_temporal.errors import InvalidConfigError
@@ -115,9 +116,13 @@ async def ensure_schedules(
 
 
 async def remove_schedules(client: Client, task_queue: str) -> None:
-    """Remove them; what is running ends by itself."""
+    """Remove those that are there; what is running ends by itself."""
     for name in _build_schedules(client, task_queue, MaintenancePlan()):
-        await client.get_schedule_handle(name).delete()
+        try:
+            await client.get_schedule_handle(name).delete()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
 
 
 def _build_schedules(client: Client, task_queue: str, plan: MaintenancePlan) -> Mapping[str, Schedule]:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener
 from tests._sessions import Place, PlaceOpener
@@ -19,7 +19,7 @@ async def _sessions_over(place: PlaceOpener, **options: Any) -> AsyncIterator[Op
 
 def store_over(place: Place, **options: Any) -> OpenSessions:
     """The session store of a place."""
-    store = RecordSessions(place.records, HotThreads(place.threads), **options)
+    store = RowSessions(place.rows, HotThreads(place.threads), **options)
     return OpenSessions(store, place.threads)
 
 

@@ -10,7 +10,7 @@ from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.protocols.session_rows import SessionRows
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.sqlite import SqliteBackend
 from tests import _postgres
@@ -24,7 +24,7 @@ LONG = os.environ.get("HELIX_CAMPAIGN") == "1"
 class Place(NamedTuple):
     """Where sessions lie, and the hot threads that lie with them."""
 
-    records: SessionRecords
+    rows: SessionRows
     threads: HotTier
 
 

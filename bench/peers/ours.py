@@ -4,14 +4,14 @@ from _speak import RefusedError, Turn, serve
 
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models.checkpoints import StepCommit
-from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.states import MergeChanges, StateChange
 from helix_temporal.models.store_calls import MAX_LIMIT
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import Create, OpenThread
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 _EPOCH = 1_800_000_000_000_000
@@ -22,7 +22,7 @@ class Ours:
 
     def __init__(self, backend: PostgresBackend, session_id: str) -> None:
         self._backend, self._session_id = backend, session_id
-        self._store = RecordSessions(backend.sessions, HotThreads(backend.threads))
+        self._store = RowSessions(backend.sessions, HotThreads(backend.threads))
         self._head: Head = EMPTY
 
     @classmethod
@@ -40,8 +40,8 @@ class Ours:
 
     async def write(self, turn: Turn) -> None:
         """One commit."""
-        user = to_record(Message(id=f"{turn.name}-user", role="user", content=turn.user))
-        answer = to_record(Message(id=f"{turn.name}-answer", role="assistant", content=turn.answer))
+        user = encode_message(Message(id=f"{turn.name}-user", role="user", content=turn.user))
+        answer = encode_message(Message(id=f"{turn.name}-answer", role="assistant", content=turn.answer))
         try:
             result, _ = await self._store.save_state_and_promote_staging(
                 self._session_id,

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal import Head, Message
 from helix_temporal.activities import ThreadActivities
-from helix_temporal.models.messages import from_record
+from helix_temporal.models.messages import decode_message
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     FlushThreadInput,
@@ -46,7 +46,7 @@ class Teacher:
     async def answer(self, question: Question) -> str:
         """Answer a question, knowing the newest 50 messages before it."""
         page = await self._threads.read(ReadPage(question.thread_id, limit=50, backward=True))
-        messages = [from_record(record) for record in page.records]
+        messages = [decode_message(stored) for stored in page.messages]
         asked = " ".join(message.text for message in messages if message.role == "user")
         before = f" Before that you asked: {asked}" if asked else ""
         return f"About {question.text!r}: look it up.{before}"

@@ -2,11 +2,11 @@
 
 from helix_temporal.errors import CheckpointNotFoundError
 from helix_temporal.models.checkpoints import CheckpointMeta
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import ForkFrom
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import MAX_LIMIT
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.session.projection import BEFORE_FIRST_TURN
 from helix_temporal.session.record import SessionRecord, find_request_behind
 from helix_temporal.stores.protocols.hot import HotHeader
@@ -99,7 +99,7 @@ async def has_head(threads: ThreadStore, thread_id: str, head: Head, *, epoch: i
     if head.position == 0:
         return True
     page = await threads.read(ReadPage.of_message(thread_id, head.position - 1, epoch=epoch))
-    return bool(page.records) and page.records[0].id == head.last_id
+    return bool(page.messages) and page.messages[0].id == head.last_id
 
 
 async def find_committed_head(threads: ThreadStore, thread: HotHeader | ThreadFacts) -> Head:
@@ -110,4 +110,4 @@ async def find_committed_head(threads: ThreadStore, thread: HotHeader | ThreadFa
     if committed == 0:
         return EMPTY
     page = await threads.read(ReadPage.of_message(thread.thread_id, committed - 1, epoch=thread.epoch))
-    return Head(position=committed, last_id=page.records[0].id) if page.records else EMPTY
+    return Head(position=committed, last_id=page.messages[0].id) if page.messages else EMPTY

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,8 +23,16 @@ from helix_temporal.agents.context import (
 )
 from helix_temporal.errors import InvalidMessageError
 from helix_temporal.models.agents import ModelRequest, ModelResponse
-from helix_temporal.models.messages import Finish, Message, SummaryUsage, Usage, from_record, to_record
-from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.messages import (
+    Finish,
+    Message,
+    SummaryUsage,
+    Usage,
+    decode_message,
+    encode_message,
+)
+from helix_temporal.models.newest import Newest
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.session.record import Summary
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
@@ -45,18 +52,18 @@ class Window:
     """The newest part of a thread, and where it stands.
 
     Attributes:
-        first: Position of the first record.
-        head: Where the thread stood before the pending inputs, which are the last records.
+        first: Position of the first message.
+        head: Where the thread stood before the pending inputs, which are the last messages.
     """
 
-    records: Sequence[Record]
+    messages: Sequence[StoredMessage]
     decoded: Decoded
     first: int
     head: Head
 
-    def since(self, position: int) -> Sequence[Record]:
-        """The records from a position on, as far as they are here."""
-        return self.records[max(position - self.first, 0) :]
+    def since(self, position: int) -> Sequence[StoredMessage]:
+        """The messages from a position on, as far as they are here."""
+        return self.messages[max(position - self.first, 0) :]
 
     def reaches(self, position: int) -> bool:
         """Whether everything from there on is here."""
@@ -88,7 +95,7 @@ class Summaries:
 
     def __init__(self, threads: ThreadStore, used: UsageLog | None = None) -> None:
         self._threads, self._used = threads, used or UsageLog()
-        self._made: OrderedDict[tuple[str, Head, Head], Found] = OrderedDict()
+        self._made = Newest[tuple[str, Head, Head], Found](_REMEMBERED)
 
     async def of(self, step: ModelStep, window: Window) -> Found:
         """The summary for a step: the stored one, or a new one if that is due; never an error."""
@@ -111,8 +118,6 @@ class Summaries:
             await self._used.summary(step.agent, step.request, found.used, number)
         if found.summary is not present:
             self._made[step.thread_id, since, upto] = found
-            while len(self._made) > _REMEMBERED:
-                self._made.popitem(last=False)
         return found
 
     async def _make_summary(
@@ -125,8 +130,10 @@ class Summaries:
         start = 0 if present is None else present.upto.position
         try:
             async with asyncio.timeout(compaction.timeout):
-                records, left_out = await self._read_newest_records(thread_id, epoch, start, upto.position)
-                for at, said in enumerate(transcript_chunks([from_record(record) for record in records])):
+                messages, left_out = await self._read_newest_messages(thread_id, epoch, start, upto.position)
+                for at, said in enumerate(
+                    transcript_chunks([decode_message(message) for message in messages])
+                ):
                     asked = summary_question(text, said, left_out=0 if at else left_out)
                     step_key = f"{thread_id}/{step.request.epoch}/summary/{upto.position}/{at}"
                     response = await _request_summary(step, compaction, asked, step_key)
@@ -144,11 +151,11 @@ class Summaries:
             return Found(present)
         return Found(Summary(text=text, upto=upto), _sum_usage(used))
 
-    async def _read_newest_records(
+    async def _read_newest_messages(
         self, thread_id: str, epoch: int, start: int, stop: int
-    ) -> tuple[list[Record], int]:
+    ) -> tuple[list[StoredMessage], int]:
         """The newest part of a range, oldest first, and how many messages before it are left out."""
-        records: list[Record] = []
+        messages: list[StoredMessage] = []
         at, left = stop, READ_BYTES
         while at > start and left > 0:
             page = await self._threads.read(
@@ -164,11 +171,11 @@ class Summaries:
                     epoch=epoch,
                 )
             )
-            if not page.records:
+            if not page.messages:
                 break
-            records = [*page.records, *records]
-            at, left = page.first, left - sum(len(record.body) for record in page.records)
-        return records, at - start
+            messages = [*page.messages, *messages]
+            at, left = page.first, left - sum(len(message.body) for message in page.messages)
+        return messages, at - start
 
 
 async def _request_summary(
@@ -212,7 +219,7 @@ def _summary_if_valid(summary: Summary | None, window: Window) -> Summary | None
     if summary is None or summary.upto.position > window.head.position:
         return None
     at = summary.upto.position - 1 - window.first
-    if at >= 0 and window.records[at].id != summary.upto.last_id:
+    if at >= 0 and window.messages[at].id != summary.upto.last_id:
         return None
     return summary
 
@@ -225,28 +232,28 @@ def find_summary_end(
     It leaves the newest turns as they are, or those of them that the context's bounds allow.
     """
     since = 0 if present is None else present.upto.position
-    records = window.since(since)
+    messages = window.since(since)
     whole = window.reaches(since)
     spent = _count_summary_tokens(agent, present)
     context = choose_context(
-        records,
+        messages,
         agent.context,
         complete_before=whole,
-        decoded=window.decoded.take_last(len(records)),
+        decoded=window.decoded.take_last(len(messages)),
         spent=spent,
     )
-    begins = window.first + len(window.records) - len(context)
+    begins = window.first + len(window.messages) - len(context)
     falls_out = not whole or begins > since
     if not falls_out and not _exceeds_threshold(agent, compaction, window, since):
         return None
-    kept = window.records[: window.head.position - window.first]
+    kept = window.messages[: window.head.position - window.first]
     starts = turn_starts(kept, complete_before=window.first == 0)
     place = window.first + (starts[-compaction.keep_turns] if len(starts) >= compaction.keep_turns else 0)
     # What falls out has to be in the summary, however few turns stay then.
     upto = min(max(place, begins) if falls_out else place, window.head.position)
     if upto <= window.first:
         return None
-    return Head(position=upto, last_id=window.records[upto - window.first - 1].id)
+    return Head(position=upto, last_id=window.messages[upto - window.first - 1].id)
 
 
 def _exceeds_threshold(agent: Agent, compaction: Compaction, window: Window, since: int) -> bool:
@@ -268,16 +275,16 @@ def _count_summary_tokens(agent: Agent, present: Summary | None) -> int:
 def in_context(agent: Agent, window: Window, found: Found) -> list[Message]:
     """What a model gets of the thread besides the summary."""
     since = 0 if found.summary is None else found.summary.upto.position
-    records = window.since(since)
+    messages = window.since(since)
     context = choose_context(
-        records,
+        messages,
         agent.context,
         complete_before=window.reaches(since),
-        decoded=window.decoded.take_last(len(records)),
+        decoded=window.decoded.take_last(len(messages)),
         spent=_count_summary_tokens(agent, found.summary),
     )
-    first = len(window.records) - len(context)
-    return [window.decoded[at] for at in range(first, len(window.records))]
+    first = len(window.messages) - len(context)
+    return [window.decoded[at] for at in range(first, len(window.messages))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +312,9 @@ async def given_to_model(
     Raises:
         HelixError: What the instructions raise.
     """
-    records = [*view.before, *(to_record(message) for message in inputs)]
+    stored = [*view.before, *(encode_message(message) for message in inputs)]
     head = step.request.head
-    window = Window(records, Decoded(records), head.position - len(view.before), head)
+    window = Window(stored, Decoded(stored), head.position - len(view.before), head)
     instructions = await _resolve_instructions(step)
     with application_code(f"context of agent {step.agent.name!r}"):
         found = await summaries.of(step, window)

@@ -26,7 +26,6 @@ from helix_temporal.models.base import JsonObject, dump_json, only_set
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.ids import CallKey, make_result_id
 from helix_temporal.models.messages import Message, ToolCall, are_left_out
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -36,6 +35,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import WaitingCall, child_session_id
 from helix_temporal.session.projection import end_of_run
 from helix_temporal.session.record import SessionRecord

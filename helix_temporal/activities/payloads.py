@@ -10,8 +10,8 @@ from helix_temporal.activities._runtime import current_attempt
 from helix_temporal.errors import PayloadNotFoundError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.base import JsonObject, dump_json
 from helix_temporal.models.ids import encode_id
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import pack_records, unpack_records
+from helix_temporal.models.messages import Message, decode_message
+from helix_temporal.models.stored_messages import pack_messages, unpack_messages
 from helix_temporal.models.threads import ReadMessagesResult
 from helix_temporal.models.waiting import MessageRef, is_foreign_ref, message_ref, payload_ref, task_of
 from helix_temporal.stores.protocols.hot import PayloadStore
@@ -116,8 +116,8 @@ class References:
 
     async def _read_message(self, wanted: MessageRef) -> Message | None:
         page = await self._threads.read(ReadPage.of_message(wanted.thread_id, wanted.position))
-        found = page.records[0] if page.records else None
-        return from_record(found) if found is not None and found.id == wanted.id else None
+        found = page.messages[0] if page.messages else None
+        return decode_message(found) if found is not None and found.id == wanted.id else None
 
 
 def _extract_task(wanted: MessageRef, found: Message | None) -> str:
@@ -136,11 +136,11 @@ _PART, _WHOLE = 9, 10
 
 def pack_page(page: ThreadPage, limit: int) -> ReadMessagesResult | None:
     """As much of a page as fits into one result; None if not even its first message does."""
-    count = len(page.records)
+    count = len(page.messages)
     while count:
-        text = base64.b64encode(_compress_page(pack_records(page.records[:count]))).decode()
+        text = base64.b64encode(_compress_page(pack_messages(page.messages[:count]))).decode()
         if len(text) <= limit:
-            after = page.after if count == len(page.records) else page.first + count
+            after = page.after if count == len(page.messages) else page.first + count
             return ReadMessagesResult(
                 first=page.first,
                 messages=(),
@@ -162,7 +162,7 @@ def unpack_page(page: ReadMessagesResult) -> list[Message]:
     """
     if not page.packed:
         return list(page.messages)
-    return [from_record(each) for each in unpack_records(_decompress_page(base64.b64decode(page.packed)))]
+    return [decode_message(each) for each in unpack_messages(_decompress_page(base64.b64decode(page.packed)))]
 
 
 def _compress_page(data: bytes) -> bytes:

@@ -17,9 +17,10 @@ from helix_temporal.models.handles import (
     ShowSessionInput,
     ShowSessionResult,
 )
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.states import SessionState, SessionStatus
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
+from helix_temporal.models.stored_messages import EMPTY
+from helix_temporal.session.projection import fields_of_record
 from helix_temporal.session.record import find_suspension, parse_record
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ThreadFacts, ThreadStore
@@ -139,12 +140,10 @@ def _from_slice(request: ShowSessionInput, facts: ThreadFacts) -> SessionState:
     waits = not committed and find_suspension(record, facts.head) is not None
     return SessionState(
         session_id=request.session_id,
-        agent_type=record.agent,
+        **fields_of_record(record),
         status=SessionStatus.PAUSED if waits else SessionStatus.ACTIVE,
         version=max(facts.slice_version, 1),
         step_count=record.steps,
-        custom_state=record.values,
-        metadata=dict(record.metadata),
         current_run_id=None if committed else record.run,
         head=facts.head if committed else EMPTY,
     )

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from helix_temporal.errors import HelixError, StaleStateError, StoreUnavailableError
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle, ReopenHeads, SessionOptions
 from helix_temporal.models.steps import OpenSessionInput
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import Suspension
 from helix_temporal.session.record import (
     SessionRecord,

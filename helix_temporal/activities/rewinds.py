@@ -16,9 +16,9 @@ from helix_temporal.models.handles import (
     TakeBackRequest,
 )
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.rows import starts_in, user_in
 from helix_temporal.models.sessions import UserMessage
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage
 from helix_temporal.session.record import REMEMBERED_CUT_MESSAGES, parse_record
 from helix_temporal.session.rewinds import (
     FoundTurn,
@@ -46,17 +46,17 @@ async def first_turns(
         InvalidRequestError: No turn begins at ``start``.
     """
     page = await _read_page(threads, thread_id, max(start - 1, 0), None)
-    records, begun = list(page.records), len(starts_in(page.records))
+    messages, begun = list(page.messages), len(starts_in(page.messages))
     while page.after is not None and begun <= count:
         page = await _read_page(threads, thread_id, page.after, None)
-        begun += len(starts_in([*records[-1:], *page.records]))
-        records += page.records
+        begun += len(starts_in([*messages[-1:], *page.messages]))
+        messages += page.messages
     before = EMPTY
     if start:
-        if page.committed < start or (page.committed > start and starts_in(records[:2]) != [1]):
+        if page.committed < start or (page.committed > start and starts_in(messages[:2]) != [1]):
             raise InvalidRequestError(f"thread {thread_id!r}: no turn begins at {start}")
-        before = Head(position=start, last_id=records.pop(0).id)
-    turns = split_turns(before, records) if records else []
+        before = Head(position=start, last_id=messages.pop(0).id)
+    turns = split_turns(before, messages) if messages else []
     return turns[:count], turns[count - 1].end.position if len(turns) > count else None
 
 
@@ -68,16 +68,16 @@ async def head_after_turns(threads: ThreadStore, thread_id: str, count: int) -> 
     """
     if count == 0:
         return EMPTY
-    begun, at, last = 0, 0, tuple[Record, ...]()
+    begun, at, last = 0, 0, tuple[StoredMessage, ...]()
     while True:
         page = await _read_page(threads, thread_id, at, None)
-        begun += bool(page.records) and not last
-        window = (*last, *page.records)
+        begun += bool(page.messages) and not last
+        window = (*last, *page.messages)
         starts = starts_in(window)
         if begun + len(starts) > count:
             end = starts[count - begun]
             return Head(position=at - len(last) + end, last_id=window[end - 1].id)
-        begun, at, last = begun + len(starts), at + len(page.records), window[-1:]
+        begun, at, last = begun + len(starts), at + len(page.messages), window[-1:]
         if page.after is None:
             break
     if begun < count:
@@ -87,19 +87,19 @@ async def head_after_turns(threads: ThreadStore, thread_id: str, count: int) -> 
 
 async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list[FoundTurn]:
     """The newest finished turns, oldest first; fewer where the thread has not so many."""
-    records: list[Record] = []
+    messages: list[StoredMessage] = []
     begun = 0
     stop: int | None = None
     while True:
         page = await _read_page(threads, thread_id, 0, stop, backward=True)
-        begun += len(starts_in([*page.records, *records[:1]]))
-        records = [*page.records, *records]
+        begun += len(starts_in([*page.messages, *messages[:1]]))
+        messages = [*page.messages, *messages]
         stop = page.before
         if stop is None or begun >= count:
             break
-    if not records:
+    if not messages:
         return []
-    turns = split_turns(EMPTY, records) if stop is None else split_after_first(page.first, records)
+    turns = split_turns(EMPTY, messages) if stop is None else split_after_first(page.first, messages)
     return turns[-count:]
 
 
@@ -109,7 +109,7 @@ async def newest_users(threads: ThreadStore, thread_id: str, start: int, count: 
     stop: int | None = None
     while True:
         page = await _read_page(threads, thread_id, start, stop, backward=True)
-        found = [*(each.id for each in page.records if each.kind == Kind.USER), *found]
+        found = [*(each.id for each in page.messages if each.kind == Kind.USER), *found]
         stop = page.before
         if stop is None or stop <= start or len(found) >= count:
             return found[-count:]
@@ -125,7 +125,7 @@ async def turn_of(threads: ThreadStore, thread_id: str, message_id: str) -> Find
     while True:
         turns = await newest_turns(threads, thread_id, count)
         for turn in reversed(turns):
-            if any(record.id == message_id and user_in(record) is not None for record in turn.records):
+            if any(message.id == message_id and user_in(message) is not None for message in turn.messages):
                 return FindTurnResult(start=turn.start, end=turn.end)
         if not turns or turns[0].start.position == 0:
             raise InvalidRequestError(
@@ -187,7 +187,7 @@ class TakeBacks:
         facts = await self._threads.read_facts(request.thread_id)
         earlier = find_carried_out(parse_record(facts.slice), wanted.id)
         if earlier is not None:
-            return PlanTakeBackResult(to=facts.head, done=True, record=earlier)
+            return PlanTakeBackResult(to=facts.head, done=True, taken_back=earlier)
         check_nothing_lost(request.thread_id, request.head, facts.head)
         async with heartbeat_with_progress(self._beat_every):
             return await self._plan_cut(request, wanted)
@@ -205,10 +205,10 @@ class TakeBacks:
             to = turn.start
             if wanted.again:
                 messages = await self._copy_user_messages(request.thread_id, wanted.id, turn)
-                record = record_rewind(wanted.id, to, [each.id for each in turn.users], messages)
-                return PlanTakeBackResult(to=to, record=record)
+                taken_back = record_rewind(wanted.id, to, [each.id for each in turn.users], messages)
+                return PlanTakeBackResult(to=to, taken_back=taken_back)
         users = await newest_users(self._threads, request.thread_id, to.position, REMEMBERED_CUT_MESSAGES)
-        return PlanTakeBackResult(to=to, record=record_rewind(wanted.id, to, users))
+        return PlanTakeBackResult(to=to, taken_back=record_rewind(wanted.id, to, users))
 
     async def _last_turn_to_go(self, thread_id: str, count: int) -> FoundTurn:
         """The oldest of the newest ``count`` turns.

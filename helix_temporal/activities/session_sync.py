@@ -30,7 +30,7 @@ from helix_temporal.activities.runs import (
     unknown_place,
 )
 from helix_temporal.activities.staging import drop_beyond, promote_what_fits, stage_tool_changes
-from helix_temporal.activities.standing_step import went_elsewhere
+from helix_temporal.activities.standing_step import older_copy_error
 from helix_temporal.activities.state_changes import recreate_state, save_change
 from helix_temporal.activities.state_commits import TurnCommits, lost_staging_note
 from helix_temporal.activities.state_suspensions import SuspendedStates
@@ -45,7 +45,6 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import RunStatus, StopKind
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import (
     SessionProperties,
@@ -62,6 +61,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.session.projection import (
     BEFORE_FIRST_TURN,
     FinalAnswer,
@@ -77,8 +77,8 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
 _NOT_TOGETHER: Final = (
-    # Lost, committed for a record that is gone, restored, or what tools staged does not fit: the step first,
-    # then its state.
+    # Lost, committed for a hot thread that is gone, restored, or what tools staged does not fit: the step
+    # first, then its state.
     SessionNotFoundError,
     IdempotencyConflictError,
     StateBehindThreadError,
@@ -326,7 +326,7 @@ class SessionSync:
         page = await self._threads.read(
             ReadPage(header.thread_id, end - 1, end, limit=1, whole=False, epoch=header.epoch)
         )
-        return FinalAnswer.at(page.records[0] if page.records else None, end - 1)
+        return FinalAnswer.at(page.messages[0] if page.messages else None, end - 1)
 
     async def _find_committed_head(self, header: HotHeader) -> Head:
         return await find_committed_head(self._threads, header)
@@ -341,7 +341,7 @@ class SessionSync:
         """
         facts = await self._threads.read_facts(header.thread_id)
         if facts.head != header.head:
-            raise went_elsewhere(header.thread_id, header.head, facts.head)
+            raise older_copy_error(header.thread_id, header.head, facts.head)
         checkpoint = await latest_reachable_checkpoint(self._store, self._threads, state.session_id, header)
         if checkpoint is not None:
             await restore_checkpoint_once(self._store, state.session_id, checkpoint.id, header.epoch)
@@ -442,7 +442,7 @@ class SessionSync:
             return FinishedTurn()
         session_id, epoch = request.session_id, request.epoch
         thread_id = request.thread_id or session_id
-        last = appended.records[-1] if appended.records else None
+        last = appended.messages[-1] if appended.messages else None
         answer = FinalAnswer.at(last, appended.head.position - 1)
         turn = TurnToCommit(
             session_id, thread_id, epoch, appended.head, record, *end_of_run(request), answer=answer

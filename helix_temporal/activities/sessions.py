@@ -47,8 +47,7 @@ from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import canonical_json, only_set, only_truthy
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT
-from helix_temporal.models.messages import check_size, from_record
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.messages import check_size, decode_message
 from helix_temporal.models.sessions import CallPolicy, SetPropertiesInput, SetPropertiesResult, SuspendedTurn
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import (
@@ -65,6 +64,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     SaveValuesResult,
 )
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import Suspension
 from helix_temporal.session.record import (
     SessionRecord,
@@ -417,7 +417,8 @@ class SessionActivities:
                 if request.options is None
                 else request.options.over(source_record.options)
             )
-            inherited = inherited.model_copy(update={"options": options})
+            metadata = record.metadata or source_record.metadata
+            inherited = inherited.model_copy(update={"options": options, "metadata": metadata})
         fork = ForkThread(
             source_id=request.fork_from.thread_id,
             target_id=request.thread_id,
@@ -479,7 +480,7 @@ class SessionActivities:
         """Read an answer that was given before."""
         position = request.answer.position
         page = await self._threads.read(ReadPage.of_message(request.thread_id, position))
-        if not page.records or page.records[0].id != request.answer.id:
+        if not page.messages or page.messages[0].id != request.answer.id:
             raise ThreadNotFoundError(f"thread {request.thread_id!r}: no such answer at {position}")
-        text = from_record(page.records[0]).text
+        text = decode_message(page.messages[0]).text
         return LoadAnswerResult(text=text if len(text.encode()) <= self._inline_text else None)

@@ -9,9 +9,9 @@ from temporalio import activity
 
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, StoreUnavailableError
-from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.sessions import AnswerRef
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
 from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
@@ -31,14 +31,14 @@ class ModelStep:
 
 
 def lost_answer_error(thread_id: str, head: Head) -> HeadMovedError:
-    """The error for a record that does not hold what an earlier answer stood behind."""
+    """The error for a hot thread that does not hold what an earlier answer stood behind."""
     return HeadMovedError(
-        f"thread {thread_id!r}: the record does not hold what was answered before {head.position}; "
+        f"thread {thread_id!r}: the hot tier does not hold what was answered before {head.position}; "
         "open it again"
     )
 
 
-def went_elsewhere(thread_id: str, opened: Head, found: Head) -> StoreUnavailableError:
+def older_copy_error(thread_id: str, opened: Head, found: Head) -> StoreUnavailableError:
     """The error for a store that went back to an older copy since the thread was opened."""
     return StoreUnavailableError(
         f"thread {thread_id!r}: opened at {opened.position}, it now ends at {found.position};"
@@ -51,7 +51,7 @@ def new_id() -> str:
     return secrets.token_urlsafe(12)
 
 
-def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[Record, ...] | None:
+def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[StoredMessage, ...] | None:
     """The step that stands at ``head`` with these inputs; None if the thread ends there.
 
     It may have only the first of the inputs: after a reset the server gives the workflow messages together
@@ -67,12 +67,12 @@ def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple
             return None
         for count in range(len(input_ids), 0, -1):
             step = view.after[: count + 1]
-            taken = [record.id for record in step[:-1]] == list(input_ids[:count])
+            taken = [message.id for message in step[:-1]] == list(input_ids[:count])
             stands = len(step) > count and taken and step[-1].kind in {Kind.ANSWER, Kind.CALLS}
             if stands and header.committed <= head.position + len(step):
                 return step
     raise HeadMovedError(
-        f"thread {header.thread_id!r}: step expected at {head.position}, the record stands at "
+        f"thread {header.thread_id!r}: step expected at {head.position}, the hot thread ends at "
         f"{header.head.position} and is another; open it again"
     )
 
@@ -122,27 +122,27 @@ class TurnAnswers:
         self.open: list[str] = []
         self.answers: dict[str, AnswerRef] = {}
 
-    def follow(self, first: int, records: Sequence[Record]) -> None:
+    def follow(self, first: int, messages: Sequence[StoredMessage]) -> None:
         """Go on with the messages from position ``first`` on.
 
         Raises:
             IdempotencyConflictError: One of the wanted ids belongs to a message that is no user's.
         """
-        for position, record in enumerate(records, first):
-            if record.kind == Kind.USER:
+        for position, message in enumerate(messages, first):
+            if message.kind == Kind.USER:
                 if self._spoke:
                     self.open, self._spoke = [], False  # that turn ended without an answer
-                if record.id in self._wanted:
-                    self.open.append(record.id)
+                if message.id in self._wanted:
+                    self.open.append(message.id)
                 continue
             self._spoke = True
-            if record.id in self._wanted:
+            if message.id in self._wanted:
                 raise IdempotencyConflictError(
-                    f"message id {record.id!r} belongs to another message of the session, at position "
+                    f"message id {message.id!r} belongs to another message of the session, at position "
                     f"{position}, which is no user's; send the message under an id of its own",
-                    message_id=record.id,
+                    message_id=message.id,
                 )
-            if record.kind == Kind.ANSWER:
-                answer = AnswerRef(position=position, id=record.id)
+            if message.kind == Kind.ANSWER:
+                answer = AnswerRef(position=position, id=message.id)
                 self.answers |= dict.fromkeys(self.open, answer)
                 self.open = []

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from helix_temporal.errors import StaleStateError, StoreUnavailableError
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import CreateSession, SessionState
+from helix_temporal.models.stored_messages import Head
+from helix_temporal.session.projection import fields_of_record
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.sessions import SessionStore
 
@@ -45,7 +46,5 @@ async def recreate_state(
     store: SessionStore, session_id: str, epoch: int | None, record: SessionRecord, head: Head
 ) -> None:
     """Make the state again that a store without persistence has lost; its checkpoints are gone."""
-    options = CreateSession(
-        agent_type=record.agent, custom_state=record.values, metadata=dict(record.metadata), head=head
-    )
+    options = CreateSession(head=head, **fields_of_record(record))
     await store.create_session(session_id, options, if_not_exists=True, epoch=epoch)

@@ -14,8 +14,9 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.checkpoints import RunChange, StepCommit
-from helix_temporal.models.records import Kind
+from helix_temporal.models.rows import starts_in
 from helix_temporal.models.sessions import Receipt
+from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.session.projection import MissingTurns, TurnToCommit, count_unknown_turns
 from helix_temporal.session.record import SessionRecord, list_missing_changes
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
@@ -96,7 +97,7 @@ def _report_catch_up(session_id: str, at: int, turns: int, unknown: int) -> Rece
 
 async def _scan_turns(threads: ThreadStore, turn: TurnToCommit, at: int, stop: int) -> tuple[list[int], int]:
     """Where the turns between two places begin, and how many model calls they have."""
-    starts, steps, position, last = [at] if at < stop else [], 0, at, Kind.USER
+    starts, steps, position, last = [at] if at < stop else [], 0, at, tuple[StoredMessage, ...]()
     for _ in range(_MAX_PAGES):
         page = await threads.read(
             ReadPage(
@@ -110,12 +111,11 @@ async def _scan_turns(threads: ThreadStore, turn: TurnToCommit, at: int, stop: i
                 epoch=turn.epoch,
             )
         )
-        for record in page.records:
-            if record.kind == Kind.USER != last:
-                starts.append(position)
-            steps += record.kind in _STEPS
-            last, position = record.kind, position + 1
-        if position >= stop or not page.records:
+        window = (*last, *page.messages)
+        starts += [position - len(last) + place for place in starts_in(window)]
+        steps += sum(message.kind in _STEPS for message in page.messages)
+        last, position = window[-1:], position + len(page.messages)
+        if position >= stop or not page.messages:
             break
     return starts, steps
 
@@ -163,8 +163,8 @@ class TurnCommits:
             except StateBehindThreadError as behind:
                 if append is not None or turn.head is None:
                     raise
-                held = int(behind.facts["held"] or 0)
-                wanted, notes = await self.bring(turn, turn.head.position, held)
+                position = int(behind.facts["position"] or 0)
+                wanted, notes = await self.bring(turn, turn.head.position, position)
             else:
                 return CommittedState(promoted, appended, notes or _report_lost_staging(turn, promoted))
         raise StoreUnavailableError(f"session {turn.session_id!r}: its state was moved back again and again")

@@ -7,10 +7,10 @@ from helix_temporal.activities.state_changes import save_change
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.checkpoints import RunChange, RunStatus
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import StepInput
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, Suspension, WaitingCall
 from helix_temporal.session.projection import (
     list_still_pending,

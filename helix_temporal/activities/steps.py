@@ -57,13 +57,13 @@ from helix_temporal.models.messages import (
     Message,
     Usage,
     check_size,
-    from_record,
+    decode_message,
+    encode_message,
     shorten_arguments,
-    to_record,
 )
-from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.waiting import CallOutcome, WaitingCall
 from helix_temporal.session.record import (
     SessionRecord,
@@ -190,9 +190,9 @@ async def ask_model(
 def _step_key(step: ModelStep) -> str:
     """Names the step for its provider.
 
-    With the epoch, since a tool that rewinds its turn has the same model called again with the same inputs
-    on purpose: nothing but the open in between tells that from a step whose answer was lost.  With the run,
-    since a turn that came to nothing is followed by another at the same place.
+    The epoch is part of it: a tool that rewinds its turn wants the same call made again, and only the new
+    epoch tells that from a retry.  The run is part of it, too: after a turn that came to nothing another one
+    begins at the same place.
     """
     request = step.request
     key = f"{step.thread_id}/{request.epoch}/{request.head.position}"
@@ -224,7 +224,7 @@ class _Seen:
     view: StepView
     inputs: tuple[StepInput, ...]
     dropped: tuple[str, ...]
-    stands: tuple[Record, ...] | None
+    stands: tuple[StoredMessage, ...] | None
     left: tuple[str, ...] = ()
     """Inputs that the step that stands does not have."""
     answers: tuple[Answered, ...] = ()
@@ -334,8 +334,8 @@ class Stepper:
                 thread_id,
                 request.epoch,
                 request.head,
-                tuple(to_record(message) for message in inputs),
-                to_record(answer),
+                tuple(encode_message(message) for message in inputs),
+                encode_message(answer),
                 commits=not answer.tool_calls,
             )
             async with self._used.recording(agent, request, answer, live.number):
@@ -343,10 +343,10 @@ class Stepper:
                 appended, turn = await self._append_step(
                     step, record, request, [*inputs, answer], seen.view, live.reached
                 )
-                stored = answer if not appended.repeated else from_record(appended.records[-1])
+                stored = answer if not appended.repeated else decode_message(appended.messages[-1])
                 live.committed(stored, appended.head)
                 receipt = await self._archive_step(step, appended, request)
-        if appended.records[-1].kind == Kind.ANSWER:
+        if appended.messages[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(request, seen.inputs, receipt)
         result = await self._build_result(request, appended, stored, receipt, seen, turn)
@@ -378,10 +378,10 @@ class Stepper:
         if stands:
             # It stands already, and its payloads may be gone.
             appended = await self._append_again(step, view)
-            inputs = [from_record(record) for record in view.after]
+            inputs = [decode_message(message) for message in view.after]
             told = record_of(view).run != request.run_id
         else:
-            step = replace(step, inputs=tuple(to_record(each) for each in inputs))
+            step = replace(step, inputs=tuple(encode_message(each) for each in inputs))
             await self._news.answers(request, view.header.slice)
             appended, turn = await self._append_step(step, record_of(view), request, inputs, view)
         receipt = await self._archive_step(step, appended, request)
@@ -415,7 +415,8 @@ class Stepper:
         """The thread at the end of a turn, and whether its results stand there already.
 
         Raises:
-            HeadMovedError: The record is an older copy; or the turn has gone on, and its workflow was reset.
+            HeadMovedError: The hot thread is an older copy; or the turn has gone on, and its workflow was
+                reset.
         """
         count = len(request.inputs)
         view = await self._threads.step_view(
@@ -426,7 +427,7 @@ class Stepper:
         if lost or header.committed > end or header.committed < end < header.head.position:
             # Results that end a turn are committed by the session store, together with its state.
             raise lost_answer_error(thread_id, request.head)
-        return view, [record.id for record in view.after] == [each.id for each in request.inputs]
+        return view, [message.id for message in view.after] == [each.id for each in request.inputs]
 
     async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
         users = any(each.call is None for each in request.inputs)
@@ -439,7 +440,7 @@ class Stepper:
             max_bytes=agent.context.max_bytes,
             ids=_dedup_window(request) if users else 0,
         )
-        stored_ids = {*view.earlier_ids, *(record.id for record in view.before)}
+        stored_ids = {*view.earlier_ids, *(message.id for message in view.before)}
         gone = _taken_back(request, view)
         dropped = tuple(
             each.id
@@ -460,12 +461,12 @@ class Stepper:
         """Where messages were answered that are in the thread already; none for one whose turn was not.
 
         Raises:
-            HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
+            HeadMovedError: The hot thread was rolled back, so that what it holds is not what was answered.
             IdempotencyConflictError: One of them has the id of a message that is no user's.
         """
         if view.last_id_at_head != request.head.last_id:
             raise lost_answer_error(thread_id, request.head)
-        window = [*view.earlier_ids, *(record.id for record in view.before)]
+        window = [*view.earlier_ids, *(message.id for message in view.before)]
         start = request.head.position - len(window)
         places = {message_id: start + at for at, message_id in enumerate(window) if message_id in dropped}
         position, newest = min(places.values(), default=0), max(places.values(), default=-1)
@@ -482,10 +483,10 @@ class Stepper:
                     epoch=request.epoch,
                 )
             )
-            ids = [each.id for each in page.records]
+            ids = [each.id for each in page.messages]
             if not ids or ids != window[page.first - start : page.first - start + len(ids)]:
                 raise lost_answer_error(thread_id, request.head)
-            found.follow(page.first, page.records)
+            found.follow(page.first, page.messages)
             position = page.first + len(ids)
         return tuple(
             Answered(message_id=each, answer=found.answers[each]) for each in dropped if each in found.answers
@@ -503,12 +504,12 @@ class Stepper:
         )
         appended = await self._append_again(step, seen.view)
         receipt = await self._archive_step(step, appended, request)
-        if appended.records[-1].kind == Kind.ANSWER:
-            ids = {each.id for each in appended.records}
+        if appended.messages[-1].kind == Kind.ANSWER:
+            ids = {each.id for each in appended.messages}
             await self._drop_payloads(request, [each for each in request.inputs if each.id in ids], receipt)
         await self._news.stood(request, seen.view, appended)
-        # What stands may be another answer than a moment ago: the record was lost and came back.
-        *taken, stored = (from_record(record) for record in appended.records)
+        # What stands may be another answer than a moment ago: the hot thread was lost and came back.
+        *taken, stored = (decode_message(message) for message in appended.messages)
         async with self._used.recording(agent, request, stored, record_of(seen.view).turn_steps):
             result = await self._build_result(request, appended, stored, receipt, seen)
             same_run = record_of(seen.view).run == request.run_id
@@ -555,7 +556,7 @@ class Stepper:
         """Every input is in the thread already: where the newest one's answer is, and those of the others.
 
         Raises:
-            HeadMovedError: The record was rolled back, so that what it holds is not what was answered.
+            HeadMovedError: The hot thread was rolled back, so that what it holds is not what was answered.
         """
         answers = seen.answers or await self._find_answers(request, thread_id, seen.view, seen.dropped)
         newest = [each.answer for each in answers if each.message_id == seen.dropped[-1]]
@@ -591,7 +592,7 @@ class Stepper:
         )
         limit = self._limits.message if each.ref is None else largest_result(self._limits.message)
         try:
-            check_size(len(to_record(message).body), limit, f"message {each.id!r}")
+            check_size(len(encode_message(message).body), limit, f"message {each.id!r}")
         except TooLargeError as refused:
             # `client._messages.ask_message` knows its own message's refusal by this text.
             raise TooLargeError(str(refused), message_id=each.id) from refused
@@ -667,7 +668,7 @@ class Stepper:
         return found | ({"notes": done.notes} if done.notes else {})
 
     async def _append_again(self, step: StepAppend, view: StepView) -> Appended:
-        """Make sure of a step that was seen standing; with its state, should the record have lost it."""
+        """Make sure of a step that was seen standing; with its state, should the hot thread have lost it."""
         header = view.header
         if header.slice_version > 0:
             step = replace(step, slice=header.slice, slice_version=header.slice_version - 1)
@@ -762,7 +763,7 @@ class Stepper:
 
 
 def _may_have_been_made(record: SessionRecord) -> bool:
-    """Whether a step that the hot record lacks may have been made, and the record was lost since.
+    """Whether a step that the hot thread lacks may have been made, and that thread was lost since.
 
     By an earlier attempt, or by the run before a reset.
     """

@@ -25,11 +25,11 @@ from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import DEFAULT_NAME
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.ids import make_result_id, workflow_id
-from helix_temporal.models.messages import Message, ToolCall, from_record, why_not_run
-from helix_temporal.models.records import Kind
+from helix_temporal.models.messages import Message, ToolCall, decode_message, why_not_run
 from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import Page
+from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.waiting import (
     HasStartedInput,
     HasStartedResult,
@@ -105,12 +105,12 @@ async def _read_last_answer(threads: ThreadStore, thread: HotHeader | ThreadFact
     head = thread.head
     last = ReadPage.of_message(thread.thread_id, head.position - 1, epoch=thread.epoch)
     page = await threads.read(last)
-    if not page.records or page.records[-1].id != head.last_id:
+    if not page.messages or page.messages[-1].id != head.last_id:
         # A store that went back to an older copy since it was opened holds somebody else's turn.
         raise StoreUnavailableError(
             f"thread {thread.thread_id!r}: it stood at {head.position} and does no more; it is opened again"
         )
-    return from_record(page.records[-1]) if page.records[-1].kind == Kind.CALLS else None
+    return decode_message(page.messages[-1]) if page.messages[-1].kind == Kind.CALLS else None
 
 
 MOST_MESSAGES: Final = 2000
@@ -166,14 +166,14 @@ async def by_calls(
     looked = 0
     while stop is not None and stop > 0:
         page = await _read_before(threads, facts, stop)
-        for at in range(page.first + len(page.records) - 1, page.first - 1, -1):
-            record = page.records[at - page.first]
+        for at in range(page.first + len(page.messages) - 1, page.first - 1, -1):
+            message = page.messages[at - page.first]
             looked += 1
-            if record.kind == Kind.RESULT:
-                results[record.id] = from_record(record)
+            if message.kind == Kind.RESULT:
+                results[message.id] = decode_message(message)
                 continue  # what a page ends with is a call, or no part of one
-            if record.kind == Kind.CALLS:
-                children = _of_calls(request.session_id, agent, from_record(record), results, seen)
+            if message.kind == Kind.CALLS:
+                children = _of_calls(request.session_id, agent, decode_message(message), results, seen)
                 found += children
                 unsure.update(each.session_id for each in children if _waits_for_approval(agent, each.tool))
                 results = {}
@@ -430,8 +430,8 @@ async def _find_waiting_call(
     suspended = find_suspension(parse_record(thread.slice), thread.head)
     if suspended is None or thread.head.position <= thread.committed:
         return None
-    _, records = await read_turn_under_way(threads, thread)
-    messages = [from_record(record) for record in records]
+    _, stored = await read_turn_under_way(threads, thread)
+    messages = [decode_message(each) for each in stored]
     pending = list_pending_calls(suspended, messages[-1], inline_arguments)
     if not pending or all(each.id != call.name for each in messages):
         return None
@@ -472,7 +472,7 @@ async def _has_message(threads: ThreadStore, thread: ThreadFacts, message_id: st
     stop: int | None = thread.head.position
     while stop is not None and stop > max(thread.head.position - MOST_MESSAGES, 0):
         page = await _read_before(threads, thread, stop)
-        if any(record.id == message_id for record in page.records):
+        if any(message.id == message_id for message in page.messages):
             return True
         stop = page.before
     return False

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
-from helix_temporal.activities.standing_step import lost_answer_error, went_elsewhere
+from helix_temporal.activities.standing_step import lost_answer_error, older_copy_error
 from helix_temporal.agents import Agent
 from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import make_result_id
@@ -18,15 +18,16 @@ from helix_temporal.models.messages import (
     ToolResult,
     Usage,
     UserMessage,
-    from_record,
+    decode_message,
     shorten_arguments,
     why_not_run,
 )
-from helix_temporal.models.records import Head, Record
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.steps import SaveValuesInput
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.models.waiting import CallOutcome, WaitingCall
 from helix_temporal.session.record import SessionRecord, apply_suspension, find_suspension, parse_record
+from helix_temporal.session.sub_agents import list_unfinished_children
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 
@@ -60,7 +61,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
 
 
 def list_step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> tuple[WaitingCall, ...]:
-    """What a step that stands waits for: as it was stored with it, or as it was once."""
+    """The calls that a stored step waits for: from its slice; computed anew if the slice has none."""
     suspended = find_suspension(parse_record(slice_data), head)
     return list_waiting_calls(agent, answer, current_millis()) if suspended is None else suspended.calls
 
@@ -97,17 +98,16 @@ async def read_suspended_turn(
     suspended = find_suspension(record, header.head)
     if suspended is None or header.head.position <= header.committed:
         return None
-    start, records = await read_turn_under_way(threads, header)
-    messages = [from_record(each) for each in records]
+    start, stored = await read_turn_under_way(threads, header)
+    messages = [decode_message(each) for each in stored]
     outcomes = {each.at: each for each in suspended.outcomes}
     for call in suspended.calls:
         if call.id in responses and call.at not in outcomes:
             outcomes[call.at] = await _shorten_answer(payloads, header.thread_id, call, responses[call.id])
     users = [message for message in messages if message.role == "user"]
     usage = sum_usage(messages, outcomes.values())
-    # A sub-agent may have come to its end while other calls were still wanted; one that was approved has not.
-    ended = {at for at, each in outcomes.items() if each.result is not None}
-    children = tuple(each for each in suspended.children if each.at not in ended)
+    known = tuple(outcomes[at] for at in sorted(outcomes))
+    children = list_unfinished_children(suspended.model_copy(update={"outcomes": known}))
     return SuspendedTurn(
         head=header.head,
         start=start,
@@ -117,7 +117,7 @@ async def read_suspended_turn(
         messages=tuple([await _shorten_message(payloads, header.thread_id, each) for each in users]),
         calls=tuple(shorten_arguments(call, inline_arguments) for call in messages[-1].tool_calls),
         waiting=suspended.calls,
-        outcomes=tuple(outcomes[at] for at in sorted(outcomes)),
+        outcomes=known,
         **only_truthy(children=children),
     )
 
@@ -140,14 +140,14 @@ def _sum_result_usage(outcomes: Iterable[CallOutcome]) -> Usage:
 
 async def read_turn_under_way(
     threads: ThreadStore, header: HotHeader | ThreadFacts
-) -> tuple[Head, list[Record]]:
+) -> tuple[Head, list[StoredMessage]]:
     """Where the turn under way began, and its messages.
 
     Raises:
         StoreUnavailableError: The thread went on, or back, since it was looked at.
     """
     first = max(header.committed - 1, 0)
-    records: list[Record] = []
+    messages: list[StoredMessage] = []
     position = first
     while position < header.head.position:
         page = await threads.read(
@@ -160,14 +160,14 @@ async def read_turn_under_way(
                 epoch=header.epoch,
             )
         )
-        if page.head != header.head or not page.records:
+        if page.head != header.head or not page.messages:
             # A store that went back to an older copy since it was opened holds somebody else's turn.
-            raise went_elsewhere(header.thread_id, header.head, page.head)
-        records += page.records
-        position = page.first + len(page.records)
+            raise older_copy_error(header.thread_id, header.head, page.head)
+        messages += page.messages
+        position = page.first + len(page.messages)
     if header.committed == 0:
-        return Head(position=0, last_id=""), records
-    return Head(position=header.committed, last_id=records[0].id), records[1:]
+        return Head(position=0, last_id=""), messages
+    return Head(position=header.committed, last_id=messages[0].id), messages[1:]
 
 
 async def read_messages_under_way(
@@ -176,8 +176,8 @@ async def read_messages_under_way(
     """Whose turn stands unfinished behind the place where a workflow goes on that was reset."""
     if header.head.position <= header.committed or at.position != header.committed:
         return ()
-    _, records = await read_turn_under_way(threads, header)
-    users = takewhile(lambda message: message.role == "user", map(from_record, records))
+    _, messages = await read_turn_under_way(threads, header)
+    users = takewhile(lambda message: message.role == "user", map(decode_message, messages))
     return tuple([await _shorten_message(payloads, header.thread_id, each) for each in users])
 
 
@@ -195,33 +195,33 @@ async def read_results_behind(
     Those of more than ``inline_result`` bytes come by reference.
 
     Raises:
-        HeadMovedError: It has, and they are no longer there: the record went back to an older copy.
+        HeadMovedError: It has, and they are no longer there: the hot thread went back to an older copy.
     """
     thread_id, stop = header.thread_id, step.position + count
     if stop > header.head.position:
         return ()
-    records: list[Record] = []
+    messages: list[StoredMessage] = []
     found = header.head
-    while len(records) < count:
-        start = step.position + len(records)
+    while len(messages) < count:
+        start = step.position + len(messages)
         page = await threads.read(
             ReadPage(thread_id, start, stop, committed_only=False, whole=False, epoch=header.epoch)
         )
         found = page.head
         if found != header.head and found.position <= header.head.position:
             raise lost_answer_error(thread_id, step)
-        if not page.records:
+        if not page.messages:
             break
-        records += page.records
-    if [record.id for record in records] != [make_result_id(step.last_id, at) for at in range(count)]:
+        messages += page.messages
+    if [message.id for message in messages] != [make_result_id(step.last_id, at) for at in range(count)]:
         if found != header.head:
             raise lost_answer_error(thread_id, step)
         return ()
     names = {call.at: call.id for call in waiting}
     answered = {each.id: each for each in parse_record(header.slice).answered}
     outcomes: list[CallOutcome] = []
-    for at, record in enumerate(records):
-        result = await _as_result(payloads, thread_id, from_record(record), inline_result)
+    for at, message in enumerate(messages):
+        result = await _as_result(payloads, thread_id, decode_message(message), inline_result)
         before = answered.get(names.get(at, ""))
         outcomes.append(CallOutcome(at=at, result=result, **only_set(answered=before)))
     return tuple(outcomes)

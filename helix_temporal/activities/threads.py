@@ -19,9 +19,9 @@ from helix_temporal.activities._runtime import (
 from helix_temporal.activities.payloads import pack_page
 from helix_temporal.errors import HeadMovedError, NotServedError, TooLargeError
 from helix_temporal.models.base import canonical_json
-from helix_temporal.models.messages import Message, check_size, from_record
-from helix_temporal.models.records import EMPTY, Record
-from helix_temporal.models.rows import records_of
+from helix_temporal.models.messages import Message, check_size, decode_message
+from helix_temporal.models.rows import encode_messages
+from helix_temporal.models.stored_messages import EMPTY, StoredMessage
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     AppendMessagesResult,
@@ -124,7 +124,7 @@ class ThreadActivities:
                 request.owner or default_owner(),
                 create=Create.NEVER,
                 rewind_to=EMPTY,
-                records=self._build_records(request.messages),
+                messages=self._build_messages(request.messages),
             )
         )
 
@@ -144,24 +144,24 @@ class ThreadActivities:
     @raise_application_errors
     async def append(self, request: AppendMessagesInput) -> AppendMessagesResult:
         """Add one step's messages exactly at the head; a repeat finds them there."""
-        records = self._build_records(request.messages)
-        if not records:
+        messages = self._build_messages(request.messages)
+        if not messages:
             facts = await self._threads.read_facts(request.thread_id)
             return AppendMessagesResult(head=facts.head, committed=facts.committed, repeated=True)
-        step = StepAppend(request.thread_id, request.epoch, request.head, records, commits=request.commits)
+        step = StepAppend(request.thread_id, request.epoch, request.head, messages, commits=request.commits)
         appended = await self._threads.append(step)
         await self._threads.confirm_step(step, appended)
         return AppendMessagesResult(
             head=appended.head, committed=appended.header.committed, repeated=appended.repeated
         )
 
-    def _build_records(self, messages: Sequence) -> tuple[Record, ...]:  # type: ignore[type-arg]
+    def _build_messages(self, messages: Sequence) -> tuple[StoredMessage, ...]:  # type: ignore[type-arg]
         if len(messages) > self._max_batch:
             raise TooLargeError(f"messages: {len(messages)} > {self._max_batch}")
-        records = records_of(messages)
-        for record in records:
-            check_size(len(record.body), self._max_message, f"message {record.id!r}")
-        return records
+        stored = encode_messages(messages)
+        for message in stored:
+            check_size(len(message.body), self._max_message, f"message {message.id!r}")
+        return stored
 
     @activity.defn(name="helix.threads.read")
     @raise_application_errors
@@ -188,8 +188,8 @@ class ThreadActivities:
         large = too_large(page, self._max_payload)
         places = {each.position - page.first for each in large}
         messages = tuple(
-            _strip_message(record) if at in places else from_record(record)
-            for at, record in enumerate(page.records)
+            _strip_message(message) if at in places else decode_message(message)
+            for at, message in enumerate(page.messages)
         )
         result = ReadMessagesResult(
             first=page.first,
@@ -209,11 +209,11 @@ class ThreadActivities:
         at = request.position
         async with heartbeat_with_progress(self._beat_every):
             page = await self._threads.read(ReadPage.of_message(request.thread_id, at))
-        if not page.records or page.records[0].id != request.id:
+        if not page.messages or page.messages[0].id != request.id:
             raise HeadMovedError(
                 f"thread {request.thread_id!r}: message {request.id!r} is not at {at} any more; read again"
             )
-        body = page.records[0].body
+        body = page.messages[0].body
         part = body[request.offset : request.offset + self._max_payload // 4 * 3]
         return ReadBodyResult(data=base64.b64encode(part).decode(), size=len(body))
 
@@ -305,7 +305,7 @@ class ThreadActivities:
     @activity.defn(name="helix.threads.evict")
     @raise_application_errors
     async def evict(self, request: ThreadEpochInput) -> EvictThreadResult:
-        """Drop the hot record if all of it is archived."""
+        """Drop the hot thread if all of it is archived."""
         return EvictThreadResult(outcome=str(await self._threads.evict(request.thread_id, request.epoch)))
 
     @activity.defn(name="helix.threads.hydrate")
@@ -335,20 +335,20 @@ def too_large(page: ThreadPage, limit: int) -> tuple[LargeMessage, ...]:
     Raises:
         TooLargeError: There are too many of them all the same.
     """
-    sizes = sorted(((len(record.body), at) for at, record in enumerate(page.records)), reverse=True)
+    sizes = sorted(((len(message.body), at) for at, message in enumerate(page.messages)), reverse=True)
     total, behind = sum(size for size, _ in sizes), []
     for size, at in sizes:
         if total <= limit or size <= _STUB_BYTES:
             break
-        behind.append(LargeMessage(position=page.first + at, id=page.records[at].id, size=size))
+        behind.append(LargeMessage(position=page.first + at, id=page.messages[at].id, size=size))
         total -= size - _STUB_BYTES
     check_size(total, limit, "messages of this page (ask for a smaller one)")
     return tuple(sorted(behind, key=lambda each: each.position))
 
 
-def _strip_message(record: Record) -> Message:
+def _strip_message(message: StoredMessage) -> Message:
     """The message without what makes it large."""
-    return from_record(record).model_copy(
+    return decode_message(message).model_copy(
         update={"content": "", "tool_calls": (), "provider": {}, "metadata": {}}
     )
 
@@ -388,8 +388,8 @@ def _describe_thread(facts: ThreadFacts) -> DescribeThreadResult:
 def _wrap_transform(transform: Transform, name: str) -> Transform:
     """The transform, whose exceptions say that they are its own."""
 
-    async def transformed(records: Sequence[Record]) -> Sequence[Record]:
+    async def transformed(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         with application_code(f"transform {name!r}"):
-            return tuple(await transform(records))
+            return tuple(await transform(messages))
 
     return transformed

@@ -43,7 +43,7 @@ from helix_temporal.models.agents import (
 from helix_temporal.models.base import JsonObject, canonical_json, dump_json
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
-from helix_temporal.models.messages import are_left_out, check_size, from_record
+from helix_temporal.models.messages import are_left_out, check_size, decode_message
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 
@@ -212,11 +212,11 @@ class ToolRunner:
         )
         key = CallKey.parse(request.key)
         # A late attempt may find another answer there: its arguments are none of this call's.
-        if not page.records or page.records[0].id != key.answer_id:
+        if not page.messages or page.messages[0].id != key.answer_id:
             raise ThreadNotFoundError(
                 f"thread {request.thread_id!r}: the answer that asks for the tool is gone"
             )
-        return dict(from_record(page.records[0]).tool_calls[key.at].arguments)
+        return dict(decode_message(page.messages[0]).tool_calls[key.at].arguments)
 
     async def _build_result(self, request: ToolInput, outcome: ToolOutcome, staged: str) -> ToolResult:
         fields: dict[str, Any] = {}

@@ -18,10 +18,10 @@ from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
 from helix_temporal.models.handles import ModelCalls
 from helix_temporal.models.ids import CallKey
-from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, from_record
-from helix_temporal.models.records import Kind
+from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, decode_message
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 from helix_temporal.models.store_calls import Page
+from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.usage import (
     CustomUsageEntry,
     RecordUsageInput,
@@ -372,10 +372,10 @@ async def thread_usage(threads: ThreadStore, facts: ThreadFacts) -> ThreadUsage:
         page = await threads.read(
             ReadPage(facts.thread_id, start, facts.committed, _AT_ONCE, _PAGE_BYTES, whole=False)
         )
-        if not page.records:
+        if not page.messages:
             break
-        for record in page.records:
-            own, used = record.kind in _OWN, from_record(record).usage
+        for message in page.messages:
+            own, used = message.kind in _OWN, decode_message(message).usage
             found.answers += own
             if used is None:
                 continue
@@ -383,7 +383,7 @@ async def thread_usage(threads: ThreadStore, facts: ThreadFacts) -> ThreadUsage:
             if own:
                 found.calls += 1
                 found.own_tokens += used
-        start = page.first + len(page.records)
+        start = page.first + len(page.messages)
     return found
 
 

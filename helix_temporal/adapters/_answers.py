@@ -16,10 +16,10 @@ from helix_temporal.models.messages import (
     Finish,
     Message,
     ToolCall,
-    from_record,
+    decode_message,
+    encode_message,
     invalid_arguments,
     not_arguments,
-    to_record,
 )
 
 _WORTH: Final = 32
@@ -110,7 +110,7 @@ def _as_stored(response: ModelResponse) -> Message:
         tool_calls=tuple(response.tool_calls),
         finish=response.finish,
     )
-    return from_record(to_record(message))
+    return decode_message(encode_message(message))
 
 
 def _message_digest(message: Message) -> str:

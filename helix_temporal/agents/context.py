@@ -9,9 +9,9 @@ from helix_temporal.agents.checks import check_count
 from helix_temporal.agents.model import Model, StreamingModel, check_model
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.base import JsonObject, dump_json
-from helix_temporal.models.messages import Message, ToolCall, from_record
-from helix_temporal.models.records import Kind, Record, size_of
+from helix_temporal.models.messages import Message, ToolCall, decode_message
 from helix_temporal.models.rows import starts_in
+from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
 
 PROMPT: Final = """\
 You keep the memory of a conversation between a user and an assistant. Sum up what you are given so that the \
@@ -74,11 +74,12 @@ def transcript_chunks(messages: Sequence[Message]) -> Iterator[str]:
     size = 0
     for message in messages:
         line = transcript_line(message)
-        if lines and size + len(line) > CHUNK_BYTES:
+        line_size = len(line.encode(errors="surrogatepass"))
+        if lines and size + line_size > CHUNK_BYTES:
             yield "\n\n".join(lines)
             lines, size = [], 0
         lines.append(line)
-        size += len(line.encode(errors="surrogatepass"))
+        size += line_size
     if lines:
         yield "\n\n".join(lines)
 
@@ -191,34 +192,34 @@ def _file_tokens(media_type: str, data: object) -> int:
 
 
 class Decoded:
-    """Records as messages: each is decoded and counted once, and only where one is looked at."""
+    """Stored messages, decoded: each is decoded and counted once, and only where one is looked at."""
 
     def __init__(
         self,
-        records: Sequence[Record],
+        stored: Sequence[StoredMessage],
         messages: dict[int, Message] | None = None,
         tokens: dict[int, int] | None = None,
     ) -> None:
-        self._records = records
-        # By their distance from the end, so that a part of the records shares what is known of all.
+        self._stored = stored
+        # By their distance from the end, so that a part of the messages shares what is known of all.
         self._messages = {} if messages is None else messages
         self._tokens = {} if tokens is None else tokens
 
     def take_last(self, count: int) -> "Decoded":
-        """The last so many of the records; what was decoded or counted is known to both."""
-        return Decoded(self._records[len(self._records) - count :], self._messages, self._tokens)
+        """The last so many of the messages; what was decoded or counted is known to both."""
+        return Decoded(self._stored[len(self._stored) - count :], self._messages, self._tokens)
 
     def __getitem__(self, at: int) -> Message:
         """The message at a place."""
-        place = len(self._records) - at
+        place = len(self._stored) - at
         found = self._messages.get(place)
         if found is None:
-            found = self._messages[place] = from_record(self._records[at])
+            found = self._messages[place] = decode_message(self._stored[at])
         return found
 
     def count_tokens(self, at: int, count: CountTokens) -> int:
         """Its tokens."""
-        place = len(self._records) - at
+        place = len(self._stored) - at
         found = self._tokens.get(place)
         if found is None:
             found = self._tokens[place] = max(count(self[at]), 0)
@@ -263,57 +264,59 @@ class ContextPolicy:
 
 
 def choose_context(
-    records: Sequence[Record],
+    messages: Sequence[StoredMessage],
     policy: ContextPolicy,
     *,
     complete_before: bool,
     decoded: Decoded | None = None,
     spent: int = 0,
-) -> Sequence[Record]:
-    """The newest part of ``records`` that a model call gets, always a suffix of them.
+) -> Sequence[StoredMessage]:
+    """The newest part of ``messages`` that a model call gets, always a suffix of them.
 
     It holds the newest whole turns that fit, and begins inside the last turn, before a step, only
     where that turn alone doesn't fit.  It never begins with a tool result.  The last step is
     included even if it alone passes the bounds.  It is empty only if no place to begin is among
-    ``records``: then more of the thread must be read.
+    ``messages``: then more of the thread must be read.
 
     Args:
-        records: The newest records of the thread, oldest first, the pending inputs among them.
+        messages: The newest messages of the thread, oldest first, the pending inputs among them.
         policy: The bounds.
-        complete_before: Nothing precedes ``records`` in the thread, so that the first one begins a
+        complete_before: Nothing precedes ``messages`` in the thread, so that the first one begins a
             turn; otherwise a turn may be cut there.
-        decoded: These records, where they are decoded anyway.
+        decoded: These messages, where they are decoded anyway.
         spent: Tokens that are given besides.
     """
-    turns = turn_starts(records, complete_before=complete_before)
-    first = _first_that_fits(records, policy, decoded or Decoded(records), spent)
+    turns = turn_starts(messages, complete_before=complete_before)
+    first = _first_that_fits(messages, policy, decoded or Decoded(messages), spent)
     for start in turns:
         if start >= first:
-            return records[start:]
+            return messages[start:]
     last_turn = turns[-1] if turns else 0
     # Rows of another system that are neither calls nor results may be anything.
     begins = {Kind.USER, Kind.CALLS, Kind.OTHER}
-    steps = [at for at in range(last_turn, len(records)) if records[at].kind in begins]
-    steps = steps or [at for at in range(last_turn, len(records)) if records[at].kind != Kind.RESULT]
+    steps = [at for at in range(last_turn, len(messages)) if messages[at].kind in begins]
+    steps = steps or [at for at in range(last_turn, len(messages)) if messages[at].kind != Kind.RESULT]
     if not steps:
-        return records[len(records) :]
-    return records[next((at for at in steps if at >= first), steps[-1]) :]
+        return messages[len(messages) :]
+    return messages[next((at for at in steps if at >= first), steps[-1]) :]
 
 
-def turn_starts(records: Sequence[Record], *, complete_before: bool) -> list[int]:
+def turn_starts(messages: Sequence[StoredMessage], *, complete_before: bool) -> list[int]:
     """Places at which turns begin: where users speak again."""
-    starts = starts_in(records)
-    if complete_before and records and records[0].kind != Kind.RESULT:
+    starts = starts_in(messages)
+    if complete_before and messages and messages[0].kind != Kind.RESULT:
         return [0, *starts]
     return starts
 
 
-def _first_that_fits(records: Sequence[Record], policy: ContextPolicy, decoded: Decoded, spent: int) -> int:
+def _first_that_fits(
+    messages: Sequence[StoredMessage], policy: ContextPolicy, decoded: Decoded, spent: int
+) -> int:
     """Lowest place from which everything to the end is within the bounds."""
-    at, left, tokens = len(records), policy.max_bytes, (policy.max_tokens or 0) - spent
+    at, left, tokens = len(messages), policy.max_bytes, (policy.max_tokens or 0) - spent
     lowest = max(0, at - policy.max_messages)
     while at > lowest:
-        left -= size_of((records[at - 1],))
+        left -= size_of((messages[at - 1],))
         if policy.max_tokens is not None:
             tokens -= decoded.count_tokens(at - 1, policy.counts)
         if left < 0 or (policy.max_tokens is not None and tokens < 0):

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any, Final, Protocol, runtime_checkable
 
 from helix_temporal.agents.checks import is_async
@@ -217,13 +218,7 @@ class ScriptedModel:
                 f"the script has {len(script)} answers, and number {number + 1} is needed; add it"
             )
         response = _to_response(script[number])
-        return ModelResponse(
-            content=response.content,
-            tool_calls=response.tool_calls,
-            usage=response.usage,
-            provider={**response.provider, STEP: number},
-            stop_reason=response.stop_reason,
-        )
+        return replace(response, provider={**response.provider, STEP: number})
 
 
 def _check_script(script: object) -> None:

@@ -15,6 +15,7 @@ from helix_temporal.errors import (
     ConditionalWritesUnsupportedError,
     StoreUnavailableError,
 )
+from helix_temporal.models.newest import Newest
 
 T = TypeVar("T")
 
@@ -180,7 +181,7 @@ class ProvedPlace:
     access_key: str | None
 
 
-_proved: dict[ProvedPlace, float] = {}
+_proved = Newest[ProvedPlace, float](_MOST)
 
 
 async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
@@ -198,7 +199,4 @@ async def prove_once(store: BlobStore, place: ProvedPlace | None) -> None:
         return
     await store.probe()
     if place is not None:
-        _proved.pop(place, None)
-        while len(_proved) >= _MOST:
-            del _proved[next(iter(_proved))]
         _proved[place] = time.monotonic() + _PROVED_SECONDS

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import io
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 from urllib.parse import quote, urlsplit
@@ -22,6 +22,7 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 from botocore.loaders import create_loader
 
+from helix_temporal._setting_rules import check_bucket_name, check_s3_endpoint
 from helix_temporal.blobs.probe import prove_conditional_writes
 from helix_temporal.blobs.protocol import (
     Blob,
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from types_aiobotocore_s3 import S3Client
 
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
-
-
 @dataclass(frozen=True)
 class S3Config:
     """Checked settings; secrets stay out of its repr.  Times are in seconds."""
@@ -65,14 +63,13 @@ class S3Config:
     session_token: str | None = field(repr=False)
 
     def __post_init__(self) -> None:
-        if not _BUCKET.fullmatch(self.bucket):
-            raise InvalidConfigError(f"S3 bucket {self.bucket!r} is not a bucket's name")
+        _check_setting("S3 bucket", check_bucket_name, self.bucket)
         if not self.region:
             raise InvalidConfigError("the S3 region is empty; it is part of every signature")
         if (self.access_key is None) != (self.secret_key is None):
             raise InvalidConfigError("S3 access_key and secret_key must be given together, or neither")
         if self.endpoint is not None:
-            _check_endpoint(self.endpoint)
+            _check_setting("S3 endpoint", check_s3_endpoint, self.endpoint)
         times = (self.connect_timeout, self.read_timeout, self.total_timeout)
         if not all(time > 0 for time in times) or self.max_connections < 1:
             raise InvalidConfigError(f"S3 time-outs and max_connections must be above 0, found {self!r}")
@@ -98,12 +95,11 @@ def quoted_key(key: str) -> str:
     return quote(key, safe="/~")
 
 
-def _check_endpoint(endpoint: str) -> None:
-    parts = urlsplit(endpoint)
-    if parts.username is not None or parts.password is not None:
-        raise InvalidConfigError("the S3 endpoint holds a user or password; give access_key and secret_key")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise InvalidConfigError(f"the S3 endpoint must be like https://host:port, found {endpoint!r}")
+def _check_setting(name: str, check: Callable[[str], str], value: str) -> None:
+    try:
+        check(value)
+    except ValueError as error:
+        raise InvalidConfigError(f"{name}: {error}") from None
 
 
 _LARGE_BYTES = 1 << 20

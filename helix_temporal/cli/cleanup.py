@@ -150,7 +150,8 @@ def _rows_expired(summary: CleanupSummary, *, dry_run: bool) -> list[Row]:
     return [
         ("sessions past their time", summary.detected),
         ("  had finished before", summary.already_terminal),
-        ("  would be ended" if dry_run else "  used meanwhile, left alone", summary.skipped),
+        ("  used meanwhile, left alone", summary.skipped),
+        *([("  would be ended", summary.would_end)] if dry_run else []),
         ("  run, and were asked to end", summary.running),
         ("  ended now", summary.marked),
         ("workspace snapshots deleted", summary.snapshots_deleted),

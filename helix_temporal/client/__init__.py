@@ -19,7 +19,6 @@ from helix_temporal.models.handles import (
 )
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -33,6 +32,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.states import SessionProperties, SessionState
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.threads import DescribeThreadResult
 from helix_temporal.models.usage import (

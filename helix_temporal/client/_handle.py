@@ -49,7 +49,6 @@ from helix_temporal.models.handles import (
 )
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
     ForkFrom,
@@ -64,6 +63,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.states import SessionProperties, SessionState
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, MAX_LIMIT, ListCheckpointsInput, Page
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.threads import DescribeThreadResult, ForkThreadInput
 from helix_temporal.models.waiting import RESUME, PendingCall, ToolApproval
@@ -458,8 +458,8 @@ class SessionHandle:
     @typed_arguments
     async def resume(self, *, timeout: float = 60.0) -> None:
         """Start a session that ended suspended: calls whose deadline has passed are given up, and answers
-        that were given to the session store are taken.  One that is about to end so is started once it has.
-        Nothing if it runs, and stays: such a session does not look into the session store.
+        that were given to the session store are taken.  If it is just ending suspended, it is started once it
+        has ended.  If it runs on, nothing happens: it does not look into the session store.
 
         Raises:
             TimeoutError: No worker took it up in time, or its execution did not end.

@@ -18,7 +18,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.limits import INLINE_TEXT, MAX_PAYLOAD, MAX_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, UserMessage
-from helix_temporal.models.states import SessionProperties, has_thread
+from helix_temporal.models.states import SessionProperties, other_thread_text
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.waiting import check_own_id, is_child_id
 from helix_temporal.workflows import ThreadRequest
@@ -128,7 +128,7 @@ async def ask_message(
     """
     result: AskResult = await connection.updates.run_update(session_id, "ask", message, AskResult, start)
     too_large = f"{TooLargeError.__name__}: message {message.id!r}:"
-    other_thread = f"{InvalidRequestError.__name__}: {has_thread(session_id)}"
+    other_thread = f"{InvalidRequestError.__name__}: {other_thread_text(session_id)}"
     if result.status is AskStatus.FAILED and (result.error or "").startswith(
         (*_RAISED, too_large, other_thread)
     ):

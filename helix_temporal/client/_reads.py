@@ -38,14 +38,14 @@ from helix_temporal.models.handles import (
     ShowSessionInput,
 )
 from helix_temporal.models.ids import short_workflow_prefix
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import Record
+from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.sessions import AskResult, CallPolicy
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import (
     ListCheckpointsInput,
     Page,
 )
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.threads import (
     DescribeThreadResult,
     ReadBodyInput,
@@ -54,7 +54,7 @@ from helix_temporal.models.threads import (
     ThreadInput,
 )
 from helix_temporal.models.waiting import PendingCall
-from helix_temporal.stores.paging import MAX_LIMIT as PAGE_LIMIT
+from helix_temporal.stores.paging import MAX_MESSAGES as PAGE_LIMIT
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
@@ -72,7 +72,7 @@ R = TypeVar("R")
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Of a thread that is read whole, so much at a time."""
-_UNBOUNDED: Final = 2**62
+_ANY_SIZE: Final = 2**62
 """Nothing passes through Temporal, which would limit its size."""
 
 
@@ -117,9 +117,9 @@ class DirectReads:
 
     def __init__(self, stores: ReadableStores) -> None:
         self._store = stores.threads
-        self._threads = ThreadActivities(stores.threads, max_payload=_UNBOUNDED)
-        self._sessions = SessionReads(stores.threads, stores.usage, stores.sessions, max_payload=_UNBOUNDED)
-        self._usage = UsageActivities(stores.usage, max_payload=_UNBOUNDED)
+        self._threads = ThreadActivities(stores.threads, max_payload=_ANY_SIZE)
+        self._sessions = SessionReads(stores.threads, stores.usage, stores.sessions, max_payload=_ANY_SIZE)
+        self._usage = UsageActivities(stores.usage, max_payload=_ANY_SIZE)
         self._checkpoints = CheckpointActivities(stores.sessions) if stores.sessions is not None else None
 
     async def ask_thread(self, request: ThreadRequest) -> ThreadReply | None:
@@ -146,7 +146,7 @@ class DirectReads:
             wanted = ReadPage(thread_id, after, limit=PAGE_LIMIT, max_bytes=PAGE_BYTES, whole=False)
             page = await self._store.read(wanted)
             # In a thread: other tasks of the application go on.
-            found += await asyncio.to_thread(_parse_messages, page.records)
+            found += await asyncio.to_thread(_parse_messages, page.messages)
             after = page.after
         return found
 
@@ -180,8 +180,8 @@ class DirectReads:
         )
 
 
-def _parse_messages(records: Sequence[Record]) -> list[Message]:
-    return [from_record(each) for each in records]
+def _parse_messages(messages: Sequence[StoredMessage]) -> list[Message]:
+    return [decode_message(each) for each in messages]
 
 
 async def _raise_typed(answer: Awaitable[R]) -> R:
@@ -374,7 +374,7 @@ class SessionReader:
                 reply = await self.ask_thread(ThreadRequest(do="read_body", read_body=read))
                 assert reply.body is not None
                 body += base64.b64decode(reply.body.data)
-            messages[large.position - page.first] = from_record(Record("", large.id, body))
+            messages[large.position - page.first] = decode_message(StoredMessage("", large.id, body))
         return page.model_copy(update={"messages": tuple(messages), "large": ()})
 
     async def _run_short(self, run: Any, request: Any, name: str, subject: str) -> Any:

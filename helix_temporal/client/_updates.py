@@ -609,7 +609,7 @@ def _awaits_turn(update: str, argument: object) -> bool:
 def _update_id(update: str, argument: Any) -> str:
     """Another for each call, and after each refusal; sessions know messages by their own id.
 
-    A run that has ended still gives its outcome of an update it knows: under one id a session that was
+    Temporal answers a repeated update id with the result that a closed run gave: a session that was once
     cancelled or interrupted would say so for ever.
     """
     if isinstance(argument, SubmitInput):

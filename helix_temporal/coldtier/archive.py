@@ -33,7 +33,7 @@ from helix_temporal.coldtier.plan import (
 )
 from helix_temporal.errors import ArchiveCorruptError, StoreUnavailableError
 from helix_temporal.models.messages import check_size
-from helix_temporal.models.records import Head, Packed, Record, pack_each, unpack_records
+from helix_temporal.models.stored_messages import Head, Packed, StoredMessage, pack_each, unpack_messages
 from helix_temporal.stores.protocols.threads import Progress, no_progress
 
 T = TypeVar("T")
@@ -44,6 +44,8 @@ OFFLOAD_BYTES: Final = 256 * 1024
 """Objects larger than this are hashed and inflated in a thread, so that heartbeats go on."""
 TRIES: Final = 60
 """So often an attempt at a manifest is made before another one is left to the activity's next attempt."""
+UNBOUNDED: Final = 2**63
+"""A bound that nothing reaches."""
 REMEMBERED_BYTES: Final = 64 * 1024 * 1024
 """Memory for the manifests that a worker remembers: thousands of short threads, a hundred of the largest."""
 
@@ -209,7 +211,7 @@ class Archive:
 
     async def read_segments(
         self, thread_id: str, refs: Sequence[SegmentRef], progress: Progress = no_progress
-    ) -> list[Record]:
+    ) -> list[StoredMessage]:
         """The messages of adjacent segments, read in parallel.
 
         Raises:
@@ -217,7 +219,7 @@ class Archive:
             ArchiveCorruptError: One is damaged.
         """
         parts = await self._fetch_segments(thread_id, refs, decode_segment, progress)
-        return [record for part in parts for record in part]
+        return [message for part in parts for message in part]
 
     async def read_packed(self, manifest: Manifest, start: int, progress: Progress = no_progress) -> Packed:
         """All messages from a position on, as bytes to be copied.
@@ -270,16 +272,16 @@ class Archive:
             refs = (*await self.read_index(manifest), *refs)
         return tuple(ref for ref in refs if ref.stop > from_position)
 
-    async def read_records(
+    async def read_messages(
         self, manifest: Manifest, start: int, stop: int, progress: Progress = no_progress
-    ) -> list[Record]:
+    ) -> list[StoredMessage]:
         """Messages ``start <= position < stop`` of the archive."""
         refs = [ref for ref in await self.list_segments(manifest, start) if ref.first < stop]
         parts = await self._fetch_segments(manifest.thread_id, refs, split_segment, progress)
         pieces = [piece for part in parts for piece in part]
         first = refs[0].first if refs else manifest.inline_first
         # Of a segment with thousands of messages a page may want a few: only those are decoded.
-        found = unpack_records(b"".join(pieces[start - first : stop - first]))
+        found = unpack_messages(b"".join(pieces[start - first : stop - first]))
         inline = manifest.inline[max(start - manifest.inline_first, 0) :]
         return [*found, *inline][: stop - start]
 
@@ -291,8 +293,8 @@ class Archive:
             return ""
         if position > manifest.head.position:
             return None
-        inline = manifest.record_at(position - 1)
-        return inline.id if inline else (await self.read_records(manifest, position - 1, position))[0].id
+        inline = manifest.message_at(position - 1)
+        return inline.id if inline else (await self.read_messages(manifest, position - 1, position))[0].id
 
     async def holds(self, manifest: Manifest, head: Head) -> bool:
         """Whether the message that ``head`` names stands just before it, in the archive."""
@@ -339,7 +341,7 @@ class Archive:
 
 def _size_in_memory(manifest: Manifest) -> int:
     """About how many bytes a manifest takes: its messages and slice, and Python's objects around them."""
-    messages = sum(200 + len(record.id) + len(record.body) for record in manifest.inline)
+    messages = sum(200 + len(message.id) + len(message.body) for message in manifest.inline)
     return 1500 + 300 * len(manifest.segments) + messages + len(manifest.slice)
 
 

@@ -25,7 +25,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Record, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, size_of
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
     SINCE_ARCHIVED,
@@ -74,21 +74,21 @@ def continues_archive(hot: HotSnapshot | None, archive: Manifest) -> bool:
 
 
 def is_alive(hot: HotHeader | None, archive: Manifest) -> bool:
-    """Whether a hot record is the thread, rather than a leftover of a deleted or older one."""
+    """Whether a hot thread is the thread, rather than a leftover of a deleted or older one."""
     return hot is not None and not hot.deleted and not archive.deleted and hot.epoch >= archive.epoch
 
 
-def hot_records_from(hot: HotSnapshot, position: int) -> tuple[Record, ...]:
-    """The hot records from ``position`` on."""
-    return hot.records[max(0, position - hot.first) :]
+def hot_messages_from(hot: HotSnapshot, position: int) -> tuple[StoredMessage, ...]:
+    """The hot messages from ``position`` on."""
+    return hot.messages[max(0, position - hot.first) :]
 
 
 @dataclass(frozen=True, slots=True)
 class FlushDecision:
-    """Write ``records`` after the archive's head with the fields of ``header``; or nothing is left to do."""
+    """Write ``messages`` after the archive's head with the fields of ``header``; or nothing is left to do."""
 
     done: bool
-    records: tuple[Record, ...] = ()
+    messages: tuple[StoredMessage, ...] = ()
     header: HotHeader | None = None
 
 
@@ -99,13 +99,13 @@ def decide_flush(
 
     Raises:
         FencedError: A newer epoch has the thread, or this one is closed.
-        HeadMovedError: The record is not what the caller knows.
+        HeadMovedError: The hot thread is not what the caller knows.
         ColdRegressedError: The archive went back.
-        ThreadNotFoundError: There is neither a record nor an archive.
+        ThreadNotFoundError: There is neither a hot thread nor an archive.
     """
     _check_archive_epoch(request, hot, archive)
     if archive.closed and archive.epoch == request.epoch:
-        # Closing archived all there was; but it may not have been the end that it is now.
+        # An earlier flush closed the archive, but need not have marked the session as ended.
         return FlushDecision(done=archive.ended or not (request.closes and request.ends))
     closed = archive.closed or not request.closes
     if (
@@ -122,14 +122,14 @@ def decide_flush(
     _check_state(request, max(header.slice_version, archive.slice_version))
     if not continues_archive(hot, archive) or header.slice_version < archive.slice_version:
         raise HeadMovedError(
-            f"thread {request.thread_id!r}: the hot record at {header.head.position} (state "
+            f"thread {request.thread_id!r}: the hot thread at {header.head.position} (state "
             f"{header.slice_version}) does not continue the archive at {archive.head.position} (state "
             f"{archive.slice_version}); open it again"
         )
     _check_mine(request, hot, archive_holds_mine=archive_holds_mine)
     same = (header.head, header.slice_version) == (archive.head, archive.slice_version)
     nothing_new = same and header.committed <= archive.committed
-    return FlushDecision(nothing_new and closed, hot_records_from(hot, archive.head.position), header)
+    return FlushDecision(nothing_new and closed, hot_messages_from(hot, archive.head.position), header)
 
 
 def _position_of(head: Head | None) -> int:
@@ -178,7 +178,7 @@ def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: b
     # A step from before the snapshot can only be in the archive.
     if behind or (last_id != mine.last_id if last_id is not None else not archive_holds_mine):
         raise HeadMovedError(
-            f"thread {request.thread_id!r}: the record at {header.head.position} (committed "
+            f"thread {request.thread_id!r}: the hot thread at {header.head.position} (committed "
             f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
         )
 
@@ -234,7 +234,7 @@ BACKLOG_SECONDS: Final = 60.0
 
 
 _Tiers = tuple[HotSnapshot | None, Stored]
-"""A thread's hot record and its manifest, as they were read."""
+"""A hot thread and its manifest, as they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +273,8 @@ class Flushing:
         traffic, thread_id = traffic or Traffic(), request.thread_id
 
         async def read_both(hot: HotSnapshot | None, stored: Stored | None) -> _Tiers:
-            # Hot before the manifest: the other way round an archive that grew meanwhile would
-            # look as if it had gone back.
+            # Redis first: if the archive grows in between, that is harmless.  The other way round it
+            # would look as if the archive had gone back.
             hot = hot or await self._hot.read_snapshot(thread_id, SINCE_ARCHIVED)
             return hot, stored or await self._archive.read_manifest(thread_id, traffic)
 
@@ -284,7 +284,7 @@ class Flushing:
         remembered = self._archive.find_remembered(thread_id)
         if first_try is not None or remembered is not None:
             tiers = await read_both(first_try, remembered)
-            # What it finds wrong with a remembered manifest, or a part of the hot record, may be so no more.
+            # These inputs may be stale: if they do not fit, both are read again below.
             with contextlib.suppress(SegmentGoneError, HelixError):
                 if receipt := await self._try_flush(request, tiers, traffic, progress):
                     return receipt
@@ -324,7 +324,7 @@ class Flushing:
         return plan_commit(
             archive,
             log,
-            decision.records,
+            decision.messages,
             nonce=self._archive.make_nonce(),
             key=self._archive.key,
             head_before=EMPTY if archive.is_absent else archive.head,
@@ -344,10 +344,10 @@ class Flushing:
             changes |= {"slice": data, "slice_object": name, "slice_version": header.slice_version}
         return changes
 
-    async def archive_hot_record(self, thread_id: str) -> None:
-        """Archive what is hot, under the record's own epoch, before the archive is copied.
+    async def archive_hot_thread(self, thread_id: str) -> None:
+        """Archive what is hot, under the hot thread's own epoch, before the archive is copied.
 
-        A hot record that does not continue the archive is ignored: the archive counts.
+        A hot thread that does not continue the archive is ignored: the archive counts.
         """
         header = await self._hot.read_header(thread_id)
         if header is None or header.deleted:
@@ -397,8 +397,8 @@ class Flushing:
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
         """As `ThreadStore.confirm_step`, for a step that is the first behind what is known to be archived.
 
-        Nothing archived is behind it now, so that nothing drops the record until it has been archived:
-        one look is enough for it and for all that follow.
+        A hot thread that is not archived is never evicted.  So one look is enough, for this step and for all
+        that follow it.
 
         Raises:
             FencedError, HeadMovedError: As flush.
@@ -411,7 +411,7 @@ class Flushing:
             except HelixError as error:
                 if error.retryable:
                     raise
-                # Judged on a part of the record.
+                # Judged on a part of the hot thread.
             else:
                 return
         await self._check_against_archive(
@@ -436,8 +436,8 @@ class Flushing:
         Fence.of(archive).check_not_replaced(epoch)
         if archive.epoch == epoch and archive.head.position > head.position:
             raise HeadMovedError(
-                f"thread {thread_id!r}: the archive has gone on to {archive.head.position}, the record is at "
-                f"{head.position} and went back to an older copy; open it again",
+                f"thread {thread_id!r}: the archive has gone on to {archive.head.position}, the hot thread "
+                f"is at {head.position} and went back to an older copy; open it again",
                 thread_id=thread_id,
             )
 
@@ -475,21 +475,21 @@ class Flushing:
 
 
 def _of_step(step: StepAppend, appended: Appended) -> tuple[FlushThread, HotSnapshot | None]:
-    """What must be archived of a step, and the part of the record that it is, if it is the record's end."""
+    """What must be archived of a step, and the part of the hot thread that it is, if it is its end."""
     header = appended.header
     # The first answer may have asked for tools where ours ended the turn.
     commits = step.commits and header.committed >= appended.head.position
     request = FlushThread(step.thread_id, step.epoch, mine=appended.head, commits=commits)
     if appended.head != header.head:
         return request, None
-    # The record starts, as far as this looks, with the step itself.
+    # The hot thread starts, as far as this looks, with the step itself.
     own = replace(header, base=step.head)
-    return request, HotSnapshot(own, step.head.position, appended.records)
+    return request, HotSnapshot(own, step.head.position, appended.messages)
 
 
 def _build_receipt(manifest: Manifest, hot: HotSnapshot | None, traffic: Traffic) -> FlushReceipt:
     pending = (
-        size_of(hot.records[manifest.head.position - hot.first :])
+        size_of(hot.messages[manifest.head.position - hot.first :])
         if hot and _is_hot_ahead(hot, manifest)
         else 0
     )

@@ -8,8 +8,8 @@ from helix_temporal.coldtier.flush import Flushing
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
 from helix_temporal.coldtier.plan import CommitPlan, Draft, Log, plan_commit
 from helix_temporal.errors import FencedError, ThreadNotFoundError
-from helix_temporal.models.records import EMPTY, Head, Record, head_after
 from helix_temporal.models.rows import check_split
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after
 from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
 from helix_temporal.stores.threads.hot_only import first_answer, origin_of
 from helix_temporal.stores.threads.opening import fork_position
@@ -32,7 +32,7 @@ class Forking:
             if not target.manifest.is_absent:
                 return first_answer(request, target.manifest.origin)
             _check_deleted(request, target.manifest)
-            await self._flushing.archive_hot_record(request.source_id)
+            await self._flushing.archive_hot_thread(request.source_id)
             source = (await self._archive.read_manifest(request.source_id, traffic)).manifest
             cut = await self._find_fork_head(request, source)
             target = await self._archive.ensure_named(target, traffic)
@@ -64,9 +64,9 @@ class Forking:
     ) -> CommitPlan:
         gen = target.manifest.gen
         drafts: tuple[Draft, ...] = ()
-        new: tuple[Record, ...] = ()
+        new: tuple[StoredMessage, ...] = ()
         if transform is not None:
-            before = await self._archive.read_records(source, 0, cut.position, progress)
+            before = await self._archive.read_messages(source, 0, cut.position, progress)
             log, new, cut = Log(None, (), ()), tuple(await transform(before)), EMPTY
         else:
             log = await self._archive.read_log_below(source, cut.position)
@@ -93,7 +93,7 @@ class Forking:
         if source.is_absent:
             raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
         position = fork_position(request, source.committed)
-        around = await self._archive.read_records(
+        around = await self._archive.read_messages(
             source, max(0, position - 1), min(position + 1, source.committed)
         )
         before = around[0] if position else None
@@ -139,6 +139,6 @@ def _check_deleted(request: ForkThread, target: Manifest) -> None:
     if target.deleted and target.epoch >= request.epoch:
         raise FencedError(
             f"thread {request.target_id!r}: it was deleted after this fork was scheduled; fork again",
-            held=request.epoch,
+            epoch=request.epoch,
             current=target.epoch,
         )

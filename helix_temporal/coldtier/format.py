@@ -13,15 +13,15 @@ import zstandard
 from helix_temporal.errors import ArchiveCorruptError, InvalidConfigError, UnsupportedFormatError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import decode_id, encode_id
-from helix_temporal.models.records import (
+from helix_temporal.models.stored_messages import (
     EMPTY,
     SUMS,
     Head,
-    Record,
-    pack_records,
+    StoredMessage,
+    pack_messages,
     size_of,
-    split_records,
-    unpack_records,
+    split_packed,
+    unpack_messages,
 )
 from helix_temporal.stores.protocols.hot import Archived
 
@@ -34,7 +34,7 @@ class SegmentRef:
 
     Attributes:
         size: Bytes of the object.
-        raw_size: Bytes of its packed records.
+        raw_size: Bytes of its packed messages.
         sha256: Hex digest of the object.
         gen: Generation of the manifest that it was written for; part of its name.
     """
@@ -53,7 +53,7 @@ class SegmentRef:
 
     @property
     def message_bytes(self) -> int:
-        """`size_of` its records."""
+        """`size_of` its messages."""
         return self.raw_size - SUMS * (self.stop - self.first)
 
 
@@ -98,7 +98,7 @@ class Manifest:
     committed: int = 0
     index: SegmentRef | None = None
     segments: tuple[SegmentRef, ...] = ()
-    inline: tuple[Record, ...] = ()
+    inline: tuple[StoredMessage, ...] = ()
     gen: int = 0
     size: int = 0
     slice: bytes = b""
@@ -134,13 +134,13 @@ class Manifest:
         """The manifest of the next commit."""
         return replace(self, version=self.version + 1, nonce=nonce, **changes)  # type: ignore[arg-type]
 
-    def record_at(self, position: int) -> Record | None:
+    def message_at(self, position: int) -> StoredMessage | None:
         """The message at a position if it is inline."""
         at = position - self.inline_first
         return self.inline[at] if 0 <= at < len(self.inline) else None
 
 
-def size_before(manifest: Manifest, kept: tuple[SegmentRef, ...], inline: tuple[Record, ...]) -> int:
+def size_before(manifest: Manifest, kept: tuple[SegmentRef, ...], inline: tuple[StoredMessage, ...]) -> int:
     """`size_of` the messages of a log made of these parts of ``manifest``."""
     indexed = manifest.index.message_bytes if manifest.index is not None else 0
     return indexed + sum(segment.message_bytes for segment in kept) + size_of(inline)
@@ -186,10 +186,10 @@ def decompress_frame(data: bytes, raw_size: int, what: str) -> bytes:
         raise ArchiveCorruptError(f"{what} is no whole zstd frame, or has bytes after it") from error
 
 
-def encode_segment(records: Sequence[Record], first: int, gen: int) -> tuple[SegmentRef, bytes]:
-    """An object of these records, and the reference that will name and check it."""
-    raw = pack_records(records, first)
-    return segment_of(compress_frame(raw), len(raw), first, first + len(records) - 1, gen)
+def encode_segment(messages: Sequence[StoredMessage], first: int, gen: int) -> tuple[SegmentRef, bytes]:
+    """An object of these messages, and the reference that will name and check it."""
+    raw = pack_messages(messages, first)
+    return segment_of(compress_frame(raw), len(raw), first, first + len(messages) - 1, gen)
 
 
 def segment_of(data: bytes, raw_size: int, first: int, last: int, gen: int) -> tuple[SegmentRef, bytes]:
@@ -197,22 +197,22 @@ def segment_of(data: bytes, raw_size: int, first: int, last: int, gen: int) -> t
     return SegmentRef(first, last, len(data), raw_size, hashlib.sha256(data).hexdigest(), gen), data
 
 
-def decode_segment(ref: SegmentRef, data: bytes) -> tuple[Record, ...]:
+def decode_segment(ref: SegmentRef, data: bytes) -> tuple[StoredMessage, ...]:
     """Inverse of `encode_segment`.
 
     Raises:
-        ArchiveCorruptError: Size, checksum, frame or number of records are not the announced ones.
+        ArchiveCorruptError: Size, checksum, frame or number of messages are not the announced ones.
     """
-    return tuple(_check_record_count(ref, unpack_records(_decompress_segment(ref, data))))
+    return tuple(_check_message_count(ref, unpack_messages(_decompress_segment(ref, data))))
 
 
 def split_segment(ref: SegmentRef, data: bytes) -> list[bytes]:
-    """As `decode_segment`, each record as packed bytes.
+    """As `decode_segment`, each message as packed bytes.
 
     Raises:
         ArchiveCorruptError: As there.
     """
-    return _check_record_count(ref, split_records(_decompress_segment(ref, data)))
+    return _check_message_count(ref, split_packed(_decompress_segment(ref, data)))
 
 
 def _decompress_segment(ref: SegmentRef, data: bytes) -> bytes:
@@ -221,10 +221,10 @@ def _decompress_segment(ref: SegmentRef, data: bytes) -> bytes:
     return decompress_frame(data, ref.raw_size, what)
 
 
-def _check_record_count(ref: SegmentRef, records: list[T]) -> list[T]:
-    if len(records) != ref.stop - ref.first:
-        raise ArchiveCorruptError(f"segment {ref.first}-{ref.last} holds {len(records)} messages")
-    return records
+def _check_message_count(ref: SegmentRef, messages: list[T]) -> list[T]:
+    if len(messages) != ref.stop - ref.first:
+        raise ArchiveCorruptError(f"segment {ref.first}-{ref.last} holds {len(messages)} messages")
+    return messages
 
 
 def encode_index(refs: Sequence[SegmentRef], gen: int) -> tuple[SegmentRef, bytes]:
@@ -252,7 +252,7 @@ def decode_index(ref: SegmentRef, data: bytes) -> tuple[SegmentRef, ...]:
 
 def encode_manifest(manifest: Manifest, key: bytes | None = None, frame: bytes | None = None) -> bytes:
     """The manifest as an object; ``frame`` is the inline frame if it was made already."""
-    inline = compress_frame(pack_records(manifest.inline, manifest.inline_first)) if frame is None else frame
+    inline = compress_frame(pack_messages(manifest.inline, manifest.inline_first)) if frame is None else frame
     state = compress_frame(manifest.slice) if manifest.slice else b""
     fields: dict[str, Any] = {
         "format": FORMAT,
@@ -368,7 +368,7 @@ def _parse_manifest(fields: dict[str, Any], frames: bytes, what: str) -> Manifes
         committed=fields["committed"],
         index=_parse_ref(index, what) if index else None,
         segments=_parse_segments(fields["segments"], index["last"] + 1 if index else 0, what),
-        inline=tuple(unpack_records(decompress_frame(frames[: inline["size"]], inline["raw_size"], what))),
+        inline=tuple(unpack_messages(decompress_frame(frames[: inline["size"]], inline["raw_size"], what))),
         gen=fields["gen"],
         size=fields["size"],
         slice=decompress_frame(frames[inline["size"] :], state["raw_size"], what) if state["size"] else b"",

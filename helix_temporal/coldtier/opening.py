@@ -1,17 +1,17 @@
-"""Open and hydrate: take the epoch in the manifest, then make the hot record a copy of it."""
+"""Open and hydrate: take the epoch in the manifest, then make the hot thread a copy of it."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from helix_temporal.coldtier.archive import Archive, Traffic, retry_on_change
+from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Traffic, retry_on_change
 from helix_temporal.coldtier.flush import (
     Backlog,
     Flushing,
     check_regressed,
     continues_archive,
-    hot_records_from,
+    hot_messages_from,
     is_alive,
 )
 from helix_temporal.coldtier.format import Legacy, Manifest
@@ -22,7 +22,7 @@ from helix_temporal.errors import (
     StoreCorruptError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
     Appended,
@@ -58,7 +58,7 @@ def check_open(
         FencedError, ThreadExistsError, ThreadNotFoundError, InvalidRequestError: As `ThreadStore.open`.
     """
     if hot is not None:
-        # That it has the hot record is not success yet: the archive's swap is.
+        # That it has the hot thread is not success yet: the archive's swap is.
         Fence.of(hot).check_opener(request)
     if Fence.of(archive).check_opener(request):
         return True
@@ -76,7 +76,6 @@ def check_open(
 
 
 TAIL_BYTES: Final = 8 * 1024 * 1024
-UNBOUNDED: Final = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class OpenBase:
     """What an open goes on from: the archive, and behind it what hot had beyond (if hot continues it)."""
 
     archive: Manifest
-    extra: tuple[Record, ...]
+    extra: tuple[StoredMessage, ...]
     committed: int
     head: Head
     hot: HotHeader | None = None
@@ -95,7 +94,7 @@ class OpenBase:
 
 
 class _TieredStanding:
-    """As `StandingThread`: a thread in its archive, and behind it what the hot record had beyond."""
+    """As `StandingThread`: a thread in its archive, and behind it what the hot thread had beyond."""
 
     def __init__(self, archive: Archive, base: OpenBase) -> None:
         self._archive, self._base = archive, base
@@ -117,11 +116,11 @@ class _TieredStanding:
             return await self._archive.read_slice(base.archive)
         return base.slice
 
-    async def read_records(self, start: int, stop: int) -> Sequence[Record]:
-        """As `StandingThread.read_records`."""
+    async def read_messages(self, start: int, stop: int) -> Sequence[StoredMessage]:
+        """As `StandingThread.read_messages`."""
         base, end = self._base, self._base.archive.end
         stop = min(stop, base.head.position)
-        cold = await self._archive.read_records(base.archive, start, min(stop, end)) if start < end else []
+        cold = await self._archive.read_messages(base.archive, start, min(stop, end)) if start < end else []
         return [*cold, *base.extra[max(start - end, 0) : max(stop - end, 0)]]
 
 
@@ -141,7 +140,7 @@ class Opening:
             header = hot.header if hot else None
             old = await self._load_v1_snapshot(request, header, stored.manifest)
             if check_open(request, header, stored.manifest, legacy=old is not None):
-                return await self._ensure_hot_record(request, hot, stored.manifest, progress)
+                return await self._ensure_hot_thread(request, hot, stored.manifest, progress)
             check_regressed(hot, stored.manifest)
             base = await self._build_base(request, hot, stored.manifest, old)
             cut = (await self._places(request, base).find_place()).cut
@@ -156,7 +155,7 @@ class Opening:
         return await retry_on_change(request.thread_id, try_open, failed="not opened")
 
     async def _fence_old_epoch(self, seen: HotHeader | None) -> bool:
-        """Shut the old epoch in the hot tier, and tell whether the record is still what was looked at.
+        """Shut the old epoch in the hot tier, and tell whether the hot thread is still what was looked at.
 
         An append between our look and our swap would be acknowledged and then cut, where steps are not
         archived at once: ``flush="exit"``, or an archive that its worker found down.
@@ -201,7 +200,7 @@ class Opening:
             data, version = await self._archive.read_slice(archive), archive.slice_version
         committed = max(header.committed, archive.committed)
         return OpenBase(
-            archive, hot_records_from(hot, archive.head.position), committed, header.head, header,
+            archive, hot_messages_from(hot, archive.head.position), committed, header.head, header,
             archive.legacy, data, version, header.adapter or archive.adapter,
         )  # fmt: skip
 
@@ -213,9 +212,9 @@ class Opening:
             adapter = request.adapter or request.begun_with
             return OpenBase(archive, (), 0, EMPTY, None, None, request.slice, version, adapter)
         check_adapter(request, old.adapter)
-        end = Head(position=len(old.records), last_id=old.records[-1].id if old.records else "")
+        end = Head(position=len(old.messages), last_id=old.messages[-1].id if old.messages else "")
         return OpenBase(
-            archive, old.records, end.position, end, None, old.origin,
+            archive, old.messages, end.position, end, None, old.origin,
             old.slice, 1 if old.slice else 0, old.adapter,
         )  # fmt: skip
 
@@ -236,14 +235,14 @@ class Opening:
         log = whole_log(base.archive)
         if cut.position < start:
             log = await self._archive.read_log_below(base.archive, cut.position)
-        new = (*base.extra[: max(0, cut.position - start)], *request.records)
-        end = cut.position + len(request.records)
+        new = (*base.extra[: max(0, cut.position - start)], *request.messages)
+        end = cut.position + len(request.messages)
         changes: dict[str, Any] = {
             "epoch": request.epoch,
             "owner": request.owner,
             "closed": False,
             "ended": False,
-            "committed": end if request.records else min(base.committed, cut.position),
+            "committed": end if request.messages else min(base.committed, cut.position),
             "adapter": base.adapter,
             "legacy": base.legacy,
             "cut": base.head.position - cut.position,
@@ -269,7 +268,7 @@ class Opening:
         self, request: OpenThread, base: OpenBase, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         """Hot was what the archive was made of: change its header rather than send it all again."""
-        keep = archive.head.position - len(request.records)
+        keep = archive.head.position - len(request.messages)
         at = await self._places(request, _base_of_archive(archive)).find_head_again()
         if base.hot is not None and base.hot.base.position <= min(keep, at.position):
             header = await self._hot.rebase(
@@ -277,14 +276,14 @@ class Opening:
                     expected=(base.hot.epoch, base.hot.head),
                     header=self._build_header(archive, base.hot.base, base.hot.base_size, base.slice),
                     keep=keep,
-                    records=request.records,
+                    messages=request.messages,
                 )
             )
             if header is not None:
                 return _build_opened_thread(header, archive, at)
-        return await self._ensure_hot_record(request, None, archive, progress)
+        return await self._ensure_hot_thread(request, None, archive, progress)
 
-    async def _ensure_hot_record(
+    async def _ensure_hot_thread(
         self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, progress: Progress
     ) -> OpenedThread:
         if hot is not None and hot.header.epoch == archive.epoch and continues_archive(hot, archive):
@@ -295,27 +294,27 @@ class Opening:
             )
         at = await self._places(request, _base_of_archive(archive)).find_head_again()
         # The step that is under way there may stand already.
-        header = await self._install_hot_record(archive, progress, replace=True, back_to=at.position)
+        header = await self._install_hot_thread(archive, progress, replace=True, back_to=at.position)
         return _build_opened_thread(header, archive, at)
 
     def _places(self, request: OpenThread, base: OpenBase) -> OpenPlaces:
         return OpenPlaces(request, _TieredStanding(self._archive, base))
 
-    async def _install_hot_record(
+    async def _install_hot_thread(
         self, archive: Manifest, progress: Progress, *, replace: bool, back_to: int
     ) -> HotHeader:
         # A step that stands already is looked for at its head: that must be held, too.
         start = min(tail_start(archive, TAIL_MESSAGES, TAIL_BYTES), max(0, back_to - 1))
-        records = await self._archive.read_packed(archive, start, progress)
+        messages = await self._archive.read_packed(archive, start, progress)
         base = EMPTY
         if start == archive.head.position:
             base = archive.head
         elif start > 0:
-            # The first message is read for its id alone: a record must know what comes before it.
-            base, records = Head(position=start + 1, last_id=records[0].id), records[1:]
-        below = archive.size - records.message_bytes
+            # The first message is read for its id alone: a hot thread must know what comes before it.
+            base, messages = Head(position=start + 1, last_id=messages[0].id), messages[1:]
+        below = archive.size - messages.message_bytes
         header = self._build_header(archive, base, below, await self._archive.read_slice(archive))
-        return await self._hot.install(header, records, replace=replace)
+        return await self._hot.install(header, messages, replace=replace)
 
     @staticmethod
     def _build_header(archive: Manifest, base: Head, base_size: int, data: bytes) -> HotHeader:
@@ -350,7 +349,7 @@ class Opening:
 
         async def install(archive: Manifest) -> HotHeader:
             self._check_own(archive, epoch)
-            return await self._install_hot_record(archive, progress, replace=False, back_to=back_to)
+            return await self._install_hot_thread(archive, progress, replace=False, back_to=back_to)
 
         return await self._archive.with_manifest(thread_id, install)
 
@@ -383,19 +382,19 @@ T = TypeVar("T")
 
 
 class RepairingHotTier:
-    """`HotTier` around another one: a call that finds a record damaged drops the record and is made again.
+    """`HotTier` around another one: a call that finds a hot thread damaged drops it and is made again.
 
-    The record then comes back from the archive, as one does that the server lost.  Only a record that the
-    archive holds whole is dropped.  What is not archived yet is archived first; where that cannot be read,
-    the record stays as it is, and the error is the caller's.
+    It then comes back from the archive, as one does that the server lost.  Only what the archive holds whole
+    is dropped.  What is not archived yet is archived first; where that cannot be read, the hot thread stays
+    as it is, and the error is the caller's.
 
     Raises (every method):
-        StoreCorruptError: The record is damaged, and holds something that the archive lacks.
+        StoreCorruptError: The hot thread is damaged, and holds something that the archive lacks.
     """
 
     def __init__(self, inner: HotTier, archive: Archive) -> None:
         self._inner, self._archive = inner, archive
-        # Over the damaged record itself: a flush in here must not lead here again.
+        # Over the damaged thread itself: a flush in here must not lead here again.
         self._flushing = Flushing(inner, archive, Backlog())
 
     async def read_header(self, thread_id: str) -> HotHeader | None:
@@ -429,10 +428,12 @@ class RepairingHotTier:
         """See `HotTier.rebase`."""
         return await self._call_with_repair(change.header.thread_id, lambda: self._inner.rebase(change))
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         """See `HotTier.install`."""
         return await self._call_with_repair(
-            header.thread_id, lambda: self._inner.install(header, records, replace=replace)
+            header.thread_id, lambda: self._inner.install(header, messages, replace=replace)
         )
 
     async def evict(
@@ -483,15 +484,17 @@ class RepairingHotTier:
         try:
             return await call()
         except StoreCorruptError as error:
-            if not await self._drop_damaged_record(thread_id):
+            if not await self._drop_damaged_thread(thread_id):
                 raise
             logger.warning(
-                "thread %s: its hot record was dropped, to come from the archive: %s", thread_id, error
+                "thread %s is damaged in the hot tier: it was dropped there, to come from the archive: %s",
+                thread_id,
+                error,
             )
         return await call()
 
-    async def _drop_damaged_record(self, thread_id: str) -> bool:
-        """Drop a damaged record, if the archive holds it; whether it is gone."""
+    async def _drop_damaged_thread(self, thread_id: str) -> bool:
+        """Drop a damaged hot thread, if the archive holds it; whether it is gone."""
         archive = (await self._archive.read_manifest(thread_id)).manifest
         if archive.is_absent:
             return False

@@ -15,7 +15,7 @@ from helix_temporal.coldtier.format import (
     segment_of,
     size_before,
 )
-from helix_temporal.models.records import EMPTY, Head, Record, pack_records, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, pack_messages, size_of
 
 INLINE_MAX: Final = 16 * 1024
 """Bytes of the inline frame; beyond it the inline messages become a segment."""
@@ -44,7 +44,7 @@ class Log:
 
     index: SegmentRef | None
     segments: tuple[SegmentRef, ...]
-    inline: tuple[Record, ...]
+    inline: tuple[StoredMessage, ...]
 
     @property
     def segments_end(self) -> int:
@@ -84,7 +84,7 @@ def find_straddled_segment(segments: Sequence[SegmentRef], cut: int) -> SegmentR
     return next((ref for ref in segments if ref.first < cut < ref.stop), None)
 
 
-def cut_log(log: Log, cut: int, split: Sequence[Record] = ()) -> Log:
+def cut_log(log: Log, cut: int, split: Sequence[StoredMessage] = ()) -> Log:
     """The part of a log below ``cut``; ``split`` holds the messages of the straddled segment.
 
     The index must have been expanded into segments if the cut lies inside it.
@@ -100,7 +100,7 @@ def cut_log(log: Log, cut: int, split: Sequence[Record] = ()) -> Log:
 def plan_commit(
     base: Manifest,
     log: Log,
-    new: Sequence[Record],
+    new: Sequence[StoredMessage],
     *,
     nonce: str,
     key: bytes | None = None,
@@ -119,7 +119,7 @@ def plan_commit(
     manifest = base.make_next(
         nonce, index=log.index, segments=log.segments, inline=inline, head=head, size=size, **changes
     )
-    raw = pack_records(inline, ends)
+    raw = pack_messages(inline, ends)
     frame = compress_frame(raw) if len(raw) <= INLINE_RAW_MAX else None
     drafts: list[Draft] = []
     if frame is None or len(frame) > INLINE_MAX:
@@ -140,29 +140,31 @@ def _index_oldest_segments(manifest: Manifest) -> tuple[Manifest, tuple[Draft, .
 
 
 def _draft_segments(
-    records: Sequence[Record], first: int, head: int, gen: int, raw: bytes, frame: bytes | None
+    messages: Sequence[StoredMessage], first: int, head: int, gen: int, raw: bytes, frame: bytes | None
 ) -> Iterator[Draft]:
-    """Segments of these records: small ones for the newest, larger ones for a bulk of old ones."""
-    if len(records) <= TAIL_SEGMENT_MESSAGES and len(raw) <= BULK_SEGMENT_RAW:
+    """Segments of these messages: small ones for the newest, larger ones for a bulk of old ones."""
+    if len(messages) <= TAIL_SEGMENT_MESSAGES and len(raw) <= BULK_SEGMENT_RAW:
         data = compress_frame(raw) if frame is None else frame
-        yield Draft("seg", *segment_of(data, len(raw), first, first + len(records) - 1, gen))
+        yield Draft("seg", *segment_of(data, len(raw), first, first + len(messages) - 1, gen))
         return
-    for run in _split_runs(records, first, head - TAIL_MESSAGES):
+    for run in _split_runs(messages, first, head - TAIL_MESSAGES):
         yield Draft("seg", *encode_segment(run, first, gen))
         first += len(run)
 
 
-def _split_runs(records: Sequence[Record], first: int, bulk_ends: int) -> Iterator[Sequence[Record]]:
+def _split_runs(
+    messages: Sequence[StoredMessage], first: int, bulk_ends: int
+) -> Iterator[Sequence[StoredMessage]]:
     start, size = 0, 0
-    for at, record in enumerate(records):
+    for at, message in enumerate(messages):
         in_tail = first + start >= bulk_ends
         full = at - start >= TAIL_SEGMENT_MESSAGES if in_tail else first + at == bulk_ends
-        if at > start and (full or size + size_of([record]) > BULK_SEGMENT_RAW):
-            yield records[start:at]
+        if at > start and (full or size + size_of([message]) > BULK_SEGMENT_RAW):
+            yield messages[start:at]
             start, size = at, 0
-        size += size_of([record])
-    if start < len(records):
-        yield records[start:]
+        size += size_of([message])
+    if start < len(messages):
+        yield messages[start:]
 
 
 def tail_start(manifest: Manifest, messages: int, max_bytes: int) -> int:
@@ -220,14 +222,14 @@ def _is_merge_allowed(run: Sequence[SegmentRef], head: int, max_raw: int) -> boo
 def plan_merge(
     manifest: Manifest,
     run: tuple[int, int],
-    records: Sequence[Record],
+    messages: Sequence[StoredMessage],
     *,
     nonce: str,
     key: bytes | None = None,
 ) -> CommitPlan:
     """One segment in place of a run of them; same messages, same range."""
     start, stop = run
-    ref, data = encode_segment(records, manifest.segments[start].first, manifest.gen)
+    ref, data = encode_segment(messages, manifest.segments[start].first, manifest.gen)
     segments = (*manifest.segments[:start], ref, *manifest.segments[stop:])
     merged = manifest.make_next(nonce, segments=segments)
     return CommitPlan((Draft("seg", ref, data),), merged, encode_manifest(merged, key))
@@ -246,14 +248,14 @@ def plan_index(
     kept: tuple[SegmentRef, ...],
     *,
     run: tuple[int, int] | None = None,
-    records: Sequence[Record] = (),
+    messages: Sequence[StoredMessage] = (),
     nonce: str,
     key: bytes | None = None,
 ) -> CommitPlan:
     """An index of ``listed``, a run of which may become one segment; ``kept`` follow it directly."""
     drafts: list[Draft] = []
     if run is not None:
-        ref, data = encode_segment(records, listed[run[0]].first, manifest.gen)
+        ref, data = encode_segment(messages, listed[run[0]].first, manifest.gen)
         drafts.append(Draft("seg", ref, data))
         listed = (*listed[: run[0]], ref, *listed[run[1] :])
     drafts.append(Draft("idx", *encode_index(listed, manifest.gen)))

@@ -9,12 +9,12 @@ from helix_temporal.coldtier.archive import Archive, retry_on_change
 from helix_temporal.coldtier.flush import is_alive
 from helix_temporal.coldtier.format import Manifest, SegmentRef
 from helix_temporal.errors import HelixError, ThreadNotFoundError
-from helix_temporal.models.records import Head, Record, size_of
-from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim_records
+from helix_temporal.models.stored_messages import Head, StoredMessage, size_of
+from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim_page
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
 
-Run = tuple[int, tuple[Record, ...]]
+Stretch = tuple[int, tuple[StoredMessage, ...]]
 """Consecutive messages and the position of the first."""
 
 
@@ -23,12 +23,12 @@ ARCHIVE_SECONDS: Final = 1.0
 
 
 class _MovedError(Exception):
-    """The hot record is another one than when the page was begun: begin again."""
+    """The hot thread is another one than when the page was begun: begin again."""
 
 
 @dataclass(slots=True)
 class _Source:
-    """Where a page is read from; a hot record's archive is looked up only once it is needed."""
+    """Where a page is read from; a hot thread's archive is looked up only once it is needed."""
 
     header: HotHeader | None
     archive: Manifest | None = None
@@ -83,7 +83,7 @@ class TieredReads:
         hot = header if trusting and header is not None and not header.deleted else None
         if hot is not None and _has_range(hot, request):
             return _Source(hot)
-        # Who asks for whatever there is gets what the hot record has where the archive does not answer.
+        # A read without an end falls back to the hot thread if the archive does not answer.
         instead = hot if request.stop is None else None
         try:
             async with asyncio.timeout(ARCHIVE_SECONDS if instead else None):
@@ -106,30 +106,32 @@ class TieredReads:
         committed = header.committed if header else archive.committed
         bounds = Bounds.of(request, head.position, committed)
 
-        async def fetch_run(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Run:
+        async def fetch_stretch(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Stretch:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
-            return await self._fetch_run(request.thread_id, wanted, source)
+            return await self._fetch_stretch(request.thread_id, wanted, source)
 
-        return await finish_page(request, bounds, fetch_run, head, committed)
+        return await finish_page(request, bounds, fetch_stretch, head, committed)
 
     async def _load_archive(self, thread_id: str, source: "_Source") -> Manifest:
-        """The archive behind the hot record, if the record is still the thread."""
+        """The archive behind the hot thread, if that is still the thread."""
         if source.archive is None:
             source.archive = (await self._archive.read_manifest(thread_id)).manifest
             if source.header is None or not _is_newest(source.header, source.archive):
                 raise _MovedError
         return source.archive
 
-    async def _fetch_run(self, thread_id: str, wanted: PageRange, source: "_Source") -> Run:
+    async def _fetch_stretch(self, thread_id: str, wanted: PageRange, source: "_Source") -> Stretch:
         header = source.header
         if header is not None and wanted.start >= header.base.position:
-            return await self._hot_run(header, wanted)
+            return await self._hot_stretch(header, wanted)
         archive = await self._load_archive(thread_id, source)
         if header is None or wanted.stop <= header.base.position:
-            return await self._cold_run(archive, wanted)
+            return await self._cold_stretch(archive, wanted)
         older = PageRange(wanted.start, header.base.position, wanted.limit, wanted.max_bytes, wanted.backward)
         newer = PageRange(header.base.position, wanted.stop, wanted.limit, wanted.max_bytes, wanted.backward)
-        first = await (self._hot_run(header, newer) if wanted.backward else self._cold_run(archive, older))
+        first = await (
+            self._hot_stretch(header, newer) if wanted.backward else self._cold_stretch(archive, older)
+        )
         full = newer if wanted.backward else older
         if len(first[1]) < full.stop - full.start:
             return first
@@ -137,12 +139,12 @@ class TieredReads:
         if left[0] <= 0 or left[1] <= 0:
             return first
         if wanted.backward:
-            rest = await self._cold_run(archive, PageRange(older.start, older.stop, *left, backward=True))
+            rest = await self._cold_stretch(archive, PageRange(older.start, older.stop, *left, backward=True))
             return rest[0], (*rest[1], *first[1])
-        rest = await self._hot_run(header, PageRange(newer.start, newer.stop, *left))
+        rest = await self._hot_stretch(header, PageRange(newer.start, newer.stop, *left))
         return first[0], (*first[1], *rest[1])
 
-    async def _hot_run(self, header: HotHeader, wanted: PageRange) -> Run:
+    async def _hot_stretch(self, header: HotHeader, wanted: PageRange) -> Stretch:
         snapshot = await self._hot.read_page(header.thread_id, wanted)
         if (
             snapshot is None
@@ -152,9 +154,9 @@ class TieredReads:
         ):
             # Dropped, opened (and perhaps cut), made hot again in part, or rolled back while we read.
             raise _MovedError
-        return snapshot.first, snapshot.records
+        return snapshot.first, snapshot.messages
 
-    async def _cold_run(self, archive: Manifest, wanted: PageRange) -> Run:
+    async def _cold_stretch(self, archive: Manifest, wanted: PageRange) -> Stretch:
         """Segment by segment, so that a page never loads more of the thread than it gives."""
         start, stop = wanted.start, min(wanted.stop, archive.head.position)
         if start >= stop:
@@ -165,22 +167,28 @@ class TieredReads:
         else:
             stop = min(stop, start + wanted.limit)
         parts = _split_at_segments(await self._archive.list_segments(archive, start), start, stop)
-        found: list[Record] = []
+        found: list[StoredMessage] = []
         first = stop if wanted.backward else start
         for low, high in reversed(parts) if wanted.backward else parts:
-            records = await self._archive.read_records(archive, low, high)
-            found = [*records, *found] if wanted.backward else [*found, *records]
+            messages = await self._archive.read_messages(archive, low, high)
+            found = [*messages, *found] if wanted.backward else [*found, *messages]
             first = low if wanted.backward else first
             if len(found) >= wanted.limit or size_of(found) > wanted.max_bytes:
                 break
-        return trim_records(first, found, wanted)
+        return trim_page(first, found, wanted)
 
-    async def read_older(self, thread_id: str, stop: Head, limit: int, max_bytes: int) -> tuple[Record, ...]:
+    async def read_older(
+        self, thread_id: str, stop: Head, limit: int, max_bytes: int
+    ) -> tuple[StoredMessage, ...]:
         """Archived messages just before ``stop``, newest ones that fit."""
         wanted = PageRange(0, stop.position, limit, max_bytes, backward=True)
 
-        async def read_before(archive: Manifest) -> tuple[Record, ...]:
-            return () if archive.head.position < stop.position else (await self._cold_run(archive, wanted))[1]
+        async def read_before(archive: Manifest) -> tuple[StoredMessage, ...]:
+            return (
+                ()
+                if archive.head.position < stop.position
+                else (await self._cold_stretch(archive, wanted))[1]
+            )
 
         return await self._archive.with_manifest(thread_id, read_before)
 
@@ -198,14 +206,14 @@ class TieredReads:
             for low, high in _split_at_segments(
                 await self._archive.list_segments(archive, start), start, stop.position
             ):
-                found += [record.id for record in await self._archive.read_records(archive, low, high)]
+                found += [message.id for message in await self._archive.read_messages(archive, low, high)]
             return tuple(found)
 
         return await self._archive.with_manifest(thread_id, read_before)
 
 
 def _has_range(header: HotHeader, request: ReadPage) -> bool:
-    """Whether the hot record has all that is asked for.
+    """Whether the hot thread has all that is asked for.
 
     Of one epoch also if it went back: only its end can be missing.
     """
@@ -216,7 +224,7 @@ def _has_range(header: HotHeader, request: ReadPage) -> bool:
 
 
 def _is_newest(header: HotHeader, archive: Manifest) -> bool:
-    """Whether a hot record is the thread, and not an older copy: the archive never goes back."""
+    """Whether a hot thread is the thread, and not an older copy: the archive never goes back."""
     is_behind = header.epoch == archive.epoch and header.head.position < archive.head.position
     return is_alive(header, archive) and not is_behind
 

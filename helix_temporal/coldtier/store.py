@@ -1,28 +1,28 @@
 """Threads in two tiers: `TieredThreads`, the thread store over a hot tier and an archive.
 
-Also what it decides on the way: how much of an archived thread stays hot (`Held`, `Trimming`), which windows
-of messages are remembered, and payloads in the archive.
+Also what it decides on the way: how much of an archived thread stays hot (`KeepHot`, `Trimming`), which
+windows of messages are remembered, and payloads in the archive.
 """
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
-from helix_temporal.coldtier.archive import Archive, Stored, Traffic, check_slice
+from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, check_slice
 from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier.fork import Forking
 from helix_temporal.coldtier.format import Layout, Manifest
-from helix_temporal.coldtier.opening import UNBOUNDED, Opening, RepairingHotTier
+from helix_temporal.coldtier.opening import Opening, RepairingHotTier
 from helix_temporal.coldtier.plan import DIRECT_MAX
 from helix_temporal.coldtier.read import TieredReads
 from helix_temporal.coldtier.upkeep import Upkeep
 from helix_temporal.coldtier.zeitlich import LegacySource, ZeitlichMigration
 from helix_temporal.errors import FencedError, HelixError, StoreUnavailableError, ThreadNotFoundError
-from helix_temporal.models.records import Head, Record, size_of
+from helix_temporal.models.newest import Newest
+from helix_temporal.models.stored_messages import Head, StoredMessage, size_of
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -58,7 +58,7 @@ BROUGHT_BACK_MAX: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class KeepHot:
     """What a thread that stays open keeps hot although it is archived.
 
     Attributes:
@@ -71,14 +71,14 @@ class Held:
     messages: int = 200
 
 
-def keep_from(view: StepView, head: Head, archived: Archived, held: Held) -> int | None:
-    """The place below which a record may forget what is archived; None where that isn't worth a call."""
+def keep_from(view: StepView, head: Head, archived: Archived, keep_hot: KeepHot) -> int | None:
+    """The place below which a hot thread may forget what is archived; None where that isn't worth a call."""
     header = view.header
-    place = min(head.position - max(len(view.before), held.messages), archived.head.position)
+    place = min(head.position - max(len(view.before), keep_hot.messages), archived.head.position)
     count = place - header.base.position
     # The sizes of single messages are not known here; some bytes more or less do no harm.
     forgotten = _mean_size(header) * count
-    return place if count > 0 and forgotten >= held.archived_bytes else None
+    return place if count > 0 and forgotten >= keep_hot.archived_bytes else None
 
 
 def can_come_back(header: HotHeader, head: Head) -> bool:
@@ -89,23 +89,23 @@ def can_come_back(header: HotHeader, head: Head) -> bool:
 
 
 def _mean_size(header: HotHeader) -> float:
-    held = header.head.position - header.base.position
-    return (header.size - header.base_size) / held if held else 0.0
+    count = header.head.position - header.base.position
+    return (header.size - header.base_size) / count if count else 0.0
 
 
 class Trimming:
-    """Keeps the hot record of an open thread small, but long enough for a late look."""
+    """Keeps the hot thread of an open thread small, but long enough for a late look."""
 
-    def __init__(self, hot: HotTier, archive: Archive, flushing: Flushing, held: Held) -> None:
-        self._hot, self._archive, self._flushing, self._held = hot, archive, flushing, held
+    def __init__(self, hot: HotTier, archive: Archive, flushing: Flushing, keep_hot: KeepHot) -> None:
+        self._hot, self._archive, self._flushing, self._keep_hot = hot, archive, flushing, keep_hot
 
-    async def trim_record(self, thread_id: str, view: StepView, head: Head) -> None:
+    async def trim_thread(self, thread_id: str, view: StepView, head: Head) -> None:
         """Forget what no step needs any more, if the archive is known to hold it; no step fails by this."""
         stored, header = self._archive.find_remembered(thread_id), view.header
         if stored is None or stored.manifest.epoch != header.epoch or stored.manifest.is_absent:
             return
         archived = stored.manifest.archived
-        place = keep_from(view, head, archived, self._held)
+        place = keep_from(view, head, archived, self._keep_hot)
         if place is None:
             return
         try:
@@ -115,7 +115,7 @@ class Trimming:
             logger.warning("thread %s: not trimmed: %s", thread_id, type(error).__name__)
 
     async def drop_if_too_short(self, thread_id: str, view: StepView, head: Head) -> bool:
-        """Drop a record that begins after ``head``, so that a longer one is installed; whether it did.
+        """Drop a hot thread that begins after ``head``, so that a longer one is installed; whether it did.
 
         After a reset, the workflow looks for steps that stand further back than any other look does.
         """
@@ -150,25 +150,29 @@ class Windows:
 
     def __init__(self, reading: TieredReads) -> None:
         self._reading = reading
-        self._remembered: OrderedDict[str, _RememberedIds] = OrderedDict()
+        self._remembered = Newest[str, _RememberedIds](REMEMBERED)
 
     async def complete_window(
         self, thread_id: str, view: StepView, head: Head, limit: int, max_bytes: int, ids: int
     ) -> StepView:
-        """Take from the archive what the window and its ids want and the hot record no longer holds."""
-        base, held = view.header.base, len(view.before) + len(view.earlier_ids)
-        if base.position == 0 or head.position - held > base.position or head.position < base.position:
+        """Take from the archive what the window and its ids want and the hot thread no longer holds."""
+        base, known = view.header.base, len(view.before) + len(view.earlier_ids)
+        if base.position == 0 or head.position - known > base.position or head.position < base.position:
             return view
-        older: tuple[Record, ...] = ()
-        if not view.earlier_ids and limit > held:
-            older = await self._read_older(thread_id, view, limit - held, max_bytes - size_of(view.before))
+        older: tuple[StoredMessage, ...] = ()
+        if not view.earlier_ids and limit > known:
+            older = await self._read_older(thread_id, view, limit - known, max_bytes - size_of(view.before))
         before = (
-            await self._list_ids_before(thread_id, view.header, ids - held) if ids > held + len(older) else ()
+            await self._list_ids_before(thread_id, view.header, ids - known)
+            if ids > known + len(older)
+            else ()
         )
         earlier = before[: max(len(before) - len(older), 0)]
         return replace(view, before=(*older, *view.before), earlier_ids=(*earlier, *view.earlier_ids))
 
-    async def _read_older(self, thread_id: str, view: StepView, limit: int, space: int) -> tuple[Record, ...]:
+    async def _read_older(
+        self, thread_id: str, view: StepView, limit: int, space: int
+    ) -> tuple[StoredMessage, ...]:
         if space <= 0:
             return ()
         found = await self._reading.read_older(thread_id, view.header.base, limit, space)
@@ -176,7 +180,7 @@ class Windows:
         return () if view.before and size_of(found) > space else found
 
     async def _list_ids_before(self, thread_id: str, header: HotHeader, count: int) -> tuple[str, ...]:
-        """Ids of up to ``count`` messages before the record's base."""
+        """Ids of up to ``count`` messages before the hot thread's base."""
         remembered = self._remembered.get(thread_id)
         wanted = min(count, header.base.position)
         is_same = remembered is not None and (remembered.epoch, remembered.base) == (
@@ -187,18 +191,12 @@ class Windows:
             remembered = _RememberedIds(
                 header.epoch, header.base, await self._reading.read_older_ids(thread_id, header.base, wanted)
             )
-            self._remember_ids(thread_id, remembered)
+            self._remembered[thread_id] = remembered
         return remembered.ids[max(len(remembered.ids) - wanted, 0) :]
 
     def forget_ids(self, thread_id: str) -> None:
         """Nobody is at work on the thread."""
         self._remembered.pop(thread_id, None)
-
-    def _remember_ids(self, thread_id: str, remembered: _RememberedIds) -> None:
-        self._remembered[thread_id] = remembered
-        self._remembered.move_to_end(thread_id)
-        while len(self._remembered) > REMEMBERED:
-            self._remembered.popitem(last=False)
 
 
 class BlobPayloads:
@@ -250,7 +248,7 @@ class TieredThreads:
         key: Signs manifests with HMAC-SHA-256; the same key must be given ever after.
         legacy: Where version 1 snapshots lie.
         backlog: How much may be unarchived before new work is refused.
-        held: How much of what is archived stays hot while a thread is open.
+        keep_hot: How much of what is archived stays hot while a thread is open.
         step_seconds: How long a step waits for the archive.
     """
 
@@ -264,7 +262,7 @@ class TieredThreads:
         key: bytes | None = None,
         legacy: LegacySource | None = None,
         backlog: Backlog | None = None,
-        held: Held | None = None,
+        keep_hot: KeepHot | None = None,
         clock: Callable[[], float] = time.time,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
@@ -275,7 +273,7 @@ class TieredThreads:
         self._warm_ttl, self._legacy = warm_ttl, legacy is not None
         self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
         self._opening = Opening(hot, self._archive, legacy)
-        self._trimming = Trimming(hot, self._archive, self._flushing, held or Held())
+        self._trimming = Trimming(hot, self._archive, self._flushing, keep_hot or KeepHot())
         self._reading = TieredReads(hot, self._archive)
         self._windows = Windows(self._reading)
         self._forking = Forking(self._archive, self._flushing)
@@ -326,7 +324,7 @@ class TieredThreads:
             await self._flushing.check_backlog(view.header)
         if limit > 1:
             # The end of a turn looks at one message, which tells nothing of the window.
-            await self._trimming.trim_record(thread_id, view, head)
+            await self._trimming.trim_thread(thread_id, view, head)
         return await self._windows.complete_window(thread_id, view, head, limit, max_bytes, ids)
 
     async def read(self, request: ReadPage) -> ThreadPage:
@@ -419,17 +417,17 @@ class TieredThreads:
         back_to: int = UNBOUNDED,
         tries: int = _HYDRATE_TRIES,
     ) -> T:
-        """The answer of a call on the hot record, which is installed from the archive where it is not there.
+        """The answer of a call on the hot thread, which is installed from the archive where it is not there.
 
         Redis was wiped, was short of memory, or the thread is cold: then the call answers None, and is made
-        again once the record is back.
+        again once the hot thread is back.
 
         Args:
-            thread_id: Whose record.
+            thread_id: Which one.
             epoch: The caller's.
-            call: A call on the hot tier; None if it does not hold the record.
-            back_to: The record must hold all messages from this position on.
-            tries: How often the record may vanish again.
+            call: A call on the hot tier; None if it does not hold the hot thread.
+            back_to: The hot thread must hold all messages from this position on.
+            tries: How often the hot thread may vanish again.
 
         Raises:
             StoreUnavailableError: It vanished each time.
@@ -479,7 +477,7 @@ class TieredThreads:
         return receipt
 
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
-        """As `ThreadStore.confirm_step`: one look at the manifest, and the record stays what it is."""
+        """As `ThreadStore.confirm_step`: one look at the manifest, and the hot thread stays what it is."""
         if appended.header.archived >= step.head.position:
             await self._flushing.confirm_step(step, appended)
 
@@ -496,13 +494,13 @@ class TieredThreads:
 
     async def evict(self, thread_id: str, epoch: int) -> str:
         """As `ThreadStore.evict`; a copy that the archive has left behind goes, too."""
-        outcome = await self._evict_hot_record(thread_id, epoch)
+        outcome = await self._evict_hot_thread(thread_id, epoch)
         # Mostly the last that a worker has to do with a thread for long.
         self._archive.forget_manifest(thread_id)
         self._windows.forget_ids(thread_id)
         return outcome
 
-    async def _evict_hot_record(self, thread_id: str, epoch: int) -> str:
+    async def _evict_hot_thread(self, thread_id: str, epoch: int) -> str:
         for stored in (self._archive.find_remembered(thread_id), None):
             known = stored or await self._archive.read_manifest(thread_id)
             if known.manifest.epoch == epoch:

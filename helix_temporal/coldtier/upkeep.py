@@ -10,10 +10,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 from helix_temporal.blobs import BlobInfo
-from helix_temporal.coldtier.archive import Archive, Stored, Traffic, retry_on_change
+from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, retry_on_change
 from helix_temporal.coldtier.format import Manifest, payload_position, thread_id_of
 from helix_temporal.coldtier.plan import (
     CommitPlan,
@@ -25,7 +24,7 @@ from helix_temporal.coldtier.plan import (
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
-from helix_temporal.models.records import EMPTY, Kind, Record
+from helix_temporal.models.stored_messages import EMPTY, Kind, StoredMessage
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
 from helix_temporal.stores.threads.fences import Fence
@@ -72,18 +71,18 @@ class Garbage:
     ) -> list[BlobInfo]:
         named = await self._list_named_keys(manifest)
         garbage: list[BlobInfo] = []
-        held: list[BlobInfo] = []
+        kept: list[BlobInfo] = []
         for info in listed:
             if info.key not in named:
-                (held if not buried and _may_be_wanted(info.key, manifest) else garbage).append(info)
-        if held and manifest.committed == manifest.head.position:
-            garbage += await self._find_abandoned(held, listed, manifest, abandoned_after)
+                (kept if not buried and _may_be_wanted(info.key, manifest) else garbage).append(info)
+        if kept and manifest.committed == manifest.head.position:
+            garbage += await self._find_abandoned(kept, listed, manifest, abandoned_after)
         return garbage
 
     async def _find_abandoned(
-        self, held: Sequence[BlobInfo], listed: Sequence[BlobInfo], manifest: Manifest, after: float
+        self, kept: Sequence[BlobInfo], listed: Sequence[BlobInfo], manifest: Manifest, after: float
     ) -> Sequence[BlobInfo]:
-        """What of a thread that has long been at rest nobody comes back for."""
+        """Objects of a thread that has been idle for long, and that no reader needs."""
         header = await self._hot.read_header(manifest.thread_id)
         if header is not None and not header.deleted:
             return ()
@@ -95,9 +94,9 @@ class Garbage:
 
         if not all(is_old(info) for info in listed if info.key == own):
             return ()
-        if manifest.version == 0 and not all(map(is_old, held)):
+        if manifest.version == 0 and not all(map(is_old, kept)):
             return ()  # a fork or a first open may be under way
-        return [info for info in held if is_old(info)]
+        return [info for info in kept if is_old(info)]
 
     async def _store_time(self) -> float | None:
         """What time it is by the store's clock, the one that its objects were dated by."""
@@ -137,9 +136,6 @@ def _may_be_wanted(key: str, manifest: Manifest) -> bool:
     # Until its step is committed a payload may be read.
     position = payload_position(key)
     return position is not None and (manifest.deleted or position >= manifest.committed)
-
-
-UNBOUNDED: Final = 2**63
 
 
 class Upkeep:
@@ -189,10 +185,10 @@ class Upkeep:
         nonce, key, head = self._archive.make_nonce(), self._archive.key, manifest.head.position
         run = find_mergeable_run(manifest.segments, head, max_bytes)
         if run is not None:
-            records = await self._archive.read_segments(
+            messages = await self._archive.read_segments(
                 manifest.thread_id, manifest.segments[slice(*run)], progress
             )
-            return await asyncio.to_thread(plan_merge, manifest, run, records, nonce=nonce, key=key)
+            return await asyncio.to_thread(plan_merge, manifest, run, messages, nonce=nonce, key=key)
         moved, kept = split_direct_segments(manifest)
         if not moved and not listing:
             return None
@@ -200,13 +196,13 @@ class Upkeep:
         run = find_mergeable_run(listed, head, max_bytes)
         if run is None and not moved:
             return None
-        records = (
+        messages = (
             await self._archive.read_segments(manifest.thread_id, listed[slice(*run)], progress)
             if run
             else []
         )
         return await asyncio.to_thread(
-            plan_index, manifest, listed, kept, run=run, records=records, nonce=nonce, key=key
+            plan_index, manifest, listed, kept, run=run, messages=messages, nonce=nonce, key=key
         )
 
     async def collect_garbage(
@@ -260,29 +256,31 @@ class Upkeep:
         """
         header = await self._hot.read_header(thread_id)
 
-        async def read_everything(archive: Manifest) -> tuple[Manifest, list[Record]]:
+        async def read_everything(archive: Manifest) -> tuple[Manifest, list[StoredMessage]]:
             await self._archive.read_slice(archive)
-            return archive, await self._archive.read_records(archive, 0, archive.head.position, progress)
+            return archive, await self._archive.read_messages(archive, 0, archive.head.position, progress)
 
         try:
-            archive, records = await self._archive.with_manifest(thread_id, read_everything)
+            archive, messages = await self._archive.with_manifest(thread_id, read_everything)
         except StoreUnavailableError:
             raise
         except HelixError as error:
             return Audit(thread_id, (f"{type(error).__name__}: {error}",))
         unarchived = header.head.position - archive.head.position if header and not header.deleted else 0
-        return Audit(thread_id, tuple(check_log(records, archive.committed)), max(unarchived, 0))
+        return Audit(thread_id, tuple(check_log(messages, archive.committed)), max(unarchived, 0))
 
 
-def check_log(records: list[Record], committed: int) -> list[str]:
+def check_log(messages: list[StoredMessage], committed: int) -> list[str]:
     """What is wrong with a thread's messages: doubled ids, calls without results, stray results."""
     problems = []
-    ids = [record.id for record in records]
+    ids = [message.id for message in messages]
     if len(set(ids)) != len(ids):
         problems.append(f"{len(ids) - len(set(ids))} messages are there twice")
-    if committed and records[committed - 1].kind == Kind.CALLS:
+    if committed and messages[committed - 1].kind == Kind.CALLS:
         problems.append(f"the finished turns end at {committed} with a tool call without results")
-    for at, record in enumerate(records):
-        if record.kind == Kind.RESULT and (at == 0 or records[at - 1].kind not in {Kind.CALLS, Kind.RESULT}):
+    for at, message in enumerate(messages):
+        if message.kind == Kind.RESULT and (
+            at == 0 or messages[at - 1].kind not in {Kind.CALLS, Kind.RESULT}
+        ):
             problems.append(f"message {at} is a tool result without a call before it")
     return problems

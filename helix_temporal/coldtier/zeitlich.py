@@ -19,8 +19,8 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
     TooLargeError,
 )
-from helix_temporal.models.records import EMPTY, Record, head_after, size_of
-from helix_temporal.stores.paging import Bounds, finish_page, trim_records
+from helix_temporal.models.stored_messages import EMPTY, StoredMessage, head_after, size_of
+from helix_temporal.stores.paging import Bounds, finish_page, trim_page
 from helix_temporal.stores.protocols.hot import NEVER_ARCHIVED, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
 
@@ -33,7 +33,7 @@ _OFFLOAD_BYTES: Final = 64 * 1024
 class LegacySnapshot:
     """A version 1 thread, ready to become the beginning of an archive."""
 
-    records: tuple[Record, ...]
+    messages: tuple[StoredMessage, ...]
     slice: bytes
     adapter: str
     origin: Legacy
@@ -68,7 +68,7 @@ class LegacySource(Protocol):
     async def save_snapshot(
         self,
         thread_id: str,
-        records: Sequence[Record],
+        messages: Sequence[StoredMessage],
         state: bytes,
         *,
         instructions: str | None,
@@ -143,7 +143,9 @@ class V1Snapshots:
                 content = await self._decode_content(
                     blob.data, gzip, self._adapter or adapter, f"snapshot {key!r}"
                 )
-                return LegacySnapshot(content.records, content.slice, content.adapter, Legacy(key, blob.etag))
+                return LegacySnapshot(
+                    content.messages, content.slice, content.adapter, Legacy(key, blob.etag)
+                )
         return None
 
     async def _decode_content(
@@ -169,7 +171,7 @@ class V1Snapshots:
     async def save_snapshot(
         self,
         thread_id: str,
-        records: Sequence[Record],
+        messages: Sequence[StoredMessage],
         state: bytes,
         *,
         instructions: str | None,
@@ -191,7 +193,7 @@ class V1Snapshots:
                 )
             )
             made = zeitlich_format.encode_snapshot(
-                records, state, instructions, adapter=self._adapter or adapter, old=old
+                messages, state, instructions, adapter=self._adapter or adapter, old=old
             )
             return zeitlich_format.deflate_gzip(made) if made is not None and key.endswith(".gz") else made
 
@@ -255,8 +257,8 @@ class ZeitlichMigration:
             traffic = Traffic()
             data, name = await self._archive.store_slice(thread_id, stored.manifest.gen, old.slice, traffic)
             plan = plan_commit(
-                stored.manifest, Log(None, (), ()), old.records,
-                nonce=self._archive.make_nonce(), key=self._archive.key, committed=len(old.records),
+                stored.manifest, Log(None, (), ()), old.messages,
+                nonce=self._archive.make_nonce(), key=self._archive.key, committed=len(old.messages),
                 slice=data, slice_object=name, slice_version=1 if old.slice else 0,
                 adapter=old.adapter, legacy=old.origin,
             )  # fmt: skip
@@ -286,10 +288,10 @@ class ZeitlichMigration:
         old = await self._load_unimported_snapshot(thread_id)
         if old is None:
             return None
-        head = head_after(EMPTY, old.records)
+        head = head_after(EMPTY, old.messages)
         return ThreadFacts(
             thread_id, head, head.position, 0, "", False, False, NEVER_ARCHIVED, old.slice,
-            1 if old.slice else 0, old.adapter, size_of(old.records),
+            1 if old.slice else 0, old.adapter, size_of(old.messages),
         )  # fmt: skip
 
     async def read_page(self, request: ReadPage) -> ThreadPage | None:
@@ -297,14 +299,14 @@ class ZeitlichMigration:
         old = await self._load_unimported_snapshot(request.thread_id)
         if old is None:
             return None
-        head = head_after(EMPTY, old.records)
+        head = head_after(EMPTY, old.messages)
         bounds = Bounds.of(request, head.position, head.position)
 
         async def fetch_run(
             start: int, stop: int, limit: int, max_bytes: int, backward: bool
-        ) -> tuple[int, tuple[Record, ...]]:
-            return trim_records(
-                start, old.records[start:stop], PageRange(start, stop, limit, max_bytes, backward)
+        ) -> tuple[int, tuple[StoredMessage, ...]]:
+            return trim_page(
+                start, old.messages[start:stop], PageRange(start, stop, limit, max_bytes, backward)
             )
 
         return await finish_page(request, bounds, fetch_run, head, head.position)
@@ -320,17 +322,17 @@ class ZeitlichMigration:
             LegacyWriterActiveError: Another snapshot is there than the one that was taken over.
         """
         legacy = self._require_source()
-        await self._flushing.archive_hot_record(thread_id)
+        await self._flushing.archive_hot_thread(thread_id)
 
-        async def read_everything(archive: Manifest) -> tuple[Manifest, list[Record], bytes]:
-            records = await self._archive.read_records(archive, 0, archive.committed)
-            return archive, records, await self._archive.read_slice(archive)
+        async def read_everything(archive: Manifest) -> tuple[Manifest, list[StoredMessage], bytes]:
+            messages = await self._archive.read_messages(archive, 0, archive.committed)
+            return archive, messages, await self._archive.read_slice(archive)
 
-        manifest, records, state = await self._archive.with_manifest(thread_id, read_everything)
+        manifest, messages, state = await self._archive.with_manifest(thread_id, read_everything)
         if manifest.is_absent:
             raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
         written = await legacy.save_snapshot(
-            thread_id, records, state,
+            thread_id, messages, state,
             instructions=instructions, adapter=adapter or manifest.adapter, over=manifest.legacy,
         )  # fmt: skip
         await self._record_export(thread_id, written)

@@ -19,9 +19,9 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.base import MAX_DEPTH, JsonObject, canonical_json, storable_text
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import Record
-from helix_temporal.models.rows import EXTRAS, V1_FORMAT, digest_of, records_of, shape_of
+from helix_temporal.models.messages import Message, decode_message
+from helix_temporal.models.rows import EXTRAS, V1_FORMAT, digest_of, encode_messages, shape_of
+from helix_temporal.models.stored_messages import StoredMessage
 
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 _READABLE: Final = 600
@@ -312,9 +312,9 @@ _LEVEL: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class V1Content:
-    """What a snapshot holds, as records and as the bytes of a slice."""
+    """What a snapshot holds, as messages and as the bytes of a slice."""
 
-    records: tuple[Record, ...]
+    messages: tuple[StoredMessage, ...]
     slice: bytes
     adapter: str
 
@@ -363,7 +363,7 @@ def decode_snapshot(data: bytes, adapter: str, what: str) -> V1Content:
     _check_adapter(shapes, adapter, what)
     ids = _assign_ids(rows, fields["messages"], fields["dedupIds"])
     try:
-        records = records_of(
+        messages = encode_messages(
             [
                 Message(id=own, role="foreign", content=text, format=_row_format(shape, adapter))
                 for own, text, shape in zip(ids, fields["messages"], shapes, strict=True)
@@ -372,7 +372,7 @@ def decode_snapshot(data: bytes, adapter: str, what: str) -> V1Content:
     except (HelixError, ValueError) as error:
         raise ArchiveCorruptError(f"{what}: a row is no text that can be kept") from error
     newest = next((shape for shape in reversed(shapes) if shape), "")
-    return V1Content(records, _encode_slice(fields["state"]), adapter or newest)
+    return V1Content(messages, _encode_slice(fields["state"]), adapter or newest)
 
 
 def _decode_text(data: bytes, what: str) -> str:
@@ -507,7 +507,7 @@ def parse_written_snapshot(data: bytes, what: str) -> V1Written:
 
 
 def encode_snapshot(
-    records: Sequence[Record],
+    stored: Sequence[StoredMessage],
     state: bytes,
     instructions: str | None = None,
     *,
@@ -517,7 +517,7 @@ def encode_snapshot(
     """The JSON of a snapshot of these messages; None if it says what ``old`` says.
 
     Args:
-        records: All of the thread.
+        stored: All messages of the thread.
         state: Its slice.
         instructions: Become the first row.
         adapter: In whose envelope messages of ours are written; where zeitlich has none such, in that of
@@ -527,7 +527,7 @@ def encode_snapshot(
     Raises:
         ArchiveCorruptError: A body is not a message of ours.
     """
-    messages = [from_record(record) for record in records]
+    messages = [decode_message(each) for each in stored]
     if instructions:
         messages.insert(0, Message(id="instructions", role="system", content=instructions))
     writer = RowWriter(envelope_of(adapter) or _newest_adapter(messages))

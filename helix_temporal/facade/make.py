@@ -22,7 +22,6 @@ from helix_temporal.facade.session import (
     Session,
     WorkflowEngine,
     current_time_ms,
-    finish_write,
     generate_session_id,
     hold_lease,
     session_not_found_error,
@@ -33,6 +32,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.rows import check_split, kinds_of
 from helix_temporal.models.states import SessionProperties
+from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.protocols.storage import SessionStorage
 
@@ -125,7 +125,8 @@ async def create_session(
 
     Raises:
         InvalidRequestError: Both ``resume`` and ``fork`` are given, or ``storage`` and ``client``;
-            ``session_id`` is taken; ``metadata`` is given for a session that has its own, or is no text.
+            ``session_id`` is taken, or is another one than ``resume``; ``metadata`` is given for a session
+            that has its own, or is no text.
         SessionNotFoundError: The session to resume or to fork is not there.
     """
     if resume is not None and fork is not None:
@@ -135,6 +136,8 @@ async def create_session(
             "metadata is for a new session; leave it out for one that is resumed or forked, which has its own"
         )
     if resume is not None:
+        if session_id not in (None, resume):
+            raise InvalidRequestError("resume and session_id name two sessions; a resumed one keeps its id")
         return await resume_session(resume, agent, storage=storage, client=client, properties=properties)
     if fork is not None:
         return await fork_session(
@@ -287,7 +290,7 @@ async def delete_session(
         await active.end_deleted()
     async with hold_lease(getattr(storage, "locks", None), session_id):
         found = await storage.load(session_id)
-        await finish_write(storage.delete(session_id))
+        await finish_before_cancel(storage.delete(session_id))
     removed: dict[str, int] = {} if found is None else {"thread": 1, "state": 1, "usage": 1}
     return DeleteResult(sessions=(session_id,), removed=removed)
 
@@ -334,7 +337,7 @@ async def _save_new(storage: SessionStorage, session: StoredSession) -> StoredSe
     async with hold_lease(getattr(storage, "locks", None), session.id):
         found = await storage.load(session.id)
         if found is None:
-            await finish_write(storage.save(session))
+            await finish_before_cancel(storage.save(session))
         return found or session
 
 
@@ -361,7 +364,7 @@ async def _set_properties(storage: SessionStorage, session_id: str, properties: 
     async with hold_lease(getattr(storage, "locks", None), session_id):
         found = await _load_session(storage, session_id)
         changed = found.model_copy(update={"properties": properties.over(found.properties)})
-        await finish_write(storage.save(changed))
+        await finish_before_cancel(storage.save(changed))
 
 
 async def _load_session(storage: SessionStorage, session_id: str) -> StoredSession:

@@ -7,7 +7,7 @@ import math
 import secrets
 import string
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, Protocol, Self
 
@@ -40,9 +40,8 @@ from helix_temporal.models.facade import (
     ToolUseEvent,
 )
 from helix_temporal.models.ids import CallKey
-from helix_temporal.models.messages import Message, Usage, from_record
-from helix_temporal.models.records import Head
-from helix_temporal.models.rows import records_of
+from helix_temporal.models.messages import Message, Usage, decode_message
+from helix_temporal.models.rows import encode_messages
 from helix_temporal.models.sessions import AskStatus, CallPolicy, ExitReason, OpenHandle, UserMessage
 from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.models.steps import (
@@ -55,6 +54,7 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.session.record import SessionRecord, check_values
 from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
@@ -238,10 +238,10 @@ async def run_turn(
     # As an activity has it: no two turns have the same, and with it go the keys of model calls.
     epoch = time.time_ns() // 1000
     threads = HotThreads(MemoryThreads())
-    records = records_of(stored.messages)
+    messages = encode_messages(stored.messages)
     metadata = _text_metadata(stored.metadata)
     slice_data = canonical_json(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
-    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, records=records, slice=slice_data))
+    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, messages=messages, slice=slice_data))
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
@@ -325,7 +325,7 @@ def answer_before(stored: StoredSession, message_id: str) -> Message | None:
         IdempotencyConflictError: The id belongs to a message that is no user's.
     """
     found = TurnAnswers([message_id])
-    found.follow(0, records_of(stored.messages))
+    found.follow(0, encode_messages(stored.messages))
     answer = found.answers.get(message_id)
     return None if answer is None else stored.messages[answer.position]
 
@@ -337,7 +337,7 @@ async def read_message_range(threads: HotThreads, thread_id: str, start: int, st
         page = await threads.read(
             ReadPage(thread_id, start + len(found), stop, limit=500, committed_only=False, whole=False)
         )
-        found += (from_record(each) for each in page.records)
+        found += (decode_message(each) for each in page.messages)
     return found
 
 
@@ -425,7 +425,8 @@ class LocalEngine:
             "usage": found.usage + result.usage,
             "updated_at": max(current_time_ms(), found.updated_at + 1),
         }
-        await finish_write(self._storage.save(found.model_copy(update=changes)))
+        # Else a cancelled write would go on after the lease was given back, over the next holder's turn.
+        await finish_before_cancel(self._storage.save(found.model_copy(update=changes)))
         text = None if result.answer is None else messages[result.answer.position].text
         return ResultEvent(text=text, usage=result.usage)
 
@@ -458,14 +459,6 @@ async def hold_lease(locks: LockManager | None, session_id: str) -> AsyncIterato
         yield
 
 
-async def finish_write(writing: Coroutine[Any, Any, None]) -> None:
-    """Await a write under a lease; a cancel is passed on once it has ended.
-
-    Else it would go on after the lease was given back, over the turn of the next holder.
-    """
-    await finish_before_cancel(writing)
-
-
 class WorkflowEngine:
     """Lets the session workflow run the turns; what it stores is on its workers."""
 
@@ -480,7 +473,6 @@ class WorkflowEngine:
 
     async def answer_message(self, message: UserMessage, emit: Any) -> None:
         """See `Engine.answer_message`."""
-        emit(MessageEvent(message=Message(id=message.id, role="user", content=message.text)))
         result = await self._session.ask(
             message.text,
             message_id=message.id,
@@ -490,6 +482,7 @@ class WorkflowEngine:
         self._properties = None
         if result.status is AskStatus.REFUSED:
             raise refused_message_error(result.error)
+        emit(MessageEvent(message=Message(id=message.id, role="user", content=message.text)))
         if result.status is AskStatus.FAILED:
             raise InvalidRequestError(result.error or "the turn failed")
         if result.text:

@@ -83,7 +83,7 @@ JsonObject = dict[str, JsonValue]
 
 
 def only_set(**fields: Any) -> dict[str, Any]:
-    """The fields that are not None, so that histories and stored records hold only what was set."""
+    """The fields that are not None, so that histories and stores hold only what was set."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -215,7 +215,7 @@ MAX_PLACES: Final = 18
 
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 _MAX_NAME: Final = 256
-_MAX_TEXT: Final = 8192
+_MAX_SHORT_TEXT: Final = 8192
 
 
 def _wrong_type_error(info: ValidationInfo, expected: str, value: object) -> InvalidRequestError:
@@ -296,7 +296,7 @@ def _validate_label(value: object, info: ValidationInfo) -> str:
 
 
 def _validate_text(value: object, info: ValidationInfo) -> str:
-    return _checked_text(value, info, _MAX_TEXT)
+    return _checked_text(value, info, _MAX_SHORT_TEXT)
 
 
 Count = Annotated[int, BeforeValidator(_validate_count)]

@@ -10,7 +10,6 @@ from pydantic import AliasChoices, Field
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.models.base import CheckedObject, CheckedValue
 from helix_temporal.models.ids import Id, validate_id
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.states import (
     Count,
     ErrorInfo,
@@ -20,6 +19,7 @@ from helix_temporal.models.states import (
     StoredModel,
     Text,
 )
+from helix_temporal.models.stored_messages import EMPTY, Head
 
 _CHECKPOINT: Final = re.compile(r"cpv1-(?P<session>.+)-s(?P<steps>\d+)-t(?P<at>\d+)-[0-9a-f]{6}", re.DOTALL)
 

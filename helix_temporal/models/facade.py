@@ -64,7 +64,7 @@ class ToolResultEvent(StoredModel):
 
 
 class StopEvent(StoredModel):
-    """The model is done: ``completed``, ``max_steps``, ``waiting`` or ``interrupted``."""
+    """The turn is over: its `ExitReason`, such as ``completed``, ``suspended`` or ``interrupted``."""
 
     type: Literal["stop"] = "stop"
     stop_reason: Text

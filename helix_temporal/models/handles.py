@@ -8,10 +8,10 @@ from helix_temporal.models.base import WireModel
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message, Usage
-from helix_temporal.models.records import EMPTY, Head, Position
 from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
 from helix_temporal.models.states import Millis, RemoteRef, SessionState, SessionStatus
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Limit, Page
+from helix_temporal.models.stored_messages import EMPTY, Head, Position
 from helix_temporal.models.usage import UsageRollup
 
 Many = Annotated[int, Field(strict=True, ge=1, le=500)]
@@ -223,12 +223,12 @@ class PlanTakeBackResult(WireModel):
     """Where to cut; ``done`` if it was carried out before.
 
     Attributes:
-        record: What the thread is to remember of it.
+        taken_back: What the thread is to remember of it.
     """
 
     to: Head = EMPTY
     done: bool = False
-    record: TakenBack
+    taken_back: TakenBack
 
 
 class EraseSessionInput(WireModel):

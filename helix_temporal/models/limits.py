@@ -17,7 +17,7 @@ MAX_CARRIED: Final = 768 * 1024
 """Messages and answers that wait, as JSON, when an execution continues as new: it carries on what it knows in
 one input.
 """
-MAX_HELD: Final = 1024 * 1024
+MAX_INLINE_RESULTS: Final = 1024 * 1024
 """Results of one step that were not put aside, as JSON: together they are in the input of the next one."""
 MAX_PAYLOAD: Final = 2_000_000
 """What one payload of Temporal's may have, as JSON: servers refuse more than 2 MiB by default."""

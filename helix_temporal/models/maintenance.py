@@ -171,7 +171,8 @@ class CleanupSummary(WireModel):
         detected: Sessions past their time, finished ones among them.
         marked: Of these, ended now with the reason ``session_expired``.
         already_terminal: Of these, finished before.
-        skipped: Of these, resumed or prolonged while we looked, or not to be touched (dry run).
+        skipped: Of these, resumed, prolonged or deleted while we looked.
+        would_end: Of these, those that would be ended, or asked to end, if this were no dry run.
         running: Of these, those that an execution runs: they were asked to end, and are not marked.
         snapshots_deleted: Of workspaces, also of sessions that an earlier clean-up had ended.
         errors: The first ones; ``error_count`` counts all.
@@ -185,6 +186,7 @@ class CleanupSummary(WireModel):
     errors: tuple[CleanupError, ...] = ()
     error_count: int = 0
     running: int = 0
+    would_end: int = 0
 
     def plus(self, **counts: int) -> "CleanupSummary":
         """With these counted in."""
@@ -218,6 +220,7 @@ class AgeCleanupSummary(WireModel):
     errors: tuple[CleanupError, ...] = ()
     error_count: int = 0
     running: int = 0
+    would_end: int = 0
 
     def plus(self, **counts: int) -> "AgeCleanupSummary":
         """With so many more."""

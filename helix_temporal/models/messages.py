@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
 from helix_temporal.models.base import CheckedObject, JsonObject, WireModel, canonical_json, check_json
 from helix_temporal.models.ids import Id
-from helix_temporal.models.records import Kind, Record
 from helix_temporal.models.states import SessionProperties
+from helix_temporal.models.stored_messages import Kind, StoredMessage
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 """A message must fit one segment; what passes through a workflow is bounded much lower (settings)."""
@@ -205,7 +205,7 @@ def kind_of(message: Message) -> str:
     return Kind.OTHER
 
 
-def to_record(message: Message) -> Record:
+def encode_message(message: Message) -> StoredMessage:
     """The message as a store keeps it; the same message always gives the same bytes.
 
     Raises:
@@ -218,21 +218,21 @@ def to_record(message: Message) -> Record:
         raise InvalidMessageError(f"message {message.id!r} cannot be written as JSON") from error
     if len(body) > MAX_MESSAGE_BYTES:
         raise TooLargeError(f"message {message.id!r}: {len(body)} > {MAX_MESSAGE_BYTES} bytes")
-    return Record(kind_of(message), message.id, body)
+    return StoredMessage(kind_of(message), message.id, body)
 
 
-def from_record(record: Record) -> Message:
-    """Inverse of `to_record`.
+def decode_message(message: StoredMessage) -> Message:
+    """Inverse of `encode_message`.
 
     Raises:
         ArchiveCorruptError: The body is not a message of ours.
     """
     try:
-        fields = orjson.loads(record.body)
-        fields["id"] = record.id
+        fields = orjson.loads(message.body)
+        fields["id"] = message.id
         return Message.model_validate(fields)
     except (ValueError, TypeError, ValidationError, InvalidMessageError) as error:
-        raise ArchiveCorruptError(f"the stored body of message {record.id!r} is not a message") from error
+        raise ArchiveCorruptError(f"the stored body of message {message.id!r} is not a message") from error
 
 
 def check_size(data_bytes: int, limit: int, what: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from helix_temporal.errors import HelixError, InvalidRequestError
 from helix_temporal.models import messages
 from helix_temporal.models.base import JsonObject, storable_text
-from helix_temporal.models.messages import Message, Role, from_record, kind_of, to_record
-from helix_temporal.models.records import Kind, Record
+from helix_temporal.models.messages import Message, Role, decode_message, encode_message, kind_of
+from helix_temporal.models.stored_messages import Kind, StoredMessage
 
 Said = str | list[JsonObject] | None
 """Content of a message; None where nothing is said, which is not the same as an empty text."""
@@ -196,15 +196,15 @@ _MARK: Final = f'"format":"{V1_FORMAT}'.encode()
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, HelixError)
 
 
-def records_of(messages: Sequence[Message]) -> tuple[Record, ...]:
+def encode_messages(messages: Sequence[Message]) -> tuple[StoredMessage, ...]:
     """The messages as stores keep them, in a row.
 
     Raises:
-        InvalidMessageError, TooLargeError: As `to_record`.
+        InvalidMessageError, TooLargeError: As `encode_message`.
     """
     kinds = kinds_of(messages)
     return tuple(
-        to_record(message)._replace(kind=kind) for message, kind in zip(messages, kinds, strict=True)
+        encode_message(message)._replace(kind=kind) for message, kind in zip(messages, kinds, strict=True)
     )
 
 
@@ -225,13 +225,13 @@ def kinds_of(messages: Sequence[Message]) -> list[str]:
     return kinds
 
 
-def starts_in(records: Sequence[Record]) -> list[int]:
+def starts_in(messages: Sequence[StoredMessage]) -> list[int]:
     """Places after the first at which turns begin: where users speak again.
 
     A prompt among rows of version 1 belongs to the turn of the user's message that it stands before.
     """
-    begins = [_begins_turn(record) for record in records]
-    return [at for at in range(1, len(records)) if begins[at] and not begins[at - 1]]
+    begins = [_begins_turn(message) for message in messages]
+    return [at for at in range(1, len(messages)) if begins[at] and not begins[at - 1]]
 
 
 def check_split(thread: str, position: int, before: str | None, after: str | None) -> None:
@@ -250,22 +250,22 @@ def check_split(thread: str, position: int, before: str | None, after: str | Non
         raise InvalidRequestError(f"{thread}: position {position} is between a tool call and its result")
 
 
-def user_in(record: Record) -> Message | None:
-    """The user's message in a record: itself, or what a row of version 1 says; None if no user speaks."""
-    if record.kind == Kind.USER:
-        return from_record(record)
-    said = _said_in(record)
+def user_in(message: StoredMessage) -> Message | None:
+    """The user's message as it is stored: itself, or what a row of version 1 says; None if no user speaks."""
+    if message.kind == Kind.USER:
+        return decode_message(message)
+    said = _said_in(message)
     return said if said is not None and said.role == "user" else None
 
 
-def answer_in(record: Record) -> Message | None:
+def answer_in(message: StoredMessage) -> Message | None:
     """The answer that ends a step without calls, as `user_in`; None if it is anything else."""
-    if record.kind != Kind.OTHER:
-        return from_record(record) if record.kind == Kind.ANSWER else None
-    said = _said_in(record)
+    if message.kind != Kind.OTHER:
+        return decode_message(message) if message.kind == Kind.ANSWER else None
+    said = _said_in(message)
     if said is None or said.role != "assistant":
         return None
-    asked, _ = _read_calls_and_results(from_record(record))
+    asked, _ = _read_calls_and_results(decode_message(message))
     return None if asked else said
 
 
@@ -377,28 +377,28 @@ def _ids_and_names(found: Iterable[Mapping[str, Any]]) -> list[_Named]:
 # ---- who speaks -------------------------------------------------------------------------------------
 
 
-def _begins_turn(record: Record) -> bool:
-    """Whether a turn begins with this record, unless one began with that before it."""
-    if record.kind != Kind.OTHER:
-        return record.kind == Kind.USER
-    said = _said_in(record)
+def _begins_turn(message: StoredMessage) -> bool:
+    """Whether a turn begins with this message, unless one began with that before it."""
+    if message.kind != Kind.OTHER:
+        return message.kind == Kind.USER
+    said = _said_in(message)
     return said is not None and said.role in {"system", "user"}
 
 
-def _said_in(record: Record) -> Message | None:
+def _said_in(stored: StoredMessage) -> Message | None:
     """A row of version 1 as the message of ours that says the same, but for calls and results.
 
     None where nobody says anything, as in a result, and for whatever is no row that can be read.
     """
-    if _MARK not in record.body:
+    if _MARK not in stored.body:
         return None
-    message = from_record(record)
+    message = decode_message(stored)
     if not _is_row(message):
         return None
     try:
         row = json.loads(message.text)
         role, said = _SPOKEN[shape_of(row)](row)
-        return None if said is None else Message(id=record.id, role=_ROLES[role], content=said)
+        return None if said is None else Message(id=stored.id, role=_ROLES[role], content=said)
     except _UNREADABLE:
         return None
 

@@ -14,8 +14,8 @@ from helix_temporal.models.base import Changes, CheckedObject, KnownFields, Wire
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import UserMessage as UserMessage  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.states import Millis, SessionProperties, Submission, TracingContext
+from helix_temporal.models.stored_messages import EMPTY, Epoch, Head, Position
 from helix_temporal.models.waiting import (
     AnswerReceipt,
     CallOutcome,

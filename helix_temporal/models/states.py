@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from helix_temporal.errors import InvalidRequestError, SessionExpiredError
 from helix_temporal.models.base import Changes, CheckedObject, CheckedValue, WireModel, check_json, check_text
 from helix_temporal.models.ids import Id
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head
 
 Millis = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 """Milliseconds since 1970; integers only, so that all backends order them alike."""
@@ -266,7 +266,7 @@ def check_not_expired(state: SessionState, now: int) -> None:
     refuse_past(state.session_id, state.expires_at, now)
 
 
-def has_thread(session_id: str) -> str:
+def other_thread_text(session_id: str) -> str:
     """How a refusal of another thread begins."""
     return f"session {session_id!r} has thread "
 
@@ -279,8 +279,8 @@ def check_thread(session_id: str, thread_id: str, named: str) -> None:
     """
     if named != thread_id:
         raise InvalidRequestError(
-            f"{has_thread(session_id)}{thread_id!r}, not {named!r}; name that one, or none, or take another "
-            "session's id"
+            f"{other_thread_text(session_id)}{thread_id!r}, not {named!r}; name that one, or none, or take "
+            "another session's id"
         )
 
 
@@ -444,7 +444,7 @@ class Submission(StoredModel):
     """What became of a submitted tool result.
 
     Attributes:
-        status: ``session_expired_error``: its deadline has passed.
+        status: ``expired``: its deadline has passed.
         completed_at: When it was answered first.
         new_version: Of the state, when it was taken.
     """

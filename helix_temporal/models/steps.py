@@ -12,7 +12,6 @@ from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import ChildEnd as ChildEnd  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.messages import Finish, ToolCall, Usage
 from helix_temporal.models.messages import ToolResult as ToolResult  # noqa: PLC0414 (known by this name)
-from helix_temporal.models.records import Epoch, Head, Position
 from helix_temporal.models.sessions import (
     Answered,
     AnswerRef,
@@ -31,6 +30,7 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.sessions import ReopenHeads as ReopenHeads  # noqa: PLC0414 (known by this name)
 from helix_temporal.models.states import Millis, SessionProperties, TracingContext
+from helix_temporal.models.stored_messages import Epoch, Head, Position
 from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, ParentLink, Suspension, WaitingCall
 
 

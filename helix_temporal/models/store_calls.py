@@ -27,7 +27,6 @@ from helix_temporal.models.checkpoints import (
 )
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Epoch, Head
 from helix_temporal.models.states import (
     CasConflict,
     CasOk,
@@ -43,6 +42,7 @@ from helix_temporal.models.states import (
     Text,
     ToolResultSubmission,
 )
+from helix_temporal.models.stored_messages import Epoch, Head
 
 DEFAULT_TTL_MS: Final = 30_000
 MAX_TTL_MS: Final = 400 * 24 * 3600 * 1000
@@ -423,7 +423,7 @@ class CurrentRunResult(WireModel):
 
 
 class PageInput(SessionKey):
-    """A page of a session's records."""
+    """A page of what is listed of a session."""
 
     limit: Limit = DEFAULT_LIMIT
     cursor: str | None = None

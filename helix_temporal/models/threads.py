@@ -11,8 +11,8 @@ from pydantic import Field
 from helix_temporal.models.base import CheckedObject, WireModel
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import EMPTY, Epoch, Head, Position
 from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.stored_messages import EMPTY, Epoch, Head, Position
 
 Limit = Annotated[int, Field(strict=True)]
 
@@ -113,7 +113,7 @@ class ReadMessagesResult(WireModel):
 
     Attributes:
         large: Those among ``messages`` that come without their content; `ReadBodyInput` brings it.
-        packed: Instead of ``messages``: records as a store keeps them, compressed, as text; see `pack_page`.
+        packed: Instead of ``messages``: messages as a store keeps them, compressed, as text; see `pack_page`.
     """
 
     first: Position
@@ -223,7 +223,7 @@ class FlushThreadResult(WireModel):
 
 
 class EvictThreadResult(WireModel):
-    """What became of the hot record: ``dropped``, ``kept_warm``, ``absent``, ``newer``, ``no_cold_tier``."""
+    """What became of the hot thread: ``dropped``, ``kept_warm``, ``absent``, ``newer``, ``no_cold_tier``."""
 
     outcome: str
 

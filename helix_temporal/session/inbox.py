@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.models.base import json_size
+from helix_temporal.models.newest import Newest
 from helix_temporal.models.sessions import (
     Answered,
     AnswerRef,
@@ -69,13 +70,13 @@ class Inbox:
             (each.id, self._make_entry(each)) for each in waiting
         )
         self._taken: dict[str, Entry] = {}
-        self._answered = OrderedDict((each.message_id, each.answer) for each in answered)
+        self._answered = Newest(REMEMBERED, ((each.message_id, each.answer) for each in answered))
         self.last_result: AskResult | None = None
         """What became of the newest message, for the result of the execution."""
         self.turn = TurnOutcome()
         """Of the turn under way, or of the next one."""
-        self._turns: OrderedDict[str, TurnOutcome] = OrderedDict()
-        self._held = False
+        self._turns = Newest[str, TurnOutcome](REMEMBERED_CALLS)
+        self._waits_for_archive = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -88,14 +89,14 @@ class Inbox:
             return entry
         entry = Entry(message, asked=asked)
         self._waiting[message.id] = entry
-        self.release()
+        self.try_again()
         return entry
 
     def put_first(self, messages: Sequence[UserMessage]) -> None:
         """Let these messages be the next ones; those whose id is known stay where they are."""
         fresh = OrderedDict((each.id, Entry(each)) for each in messages if self.find(each.id) is None)
         self._waiting = OrderedDict([*fresh.items(), *self._waiting.items()])
-        self.release()
+        self.try_again()
 
     @property
     def size(self) -> int:
@@ -103,19 +104,19 @@ class Inbox:
         return sum(entry.size for entry in self._waiting.values())
 
     @property
-    def held(self) -> bool:
+    def waits_for_archive(self) -> bool:
         """Those that wait are not to be tried before the archive is back, or somebody comes."""
-        return self._held and bool(self._waiting)
+        return self._waits_for_archive and bool(self._waiting)
 
-    def hold(self, result: AskResult) -> None:
+    def wait_for_archive(self, result: AskResult) -> None:
         """The archive is too far behind for a turn: what was sent waits, and those who ask come again."""
         self.leave([*self._taken])
         self.turn_away(result)
-        self._held = True
+        self._waits_for_archive = True
 
-    def release(self) -> None:
+    def try_again(self) -> None:
         """Those that wait may be tried again."""
-        self._held = False
+        self._waits_for_archive = False
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -196,7 +197,7 @@ class Inbox:
         entries = [entry for entry in waiting if only is None or entry.message.id in only]
         taken = [entry for entry in entries if entry.alone][:1] or entries[:most]
         self._taken = {entry.message.id: entry for entry in taken}
-        self.release()
+        self.try_again()
         for message_id in self._taken:
             del self._waiting[message_id]
         return taken
@@ -230,7 +231,7 @@ class Inbox:
             )
         else:
             entry.result = AskResult(status=AskStatus.ANSWERED, in_thread=True, answer=answer)
-            self._remember_answer(message_id, answer)
+            self._answered[message_id] = answer
         self.last_result = entry.result
 
     def drop(self, entry: Entry, result: AskResult) -> None:
@@ -241,8 +242,6 @@ class Inbox:
     def link_calls(self, calls: Iterable[str]) -> None:
         """Remember that these calls are of the turn under way: who answers one may wait for its outcome."""
         self._turns |= dict.fromkeys(calls, self.turn)
-        while len(self._turns) > REMEMBERED_CALLS:
-            self._turns.popitem(last=False)
 
     def turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn whose call it is; None where this execution did not have that turn."""
@@ -255,14 +254,9 @@ class Inbox:
         for entry in self._taken.values():
             entry.result = result
             if answer is not None:
-                self._remember_answer(entry.message.id, answer)
+                self._answered[entry.message.id] = answer
         self._taken = {}
         self.turn.result, self.turn = result, TurnOutcome()
-
-    def _remember_answer(self, message_id: str, answer: AnswerRef) -> None:
-        self._answered[message_id] = answer
-        while len(self._answered) > REMEMBERED:
-            self._answered.popitem(last=False)
 
     def give_up(self, taken: AskResult | AskAgain, waiting: AskResult | None = None) -> None:
         """The run ends: nobody may wait any longer."""

@@ -23,7 +23,7 @@ class Situation:
         suspended: A turn waits for answers.
         can_resume: The suspended turn can go on, or is to be ended.
         messages: Messages wait for a turn.
-        held: They are not to be tried now, since the archive is too far behind.
+        archive_behind: They are not to be tried now, since the archive is too far behind.
         exits: The execution does not wait for answers.
         ends: Somebody closed the session, or it was idle for long enough.
         persistent: The execution waits for further messages.
@@ -33,7 +33,7 @@ class Situation:
     suspended: bool = False
     can_resume: bool = False
     messages: bool = False
-    held: bool = False
+    archive_behind: bool = False
     exits: bool = False
     ends: bool = False
     persistent: bool = True
@@ -46,10 +46,10 @@ def next_work(now: Situation) -> Work:
     if now.suspended and now.can_resume:
         return Work.RESUME
     if now.suspended:
-        # With the execution, messages that it has accepted would be gone.
+        # Ending now would lose the messages that the execution has accepted.
         return Work.END if now.exits and not now.messages else Work.WAIT
     if now.messages:
-        return Work.WAIT if now.held else Work.SERVE
+        return Work.WAIT if now.archive_behind else Work.SERVE
     return Work.END if now.ends or not now.persistent else Work.WAIT
 
 

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from helix_temporal.models.base import json_size, only_set
 from helix_temporal.models.messages import ToolResult
-from helix_temporal.models.records import Head
+from helix_temporal.models.newest import Newest
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission, is_past
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import (
     NO_ANSWER,
     REMEMBERED_CALLS,
@@ -53,8 +54,8 @@ def _tell_nobody() -> None:
 class SubAgentCalls:
     """Calls of sub-agents of one step, once one of them has waited for people.
 
-    A call that waits has no session that runs: that has ended.  It is resumed by an answer, by its deadline,
-    or by the end of the turn.  One that was resumed is remembered until its session has ended, with what it
+    While a call waits, its session's workflow has ended.  It is resumed by an answer, by its deadline, or by
+    the end of the turn.  One that was resumed is remembered until its session has ended, with what it
     still waits for.
 
     Attributes:
@@ -297,7 +298,7 @@ class PendingCalls:
         self._outcomes: dict[int, CallOutcome] = {}
         self._before: SuspendedTurn | None = None
         self._memory = OrderedDict((each.id, each) for each in remembered)
-        self._early = OrderedDict[str, TakenAnswer]()
+        self._early = Newest[str, TakenAnswer](REMEMBERED_CALLS)
 
     # -- the step that waits
 
@@ -354,19 +355,19 @@ class PendingCalls:
         self._outcomes[at] = CallOutcome(at=at, result=result, **answered)
 
     @property
-    def held(self) -> int:
+    def inline_size(self) -> int:
         """Bytes, as JSON, of answers that are not put aside: they are all in one input of the next step."""
         below = [each.request for call in self.sub_agent_calls.calls() for each in call.answers]
-        held: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
-        return sum(json_size([each.text, each.parts]) for each in held)
+        inline: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
+        return sum(json_size([each.text, each.parts]) for each in inline)
 
     def to_run(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
         if self.turn is None:
             return []
-        held = {*(each.at for each in self._unanswered_calls()), *self.results()}
+        taken = {*(each.at for each in self._unanswered_calls()), *self.results()}
         calls = range(len(self.turn.calls))
-        return [at for at in calls if at not in held and not self.sub_agent_calls.holds(at)]
+        return [at for at in calls if at not in taken and not self.sub_agent_calls.holds(at)]
 
     @property
     def ready(self) -> bool:
@@ -447,8 +448,6 @@ class PendingCalls:
         self._undo_expiry(answer)
         if self.submit(answer.request, answer.when).status == "not_pending":
             self._early[answer.request.call] = answer
-            while len(self._early) > REMEMBERED_CALLS:
-                self._early.popitem(last=False)
 
     def _undo_expiry(self, answer: TakenAnswer) -> None:
         """A call that was given up here, although the root had taken its answer in time."""

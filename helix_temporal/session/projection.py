@@ -14,8 +14,7 @@ from pydantic import JsonValue
 from helix_temporal.errors import InvalidMessageError, TooLargeError
 from helix_temporal.models.base import canonical_json, check_json, only_set
 from helix_temporal.models.checkpoints import RunChange, RunStatus
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.states import (
     ClientToolResponse,
@@ -40,6 +39,7 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     StepInput,
 )
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
 from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, Outcome, Suspension, WaitingCall
 from helix_temporal.session.call_answers import result_of_answer
 from helix_temporal.session.record import SessionRecord, check_values
@@ -74,6 +74,15 @@ GIVEN_UP: Final[Mapping[str, Any]] = MappingProxyType(
 # -- a new session, and the end of one
 
 
+def fields_of_record(record: SessionRecord) -> dict[str, Any]:
+    """What the session's record knows of its state, by the state's names."""
+    return {
+        "agent_type": record.agent,
+        "custom_state": record.values,
+        "metadata": dict(record.metadata),
+    }
+
+
 def make_new_session(
     request: OpenSessionInput,
     record: SessionRecord,
@@ -95,17 +104,16 @@ def make_new_session(
     fields.pop("tracing_context", None)  # set once the session is there
     if request.thread_id != request.session_id:
         fields["thread_id"] = request.thread_id
-    if source is not None and "tags" not in fields:
-        fields["tags"] = source.tags
+    if source is not None:
+        fields = {"tags": source.tags, "user_id": source.user_id} | fields
     if request.parent is not None:
         fields |= {
             "parent_session_id": request.parent.session_id,
             "root_session_id": request.parent.root_session_id,
         }
+    values = {} if source is None else {"custom_state": source.custom_state}
     return CreateSession(
-        agent_type=request.agent,
-        custom_state=record.values if source is None else source.custom_state,
-        metadata=dict(request.metadata),
+        **(fields_of_record(record) | values),
         mode="standard" if record.options is not None and not record.options.persistent else "persistent",
         head=at,
         stream_id=request.session_id,
@@ -149,13 +157,13 @@ def values_if_small(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
 class FinalAnswer(NamedTuple):
     """The answer that a turn ends with, and where it stands in the thread."""
 
-    record: Record
+    message: StoredMessage
     position: int
 
     @classmethod
-    def at(cls, record: Record | None, position: int) -> "FinalAnswer | None":
+    def at(cls, message: StoredMessage | None, position: int) -> "FinalAnswer | None":
         """That of a step; None where it asks for tools, or ends the turn without one."""
-        return cls(record, position) if record is not None and record.kind == Kind.ANSWER else None
+        return cls(message, position) if message is not None and message.kind == Kind.ANSWER else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,10 +256,10 @@ def end_of_run(request: RunStepInput | EndTurnInput) -> tuple[RunStatus, str | N
 
 def output_of(answer: FinalAnswer) -> JsonValue:
     """What the state says of a turn's answer: its text, or of a long one where it is in the thread."""
-    text = from_record(answer.record).text
+    text = decode_message(answer.message).text
     if len(text.encode(errors="surrogatepass")) <= MAX_OUTPUT and _is_storable(text):
         return text
-    return {"message_id": answer.record.id, "position": answer.position}
+    return {"message_id": answer.message.id, "position": answer.position}
 
 
 def _is_storable(text: str) -> bool:

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from helix_temporal.models.base import CheckedObject, WireModel, canonical_json
 from helix_temporal.models.messages import Message, Usage, check_size
-from helix_temporal.models.records import Epoch, Head, Position, Record, head_after
 from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
+from helix_temporal.models.stored_messages import Epoch, Head, Position, StoredMessage, head_after
 from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt, Suspension, WaitingCall
 
 MAX_CHANGED_KEYS: Final = 256
@@ -107,12 +107,12 @@ class AppendedStep(Protocol):
         ...
 
     @property
-    def inputs(self) -> tuple[Record, ...]:
+    def inputs(self) -> tuple[StoredMessage, ...]:
         """The messages that it begins with."""
         ...
 
     @property
-    def answer(self) -> Record | None:
+    def answer(self) -> StoredMessage | None:
         """The model's; None in a step that ends a turn without one."""
         ...
 
@@ -402,7 +402,7 @@ def _changes_after_step(
     staged = tuple(each.staged for each in request.inputs if each.staged)
     if staged:
         changes = changes.model_copy(update={"staged": changes.staged + staged})
-    # What the application has seen of tools' and others' changes is from before this turn.
+    # The application saw others' changes as they were at the end of the last turn.
     seen = () if values is None else list_differing_keys(record.values, values)
     return _mark_changed(
         changes, {**dict.fromkeys(seen, max(position - 1, 0)), **dict.fromkeys(changed, position)}
@@ -412,7 +412,7 @@ def _changes_after_step(
 def _begin_turn(changes: ChangedKeys | None, position: int, *, is_told: bool) -> ChangedKeys:
     if changes is None:
         return ChangedKeys(since=position, turn=position)
-    # What tools of the turn before changed comes with the values that the application was told, or never.
+    # If the application was not told of the last turn's changes by tools, they are lost to it.
     is_lost = bool(changes.staged) and not is_told
     since = max(changes.since, changes.turn + 1) if is_lost else changes.since
     return ChangedKeys(since=since, turn=position, at=changes.at)

@@ -10,9 +10,9 @@ from helix_temporal.errors import HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import PlanTakeBackResult, TakeBackRequest, TurnInfo
 from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head, Record
 from helix_temporal.models.rows import answer_in, starts_in, user_in
 from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.session.inbox import AskAgain, Inbox
 from helix_temporal.session.record import SessionRecord
 
@@ -25,21 +25,21 @@ class FoundTurn:
     """A turn with its messages."""
 
     start: Head
-    records: tuple[Record, ...]
+    messages: tuple[StoredMessage, ...]
 
     @property
     def users(self) -> tuple[Message, ...]:
         """The users' messages in it, also those that came while tools of version 1 ran."""
-        return tuple(said for record in self.records if (said := user_in(record)) is not None)
+        return tuple(said for message in self.messages if (said := user_in(message)) is not None)
 
     @property
     def end(self) -> Head:
         """Where the thread stands after it."""
-        return Head(position=self.start.position + len(self.records), last_id=self.records[-1].id)
+        return Head(position=self.start.position + len(self.messages), last_id=self.messages[-1].id)
 
     def build_info(self, number: int) -> TurnInfo:
         """What a list says of it."""
-        users, answer = self.users, answer_in(self.records[-1])
+        users, answer = self.users, answer_in(self.messages[-1])
         return TurnInfo(
             number=number,
             start=self.start,
@@ -54,21 +54,21 @@ def _shorten_text(message: Message) -> str:
     return message.text[:SHOWN_CHARACTERS]
 
 
-def split_turns(start: Head, records: Sequence[Record]) -> list[FoundTurn]:
+def split_turns(start: Head, messages: Sequence[StoredMessage]) -> list[FoundTurn]:
     """The turns that these messages, which begin with a turn, are: each begins where users speak again."""
     turns: list[FoundTurn] = []
-    for begin, end in itertools.pairwise([0, *starts_in(records), len(records)]):
-        turns.append(FoundTurn(turns[-1].end if turns else start, tuple(records[begin:end])))
+    for begin, end in itertools.pairwise([0, *starts_in(messages), len(messages)]):
+        turns.append(FoundTurn(turns[-1].end if turns else start, tuple(messages[begin:end])))
     return turns
 
 
-def split_after_first(first: int, records: Sequence[Record]) -> list[FoundTurn]:
+def split_after_first(first: int, messages: Sequence[StoredMessage]) -> list[FoundTurn]:
     """The turns of a part of a thread that may begin within one, which is left out."""
-    starts = starts_in(records)
+    starts = starts_in(messages)
     if not starts:
         return []
     begin = starts[0]
-    return split_turns(Head(position=first + begin, last_id=records[begin - 1].id), records[begin:])
+    return split_turns(Head(position=first + begin, last_id=messages[begin - 1].id), messages[begin:])
 
 
 # -- a request
@@ -221,13 +221,13 @@ class RewindPlan:
     @property
     def head(self) -> Head:
         """What was answered, or would have been, when it was carried out; else where it is cut."""
-        return self.found.record.to if self.found.done else self.found.to
+        return self.found.taken_back.to if self.found.done else self.found.to
 
 
 def requeue_messages(inbox: Inbox, plan: RewindPlan, *, cut: Head | None) -> tuple[UserMessage, ...]:
     """Let what is asked anew wait before all else: one turn, whose answer those get who ask for one of it."""
     if cut is not None:
         inbox.forget_after(cut.position)
-    messages = plan.found.record.messages
+    messages = plan.found.taken_back.messages
     inbox.put_first([each for each in messages if inbox.answered(each.id) is None])
     return messages

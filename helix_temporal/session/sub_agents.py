@@ -282,9 +282,9 @@ def _tracing_fields(request: ToolInput) -> dict[str, Any]:
 def add_waiting_calls(stored: Suspension, found: dict[int, SubAgentCall | None]) -> Suspension:
     """The suspension with those calls that do wait."""
     answered = {each.at for each in stored.outcomes}
-    held = {*list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
+    settled = {*list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
     children = {each.at: each for each in stored.children} | {
-        at: wait for at, wait in found.items() if at not in held
+        at: wait for at, wait in found.items() if at not in settled
     }
     waits = tuple(each for _, each in sorted(children.items()) if each is not None)
     return stored if waits == stored.children else stored.model_copy(update={"children": waits})
@@ -295,18 +295,23 @@ def list_finished_calls(suspended: Suspension) -> set[int]:
     return {each.at for each in suspended.outcomes if each.result is not None}
 
 
+def list_unfinished_children(suspended: Suspension) -> tuple[SubAgentCall, ...]:
+    """Sub-agents that still wait; one may have come to its end while other calls were wanted."""
+    finished = list_finished_calls(suspended)
+    return tuple(each for each in suspended.children if each.at not in finished)
+
+
 def list_pending_calls(
     suspended: Suspension, answer: Message, inline_arguments: int
 ) -> tuple[PendingCall, ...]:
     """What a session waits for, there and below."""
-    answered, ended = {each.at for each in suspended.outcomes}, list_finished_calls(suspended)
-    position = suspended.head.position - 1
+    answered, position = {each.at for each in suspended.outcomes}, suspended.head.position - 1
     own = tuple(
         pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)
         for each in suspended.calls
         if each.at not in answered
     )
-    return (*own, *pending_below(each for each in suspended.children if each.at not in ended))
+    return (*own, *pending_below(list_unfinished_children(suspended)))
 
 
 def make_waiting_call(

@@ -139,7 +139,7 @@ class Cleanup:
         if state.status in TERMINAL:
             return summary.plus(already_terminal=1)
         if dry_run:
-            return summary.plus(skipped=1)
+            return summary.plus(would_end=1)
         if self._executions is not None and await self._executions.is_running(session_id):
             await self._executions.close(session_id)
             return summary.plus(running=1)
@@ -163,10 +163,7 @@ class Cleanup:
         if isinstance(marked, CleanupError):
             return summary.failed(marked)
         if isinstance(marked, CasConflict):
-            conflict = CleanupError(
-                session_id=state.session_id, stage="mark", message="resumed or changed while it was looked at"
-            )
-            return summary.plus(skipped=1).failed(conflict)
+            return summary.plus(skipped=1)  # resumed or changed while it was looked at
         ended = {"status": SessionStatus.FAILED, "cleanup_pending": marks}
         return await self._delete_marked_snapshots(state.model_copy(update=ended), summary.plus(marked=1))
 

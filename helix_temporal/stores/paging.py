@@ -10,16 +10,16 @@ import orjson
 
 from helix_temporal.errors import InvalidCursorError, InvalidRequestError
 from helix_temporal.models.base import check_text, dump_json
-from helix_temporal.models.records import Head, Kind, Record, size_of
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage
 
-MAX_LIMIT: Final = 10_000
+MAX_MESSAGES: Final = 10_000
 MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
 _EXTRA: Final = 32
 """Messages read at a time while looking for the other half of a tool call."""
 
-Fetch = Callable[[int, int, int, int, bool], Awaitable[tuple[int, tuple[Record, ...]]]]
+Fetch = Callable[[int, int, int, int, bool], Awaitable[tuple[int, tuple[StoredMessage, ...]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,70 +49,74 @@ def check_page(request: ReadPage) -> None:
         raise InvalidRequestError(
             f"range {request.start}–{request.stop}: start must be at least 0 and not above stop"
         )
-    if not 1 <= request.limit <= MAX_LIMIT:
-        raise InvalidRequestError(f"limit {request.limit}: from 1 to {MAX_LIMIT} allowed")
+    if not 1 <= request.limit <= MAX_MESSAGES:
+        raise InvalidRequestError(f"limit {request.limit}: from 1 to {MAX_MESSAGES} allowed")
     if not 1 <= request.max_bytes <= MAX_PAGE_BYTES:
         raise InvalidRequestError(f"max_bytes {request.max_bytes}: from 1 to {MAX_PAGE_BYTES} allowed")
 
 
-def trim_records(first: int, records: Sequence[Record], wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
-    """The records that fit the limits, from the asked side, at least one."""
+def trim_page(
+    first: int, messages: Sequence[StoredMessage], wanted: PageRange
+) -> tuple[int, tuple[StoredMessage, ...]]:
+    """The messages that fit the limits, from the asked side, at least one."""
     size = count = 0
-    for record in reversed(records) if wanted.backward else records:
-        size += size_of((record,))
+    for message in reversed(messages) if wanted.backward else messages:
+        size += size_of((message,))
         if count == wanted.limit or (count and size > wanted.max_bytes):
             break
         count += 1
     if wanted.backward:
-        return first + len(records) - count, tuple(records[len(records) - count :])
-    return first, tuple(records[:count])
+        return first + len(messages) - count, tuple(messages[len(messages) - count :])
+    return first, tuple(messages[:count])
 
 
 async def finish_page(
     request: ReadPage, bounds: Bounds, fetch: Fetch, head: Head, committed: int
 ) -> ThreadPage:
     """Read a page and, unless told otherwise, whole steps at both ends of what it gives."""
-    first, records = await fetch(
+    first, messages = await fetch(
         bounds.start, bounds.stop, request.limit, request.max_bytes, request.backward
     )
-    if request.whole and records:
+    if request.whole and messages:
         if request.backward:
-            first, records = await _extend_back(first, records, fetch)
+            first, messages = await _extend_back(first, messages, fetch)
         else:
-            records = await _extend_on(first, records, bounds.end, fetch)
-    last = first + len(records)
+            messages = await _extend_on(first, messages, bounds.end, fetch)
+    last = first + len(messages)
     return ThreadPage(
         first=first,
-        records=records,
-        before=first if first > 0 and records else None,
-        after=last if last < bounds.end and records else None,
+        messages=messages,
+        before=first if first > 0 and messages else None,
+        after=last if last < bounds.end and messages else None,
         head=head,
         committed=committed,
     )
 
 
 async def _extend_back(
-    first: int, records: tuple[Record, ...], fetch: Fetch
-) -> tuple[int, tuple[Record, ...]]:
-    while first > 0 and records[0].kind == Kind.RESULT:
+    first: int, messages: tuple[StoredMessage, ...], fetch: Fetch
+) -> tuple[int, tuple[StoredMessage, ...]]:
+    while first > 0 and messages[0].kind == Kind.RESULT:
         start = max(0, first - _EXTRA)
         _, more = await fetch(start, first, _EXTRA, MAX_PAGE_BYTES, True)
         if not more:
             break
         cut = next((at for at in range(len(more) - 1, -1, -1) if more[at].kind != Kind.RESULT), 0)
-        first, records = first - (len(more) - cut), (*more[cut:], *records)
-    return first, records
+        first, messages = first - (len(more) - cut), (*more[cut:], *messages)
+    return first, messages
 
 
-async def _extend_on(first: int, records: tuple[Record, ...], end: int, fetch: Fetch) -> tuple[Record, ...]:
-    while first + len(records) < end and records[-1].kind in {Kind.CALLS, Kind.RESULT}:
-        at = first + len(records)
+async def _extend_on(
+    first: int, messages: tuple[StoredMessage, ...], end: int, fetch: Fetch
+) -> tuple[StoredMessage, ...]:
+    while first + len(messages) < end and messages[-1].kind in {Kind.CALLS, Kind.RESULT}:
+        at = first + len(messages)
         _, more = await fetch(at, min(end, at + _EXTRA), _EXTRA, MAX_PAGE_BYTES, False)
-        results = next((n for n, record in enumerate(more) if record.kind != Kind.RESULT), len(more))
-        records = (*records, *more[:results])
+        results = next((n for n, message in enumerate(more) if message.kind != Kind.RESULT), len(more))
+        messages = (*messages, *more[:results])
         if results < len(more) or not more:
             break
-    return records
+    return messages
 
 
 _MOST: Final = 4096

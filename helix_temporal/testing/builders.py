@@ -1,11 +1,11 @@
-"""Records, steps and headers for tests: every argument has a default that is valid."""
+"""Messages, steps and headers for tests: every argument has a default that is valid."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage, head_after, size_of
 from helix_temporal.stores.protocols.hot import Archived, HotHeader, HotTier, Rebase, StepAppend
 
 EPOCH = 1_800_000_000_000_000
@@ -17,10 +17,12 @@ def an_id() -> str:
     return str(uuid4())
 
 
-def a_message(text: str | bytes = "hello", *, kind: str = Kind.USER, message_id: str | None = None) -> Record:
+def a_message(
+    text: str | bytes = "hello", *, kind: str = Kind.USER, message_id: str | None = None
+) -> StoredMessage:
     """A user's message, opaque bytes to the store."""
     body = text.encode() if isinstance(text, str) else text
-    return Record(kind, an_id() if message_id is None else message_id, body)
+    return StoredMessage(kind, an_id() if message_id is None else message_id, body)
 
 
 def user_message(message_id: str, text: str, **metadata: str) -> Message:
@@ -28,25 +30,25 @@ def user_message(message_id: str, text: str, **metadata: str) -> Message:
     return Message(id=message_id, role="user", content=text, metadata=dict(metadata))
 
 
-def an_answer(text: str | bytes = "hi there", *, message_id: str | None = None) -> Record:
+def an_answer(text: str | bytes = "hi there", *, message_id: str | None = None) -> StoredMessage:
     """A model's answer that asks for no tool."""
     return a_message(text, kind=Kind.ANSWER, message_id=message_id)
 
 
-def messages(count: int, *, size: int = 5, prefix: str = "m") -> tuple[Record, ...]:
+def messages(count: int, *, size: int = 5, prefix: str = "m") -> tuple[StoredMessage, ...]:
     """``count`` messages with ids ``m0``, ``m1`` … and bodies of ``size`` bytes."""
     return tuple(a_message(b"%0*d" % (size, n), message_id=f"{prefix}{n}") for n in range(count))
 
 
-def a_header(thread_id: str, records: Sequence[Record] = (), *, base: Head = EMPTY) -> HotHeader:
-    """The header of a thread that holds exactly ``records`` after ``base``, nothing of it archived."""
+def a_header(thread_id: str, messages: Sequence[StoredMessage] = (), *, base: Head = EMPTY) -> HotHeader:
+    """The header of a thread that holds exactly ``messages`` after ``base``, nothing of it archived."""
     return HotHeader(
         thread_id=thread_id,
         epoch=EPOCH,
         owner="run-1",
-        head=head_after(base, records),
+        head=head_after(base, messages),
         base=base,
-        size=size_of(records),
+        size=size_of(messages),
     )
 
 
@@ -54,8 +56,8 @@ def a_step(
     thread_id: str,
     head: Head = EMPTY,
     *,
-    inputs: Iterable[Record] | None = None,
-    answer: Record | None = None,
+    inputs: Iterable[StoredMessage] | None = None,
+    answer: StoredMessage | None = None,
     epoch: int = EPOCH,
 ) -> StepAppend:
     """A user's message and its answer at ``head``; a plain append where only ``inputs`` are given."""
@@ -77,18 +79,18 @@ async def opened(store: HotTier, thread_id: str, header: HotHeader | None = None
     return made
 
 
-async def grown(store: HotTier, thread_id: str, *steps: Sequence[Record]) -> HotHeader:
+async def grown(store: HotTier, thread_id: str, *steps: Sequence[StoredMessage]) -> HotHeader:
     """Create a thread under `EPOCH` and append each of ``steps`` plainly."""
     header = await opened(store, thread_id)
-    for records in steps:
-        appended = await store.append(a_step(thread_id, header.head, inputs=records))
+    for messages in steps:
+        appended = await store.append(a_step(thread_id, header.head, inputs=messages))
         assert appended is not None
         header = appended.header
     return header
 
 
 async def archived(store: HotTier, header: HotHeader) -> HotHeader:
-    """Let the record know that all of it is archived, by way of a rebase to itself."""
+    """Let the hot thread know that all of it is archived, by way of a rebase to itself."""
     known = replace(header, archived=header.head.position, archived_size=header.size)
     made = await store.rebase(Rebase((header.epoch, header.head), known, keep=header.head.position))
     assert made is not None

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -140,10 +140,12 @@ class FaultyHot:
         """See `HotTier.rebase`."""
         return await self._call("rebase", change.header.thread_id, lambda: self.inner.rebase(change))
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         """See `HotTier.install`."""
         return await self._call(
-            "install", header.thread_id, lambda: self.inner.install(header, records, replace=replace)
+            "install", header.thread_id, lambda: self.inner.install(header, messages, replace=replace)
         )
 
     async def evict(

@@ -8,7 +8,7 @@ from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.base import canonical_json, check_json, check_text, json_size
-from helix_temporal.models.limits import MAX_HELD, MAX_UPDATE_TEXT
+from helix_temporal.models.limits import MAX_INLINE_RESULTS, MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import SessionInput, SubmitReply
 from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
@@ -23,7 +23,7 @@ from helix_temporal.models.waiting import (
 )
 from helix_temporal.session.inbox import AskAgain, TurnOutcome
 from helix_temporal.session.next_work import Work
-from helix_temporal.workflows.session_run import SessionRun, ask_again, update_refusal
+from helix_temporal.workflows.execution import Execution, ask_again, update_refusal
 from helix_temporal.workflows.sub_agents import SubAgents
 
 
@@ -33,8 +33,8 @@ class Submissions:
     The session of a sub-agent has its answers from its caller: with its start, or by a signal while it runs.
     """
 
-    def __init__(self, run: SessionRun, input: SessionInput, now: datetime, children: SubAgents) -> None:
-        self._run, self._session_id, self._parent = run, input.session_id, input.parent
+    def __init__(self, execution: Execution, input: SessionInput, now: datetime, children: SubAgents) -> None:
+        self._execution, self._session_id, self._parent = execution, input.session_id, input.parent
         self._began, self._opens, self._children = now, input.carried is None, children
 
     def register(self) -> None:
@@ -46,21 +46,21 @@ class Submissions:
         """Take the answers that the session was started again with: before it looks which have expired."""
         for each in wake.answers:
             if each.request.call != RESUME:
-                self._run.waits.take_answer(each)
+                self._execution.waits.take_answer(each)
 
     def take_up(self, wake: Wake) -> None:
         """Do what else the session was started again for, once it is open."""
-        if (wake.ends or self._run.interrupted) and self._run.is_suspended:
-            self._run.stopping = "interrupt"
+        if (wake.ends or self._execution.interrupted) and self._execution.is_suspended:
+            self._execution.stopping = "interrupt"
         for each in wake.answers:
             if each.request.call == RESUME:
-                self._run.waits.take_answer(each)
+                self._execution.waits.take_answer(each)
 
     async def _on_take_answer(self, *given: Any) -> None:
         # Read here: what somebody else sends would fail every later workflow task.
         answer = _read_answer(given)
         if answer is not None:
-            self._run.waits.take_answer(answer)
+            self._execution.waits.take_answer(answer)
             await self._children.send_answers()
 
     def _check_submit(self, request: SubmitInput) -> None:
@@ -78,8 +78,8 @@ class Submissions:
         if request.parts is not None:
             check_json(request.parts, "parts")
             check_size(len(canonical_json(request.parts)), MAX_UPDATE_TEXT, "parts of a tool's result")
-        held = self._run.waits.held + json_size([request.text, request.parts])
-        check_size(held, MAX_HELD, "results of one step that were not put aside")
+        size = self._execution.waits.inline_size + json_size([request.text, request.parts])
+        check_size(size, MAX_INLINE_RESULTS, "results of one step that were not put aside")
         if request.ref is not None and is_foreign_ref(request.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
@@ -89,37 +89,37 @@ class Submissions:
         Raises:
             InvalidRequestError: It is of another kind.
         """
-        kind = self._run.waits.kind_wanted(request.call)
+        kind = self._execution.waits.kind_wanted(request.call)
         if kind is not None:
             check_outcome(request.call, kind, request.outcome)
 
     async def _on_submit(self, request: SubmitInput) -> SubmitReply:
-        run, looks = self._run, self._comes_with_start
-        await workflow.wait_condition(lambda: run.closing or self._knows_call(request.call))
+        execution, looks = self._execution, self._comes_with_start
+        await workflow.wait_condition(lambda: execution.closing or self._knows_call(request.call))
         if request.call == RESUME and not looks and await self._is_about_to_end(request):
             # It does not look into the session store any more; the next execution does.
             raise ask_again()
-        run.refuse_if_closing()
-        run.check_not_expired(self._session_id)
+        execution.refuse_if_closing()
+        execution.check_not_expired(self._session_id)
         self._refuse_other_kinds(request)
-        rounds, turn = run.waits.rounds, self._turn_of(request.call)
+        rounds, turn = execution.waits.rounds, self._turn_of(request.call)
         submission = await self._take_answer(request)
         if not request.wait or submission.status != "submitted" or turn is None:
             return SubmitReply(submission=submission)
         await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
-        result = turn.result or run.suspended(in_thread=True)
+        result = turn.result or execution.suspended(in_thread=True)
         if isinstance(result, AskAgain):
             raise ask_again()
         return SubmitReply(submission=submission, result=result)
 
     async def _take_answer(self, request: SubmitInput) -> Submission:
-        waits = self._run.waits
+        waits = self._execution.waits
         if request.call == RESUME:
             waits.sub_agent_calls.resume_all(TakenAnswer(request=request))
             return Submission(status="not_pending")
         if request.ref is not None and waits.has_below(request.call):
             # It was put aside for this session's thread, and is read by another.
-            thread_id = self._run.open.request.thread_id
+            thread_id = self._execution.open.request.thread_id
             request = request.model_copy(
                 update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).as_ref()}
             )
@@ -134,21 +134,21 @@ class Submissions:
 
     async def _is_about_to_end(self, request: SubmitInput) -> bool:
         """Whether the execution ends while its turn waits, once that has nothing else to do."""
-        run = self._run
-        if not run.exits_while_waiting or run.closing:
+        execution = self._execution
+        if not execution.exits_while_waiting or execution.closing:
             return False
-        if run.turn is not None:
+        if execution.turn is not None:
             await self._take_answer(request)  # whatever else is at work beside them
-        await workflow.wait_condition(lambda: run.closing or run.turn is None)
-        return run.is_suspended and not run.inbox
+        await workflow.wait_condition(lambda: execution.closing or execution.turn is None)
+        return execution.is_suspended and not execution.inbox
 
     def _turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn that waits for the call, or did; None where this execution did not have it."""
-        run = self._run
-        under_way = run.turn is not None or run.waits.turn is not None
-        if under_way and run.waits.has_below(call):
-            return run.inbox.turn
-        return run.inbox.turn_of(call)
+        execution = self._execution
+        under_way = execution.turn is not None or execution.waits.turn is not None
+        if under_way and execution.waits.has_below(call):
+            return execution.inbox.turn
+        return execution.inbox.turn_of(call)
 
     def _refuse_other_kinds(self, request: SubmitInput) -> None:
         """As the validator, which did not know the calls of a session that was not open yet.
@@ -163,19 +163,19 @@ class Submissions:
 
     def _knows_call(self, call: str) -> bool:
         """Whether the call is known, or no turn is left that could still ask for it, as after a reset."""
-        run = self._run
-        if run.thread is None:
+        execution = self._execution
+        if execution.thread is None:
             return False
-        if run.waits.knows(call) or run.waits.turn is not None:
+        if execution.waits.knows(call) or execution.waits.turn is not None:
             return True
-        return run.turn is None and (not run.inbox or run.inbox.held)
+        return execution.turn is None and (not execution.inbox or execution.inbox.waits_for_archive)
 
     def _waits_on(self, rounds: int) -> bool:
         """Whether the turn waits again, for something else, or still waits for other answers."""
-        run = self._run
-        if run.waits.rounds > rounds or run.waits_below:
+        execution = self._execution
+        if execution.waits.rounds > rounds or execution.waits_below:
             return True
-        return run.is_suspended and run.next_work in {Work.WAIT, Work.END}
+        return execution.is_suspended and execution.next_work in {Work.WAIT, Work.END}
 
 
 def _read_answer(given: Sequence[Any]) -> TakenAnswer | None:

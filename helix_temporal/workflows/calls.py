@@ -66,7 +66,7 @@ _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 5.0
 
 
-elsewhere: Final[ContextVar[bool]] = ContextVar("helixelsewhere", default=False)
+elsewhere: Final[ContextVar[bool]] = ContextVar("elsewhere", default=False)
 """The activity that is scheduled now must not run at the worker that has this workflow in its cache."""
 
 
@@ -383,7 +383,7 @@ class TemporalCalls:
         )
 
     def start_evict(self, request: ThreadEpochInput) -> "workflow.ActivityHandle[EvictThreadResult]":
-        """Start dropping the hot record; a finaliser awaits it to completion."""
+        """Start dropping the hot thread; a finaliser awaits it to completion."""
         return workflow.start_activity_method(ThreadActivities.evict, request, **self._finaliser_options())
 
     async def pause(self, seconds: float) -> None:

@@ -92,7 +92,7 @@ class Finaliser:
         self.committed = 0
 
     async def run(self, thread: CurrentThread, ending: Ending) -> tuple[Receipt, ...]:
-        """Save what is unsaved, archive what is not archived, then drop the hot record if it is."""
+        """Save what is unsaved, archive what is not archived, then drop the hot thread if it is."""
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
         await self._calls.children.ended(self._on_cancel, thread.request if cuts else None)

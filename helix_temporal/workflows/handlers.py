@@ -23,7 +23,7 @@ from helix_temporal.models.states import SessionProperties, check_thread
 from helix_temporal.models.waiting import is_foreign_ref
 from helix_temporal.session.inbox import AskAgain
 from helix_temporal.workflows.calls import TemporalCalls
-from helix_temporal.workflows.session_run import SessionRun, ask_again, update_refusal
+from helix_temporal.workflows.execution import Execution, ask_again, update_refusal
 
 
 def accept_update(*_: object) -> None:
@@ -36,11 +36,11 @@ class Handlers:
     def __init__(
         self,
         input: SessionInput,
-        run: SessionRun,
+        execution: Execution,
         calls: TemporalCalls,
         supersede_below: Callable[[], Awaitable[None]],
     ) -> None:
-        self._input, self._run, self._calls = input, run, calls
+        self._input, self._execution, self._calls = input, execution, calls
         self._supersede_below = supersede_below
         self._set_last = (0, 0)
         """Epoch and version of the state that the properties are of."""
@@ -60,63 +60,67 @@ class Handlers:
         if not message.text and message.ref is None:
             raise InvalidRequestError("text is empty")
         if message.agent not in {None, self._input.agent}:
-            if self._run.close or self._run.closing:
+            if self._execution.close or self._execution.closing:
                 raise ask_again()
             raise AgentMismatchError(
                 f"session {self._input.session_id!r} runs with agent {self._input.agent!r}, not with "
                 f"{message.agent!r}; close it first, then ask again, or leave the agent out"
             )
-        if self._run.thread is not None:
+        if self._execution.thread is not None:
             self._check_thread(message)
         check_text(message.text, "text")
         if message.ref is not None and is_foreign_ref(message.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
 
     async def _on_ask(self, message: UserMessage) -> AskResult:
-        if self._run.closing:
+        if self._execution.closing:
             raise ask_again()
-        before = self._run.inbox.answered(message.id)
+        before = self._execution.inbox.answered(message.id)
         if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
-            return self._run.with_place(again, self._input)
-        entry_before = self._run.inbox.find(message.id)
+            return self._execution.with_place(again, self._input)
+        entry_before = self._execution.inbox.find(message.id)
         if entry_before is None:
             await self._admit_message(message)
-        if self._run.waits_for_people and self._run.exits_while_waiting and not self._run.supersedes:
-            return self._run.suspended(in_thread=entry_before is not None and entry_before.in_thread)
-        entry = entry_before or self._run.inbox.put(message.without_properties(), asked=True)
-        self._run.inbox.release()
+        if (
+            self._execution.waits_for_people
+            and self._execution.exits_while_waiting
+            and not self._execution.supersedes
+        ):
+            return self._execution.suspended(in_thread=entry_before is not None and entry_before.in_thread)
+        entry = entry_before or self._execution.inbox.put(message.without_properties(), asked=True)
+        self._execution.inbox.try_again()
         await self._supersede_below()
         seen = entry.interim_result
-        self._run.askers += 1
+        self._execution.askers += 1
         try:
             await workflow.wait_condition(
                 lambda: entry.result is not None or entry.interim_result is not seen
             )
         finally:
-            self._run.askers -= 1
+            self._execution.askers -= 1
         told = entry.result or entry.interim_result
         assert told is not None
         if isinstance(told, AskAgain):
             raise ask_again()
-        return self._run.with_place(told, self._input)
+        return self._execution.with_place(told, self._input)
 
     async def _load_earlier_answer(self, message_id: str, answer: AnswerRef) -> AskResult | None:
         """The answer that was given before; None if the stores have lost it."""
         try:
-            text = await self._calls.load_answer(self._run.thread_of(self._input), answer)
+            text = await self._calls.load_answer(self._execution.thread_of(self._input), answer)
         except ThreadNotFoundError:
-            self._run.inbox.forget(message_id)
+            self._execution.inbox.forget(message_id)
             return None
         result = AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=answer)
-        return self._run.finish_result(result)
+        return self._execution.finish_result(result)
 
     async def _on_send(self, message: UserMessage) -> None:
-        if self._run.closing:
+        if self._execution.closing:
             raise ask_again()
-        if self._run.inbox.answered(message.id) is None:
-            if self._run.inbox.find(message.id) is None:
+        if self._execution.inbox.answered(message.id) is None:
+            if self._execution.inbox.find(message.id) is None:
                 await self._admit_message(message)
-            self._run.inbox.put(message.without_properties())
+            self._execution.inbox.put(message.without_properties())
             await self._supersede_below()
             await self._until_open()
 
@@ -127,11 +131,11 @@ class Handlers:
             ApplicationError: It could not be opened, as where it has expired; or it ended before, and the
                 update is to be sent again.
         """
-        run = self._run
-        if run.thread is None:
-            await workflow.wait_condition(lambda: run.thread is not None or run.closing)
-        if run.thread is None:
-            raise run.refusal()
+        execution = self._execution
+        if execution.thread is None:
+            await workflow.wait_condition(lambda: execution.thread is not None or execution.closing)
+        if execution.thread is None:
+            raise execution.refusal()
 
     async def _admit_message(self, message: UserMessage) -> None:
         """Let a new message come in, once the properties that it names are set.
@@ -142,7 +146,7 @@ class Handlers:
             ApplicationError: The session has expired, has another thread, or no store for its properties;
                 or the run ends, and the message is to be sent again.
         """
-        if message.thread_id not in {None, self._input.thread_id} and self._run.thread is None:
+        if message.thread_id not in {None, self._input.thread_id} and self._execution.thread is None:
             # The session may have another thread than it is opened with, as the open finds.
             await self._until_open()
             try:
@@ -151,13 +155,13 @@ class Handlers:
                 raise update_refusal(error) from error
         if message.properties is not None and not await self._set_properties(message.properties):
             raise ask_again()
-        self._run.check_not_expired(self._input.session_id)
-        if self._run.closing:
+        self._execution.check_not_expired(self._input.session_id)
+        if self._execution.closing:
             raise ask_again()
 
     def _check_thread(self, message: UserMessage) -> None:
         if message.thread_id is not None:
-            check_thread(self._input.session_id, self._run.thread_of(self._input), message.thread_id)
+            check_thread(self._input.session_id, self._execution.thread_of(self._input), message.thread_id)
 
     async def _set_properties(self, properties: SessionProperties) -> bool:
         """Set properties of the session; false where the run ends.
@@ -165,45 +169,47 @@ class Handlers:
         Raises:
             ApplicationError: As `_until_open`; or there is no store for them.
         """
-        run, opens = self._run, self._run.thread is None and self._input.carried is None
+        execution, opens = self._execution, self._execution.thread is None and self._input.carried is None
         await self._until_open()
-        if run.closing:
+        if execution.closing:
             return False
         if opens and properties == self._input.properties:
             return True  # the open has set them
         request = SetPropertiesInput(
-            session_id=self._input.session_id, properties=properties, epoch=run.open.handle.epoch
+            session_id=self._input.session_id, properties=properties, epoch=execution.open.handle.epoch
         )
         try:
             kept = await self._calls.set_properties(request)
         except HelixError as error:
-            if self._run.closing:
+            if self._execution.closing:
                 return False  # this run's end has shut its epoch; the next run sets them
             raise update_refusal(error) from error
         written = (request.epoch or 0, kept.version)
         if written >= self._set_last:
             # Results of two may come in another order than they were written in.
             self._set_last = written
-            run.expires_at, run.open.tracing_context = kept.expires_at, kept.tracing_context
+            execution.expires_at, execution.open.tracing_context = kept.expires_at, kept.tracing_context
         return True
 
     async def _on_set_properties(self, properties: SessionProperties) -> None:
         # The store has them: the next open finds them there, and only a run that goes on as new has none.
-        if not await self._set_properties(properties) and self._run.finalised:
+        if not await self._set_properties(properties) and self._execution.finalised:
             raise ask_again()
 
     async def _on_close(self) -> None:
-        self._run.close = True
-        self._run.tell_askers_if_exiting()
+        self._execution.close = True
+        self._execution.tell_askers_if_exiting()
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
-        self._run.refuse_if_closing()
-        rewind = self._run.rewinds.add(request, None if self._run.is_reset else workflow.random_seed())
+        self._execution.refuse_if_closing()
+        rewind = self._execution.rewinds.add(
+            request, None if self._execution.is_reset else workflow.random_seed()
+        )
         await workflow.wait_condition(lambda: rewind.result is not None)
         if isinstance(rewind.result, RewindResult):
             return rewind.result
-        raise self._run.refusal()
+        raise self._execution.refusal()
 
     def _on_status(self) -> SessionInfo:
-        info, failing = self._run.status_of(self._input), self._calls.roll_outs.failing
+        info, failing = self._execution.status_of(self._input), self._calls.roll_outs.failing
         return info.model_copy(update={"failing": failing}) if failing else info

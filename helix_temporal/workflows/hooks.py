@@ -23,7 +23,7 @@ from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput
 from helix_temporal.session.inbox import Entry
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.ending import Finaliser
-from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.execution import Execution
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 
@@ -91,8 +91,8 @@ def _failure_text(error: Exception) -> str:
 class Events:
     """Builds the events of one session, for those hooks that want them."""
 
-    def __init__(self, input: SessionInput, run: SessionRun, hooks: HookRunner) -> None:
-        self._input, self._run, self._hooks = input, run, hooks
+    def __init__(self, input: SessionInput, execution: Execution, hooks: HookRunner) -> None:
+        self._input, self._execution, self._hooks = input, execution, hooks
 
     async def started(self, *, created: bool) -> None:
         """The session is open."""
@@ -103,7 +103,7 @@ class Events:
 
     async def admitted(self, entries: list[Entry]) -> list[Entry]:
         """Let the before-hook change or refuse each message."""
-        if not self._hooks.wants(self._run.open.facts, "before_user_message"):
+        if not self._hooks.wants(self._execution.open.facts, "before_user_message"):
             return entries
         admitted, refused = [], []
         for entry in entries:
@@ -114,16 +114,16 @@ class Events:
                 text=message.text,
                 **only_truthy(ref=message.ref),
             )
-            decision = await self._hooks.ask(self._run.open.facts, "before_user_message", event)
+            decision = await self._hooks.ask(self._execution.open.facts, "before_user_message", event)
             if decision.refuse is not None:
-                self._run.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                self._execution.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
                 refused.append(entry)
                 continue
             if decision.text is not None or decision.ref is not None:
                 changed = {"text": decision.text or "", "ref": decision.ref}
                 entry.message = message.model_copy(update=changed)
             admitted.append(entry)
-        self._run.note_refused(refused, "before_user_message")
+        self._execution.note_refused(refused, "before_user_message")
         return admitted
 
     async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
@@ -135,7 +135,7 @@ class Events:
         await self._tell_hooks(
             "turn_completed",
             TurnCompleted,
-            turn=self._run.turns,
+            turn=self._execution.turns,
             steps=turn.steps,
             exit_reason=result.exit_reason.value,
             answer_id=result.answer.id if result.answer else None,
@@ -144,30 +144,30 @@ class Events:
 
     async def ended(self, finaliser: Finaliser) -> None:
         """Tell that the execution ends, to completion: a cancel meanwhile is remembered."""
-        run = self._run
-        if not self._hooks.wants(run.open.facts, "session_ended"):
+        execution = self._execution
+        if not self._hooks.wants(execution.open.facts, "session_ended"):
             return
         event = SessionEnded(
             **self._common_fields(),
-            exit_reason=run.exit.value,
-            turns=run.turns,
-            usage=run.usage,
-            error=run.error,
+            exit_reason=execution.exit.value,
+            turns=execution.turns,
+            usage=execution.usage,
+            error=execution.error,
         )
-        told = await finaliser.await_hooks(self._hooks.tell(run.open.facts, "session_ended", event))
-        run.receipts = (*run.receipts, told)
+        told = await finaliser.await_hooks(self._hooks.tell(execution.open.facts, "session_ended", event))
+        execution.receipts = (*execution.receipts, told)
 
     def _common_fields(self) -> dict[str, Any]:
         return {
             "session_id": self._input.session_id,
-            "thread_id": self._run.open.request.thread_id,
+            "thread_id": self._execution.open.request.thread_id,
             "agent": self._input.agent,
-            "metadata": self._run.open.request.metadata,
+            "metadata": self._execution.open.request.metadata,
         }
 
     async def _tell_hooks(self, name: str, event: type[HookEvent], **fields: Any) -> None:
-        if self._hooks.wants(self._run.open.facts, name):
-            await self._hooks.tell(self._run.open.facts, name, event(**self._common_fields(), **fields))
+        if self._hooks.wants(self._execution.open.facts, name):
+            await self._hooks.tell(self._execution.open.facts, name, event(**self._common_fields(), **fields))
 
 
 def ask_result(result: TurnResult) -> AskResult:

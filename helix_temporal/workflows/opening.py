@@ -9,10 +9,10 @@ from typing import Any, Final
 from helix_temporal.errors import FencedError, HelixError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import only_set
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ArchiveLag, Carried, OpenHandle, Receipt, ReopenHeads, ResetPoint
 from helix_temporal.models.states import TracingContext
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.threads import FlushThreadResult
 from helix_temporal.workflows.calls import Calls, OpenedAllTheSame
 
@@ -39,8 +39,8 @@ class CurrentThread:
 
     Attributes:
         tried: Requests to take turns back whose open failed, and may all the same have cut the thread.
-        unsettled: What the thread is to be opened at before anything else is done with it, since an open
-            ended without a verdict: an attempt of it that is still under way would cut what is done first.
+        unsettled: An open ended without an answer, and an attempt of it may still land and cut the thread.
+            So the thread is opened again here before anything else is done.
         archives: There is a cold tier.
         lag: How far it is behind.
         losses: Messages that were acknowledged and are gone, as an open found; not told yet.
@@ -199,7 +199,7 @@ class CurrentThread:
         )
 
 
-async def open_conversation(calls: Calls, request: OpenSessionInput) -> OpenSessionResult:
+async def open_session_thread(calls: Calls, request: OpenSessionInput) -> OpenSessionResult:
     """Open a thread; one that meets another epoch tries again, as a new open with a higher one.
 
     Raises:
@@ -234,7 +234,7 @@ async def reopen_thread(
     thread.reopened += 1
     request, seed = opens_again(thread, heads, abandoned=abandoned, cuts=cuts), thread.seed()
     with remembered_if_unclear(thread, heads):
-        opened = await open_conversation(calls, request)
+        opened = await open_session_thread(calls, request)
     thread.reopened_at(heads, opened, seed)
     return opened
 

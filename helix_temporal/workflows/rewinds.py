@@ -14,7 +14,7 @@ from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.ending import describe_failure
 from helix_temporal.workflows.opening import (
     CurrentThread,
-    open_conversation,
+    open_session_thread,
     remembered_if_unclear,
     reopen_thread,
 )
@@ -75,14 +75,14 @@ async def _cut_thread(
     calls: TemporalCalls, thread: CurrentThread, request: TakeBackRequest, plan: RewindPlan
 ) -> OpenSessionResult:
     changes: dict[str, Any] = {"mode": "continue", "rewind_to": plan.found.to, "fork_from": None}
-    changes |= {"take_back": plan.found.record, "known_epoch": thread.handle.epoch}
+    changes |= {"take_back": plan.found.taken_back, "known_epoch": thread.handle.epoch}
     if request.checkpoint is not None:
         changes["checkpoint"] = request.checkpoint
     # Whether or not it took effect: where the thread stands then, it is opened again.
     heads, epoch, seed = _as_it_stands(thread), thread.handle.epoch, thread.seed()
     try:
         with remembered_if_unclear(thread, heads):
-            opened = await open_conversation(calls, thread.request.model_copy(update=changes))
+            opened = await open_session_thread(calls, thread.request.model_copy(update=changes))
     except (HelixError, ActivityError):
         if request.id not in thread.tried:
             thread.tried = (*thread.tried, request.id)

@@ -24,7 +24,6 @@ from helix_temporal.errors import (
 from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import SESSION_WORKFLOW
 from helix_temporal.models.limits import MAX_CARRIED, MAX_TURN
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -36,6 +35,7 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, ReopenHeads, RunStepResult
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import AskAgain, Entry
 from helix_temporal.session.next_work import Work
@@ -50,12 +50,12 @@ from helix_temporal.workflows.calls import (
 )
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe_failure, is_lost
+from helix_temporal.workflows.execution import NOTES, Execution, without_turn
 from helix_temporal.workflows.handlers import Handlers
 from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result
-from helix_temporal.workflows.opening import CurrentThread, open_conversation, reopen_thread, thread_of
+from helix_temporal.workflows.opening import CurrentThread, open_session_thread, reopen_thread, thread_of
 from helix_temporal.workflows.rewinds import carry_out
 from helix_temporal.workflows.runners import keep_tasks_apart
-from helix_temporal.workflows.session_run import NOTES, SessionRun, without_turn
 from helix_temporal.workflows.stops import Stops
 from helix_temporal.workflows.turn import Turn, TurnResult
 
@@ -71,46 +71,46 @@ class Serving:
         waits_on: The turn that waits could not be ended, since a store does not answer.
     """
 
-    def __init__(self, run: SessionRun, calls: TemporalCalls, events: Events, values: Values) -> None:
-        self._run, self._calls, self._events, self._values = run, calls, events, values
+    def __init__(self, execution: Execution, calls: TemporalCalls, events: Events, values: Values) -> None:
+        self._execution, self._calls, self._events, self._values = execution, calls, events, values
         self._unended: Turn | None = None
         self.waits_on = False
 
     async def serve(self) -> None:
         """A turn of all messages that wait."""
         # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
-        self._run.turn_start = self._run.open.head
+        self._execution.turn_start = self._execution.open.head
         entries = await self._events.admitted(
-            self._run.inbox.take(self._run.rewinds.before, self._turn_message_limit())
+            self._execution.inbox.take(self._execution.rewinds.before, self._turn_message_limit())
         )
         if not entries:
             return
-        self._run.status = Status.RUNNING
-        turn, start = self._make_turn(), self._run.open.head
-        turn.interrupted = self._run.interrupted
+        self._execution.status = Status.RUNNING
+        turn, start = self._make_turn(), self._execution.open.head
+        turn.interrupted = self._execution.interrupted
         task = asyncio.create_task(turn.run([entry.message for entry in entries]))
         await self._follow_turn(turn, task, start, entries)
 
     async def go_on(self) -> None:
         """Go on with the turn that is suspended, or end it as was asked."""
-        run, suspended = self._run, self._run.waits.turn
+        execution, suspended = self._execution, self._execution.waits.turn
         assert suspended is not None
-        if run.stopping == "abort":
-            run.stopping = None
-            run.waits.end()
+        if execution.stopping == "abort":
+            execution.stopping = None
+            execution.waits.end()
             await self._abandon_turn(suspended.run_id, suspended.start)
-            run.status, run.quiet_since = Status.IDLE, workflow.now()
+            execution.status, execution.quiet_since = Status.IDLE, workflow.now()
             return
-        reason = run.reason_to_give_up
-        run.stopping, run.status, turn = None, Status.RUNNING, self._make_turn()
+        reason = execution.reason_to_give_up
+        execution.stopping, execution.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
-        suspended = suspended.model_copy(update={"outcomes": run.waits.list_outcomes()})
+        suspended = suspended.model_copy(update={"outcomes": execution.waits.list_outcomes()})
         if reason is None:
             running = turn.resume(suspended)
         else:
-            run.waits.give_up(_WHY.get(reason, INTERRUPTED))
+            execution.waits.give_up(_WHY.get(reason, INTERRUPTED))
             running = turn.give_up(suspended, reason)
-        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, run.inbox.taken)
+        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, execution.inbox.taken)
 
     async def end_suspended(self, finaliser: Finaliser) -> str | None:
         """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
@@ -118,17 +118,19 @@ class Serving:
         Returns:
             The run of a turn that comes to no end of its own; None for one that waits, and may go on.
         """
-        run = self._run
-        suspended = None if run.thread is None else run.waits.wait_at(run.thread.head)
+        execution = self._execution
+        suspended = None if execution.thread is None else execution.waits.wait_at(execution.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        waiting = run.waits.sub_agent_calls.calls()
-        before = suspended.model_copy(update={"outcomes": run.waits.list_outcomes(), "children": waiting})
-        run.waits.give_up(INTERRUPTED)
+        waiting = execution.waits.sub_agent_calls.calls()
+        before = suspended.model_copy(
+            update={"outcomes": execution.waits.list_outcomes(), "children": waiting}
+        )
+        execution.waits.give_up(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
         receipt = await finaliser.run_within_budget("end_turn", ended)
-        run.notes = (*run.notes, receipt)
+        execution.notes = (*execution.notes, receipt)
         lost = not ended.cancelled() and ended.exception() is not None
         if not (receipt.ok or lost):
             self._wait_on(before)
@@ -136,7 +138,7 @@ class Serving:
 
     def _wait_on(self, before: SuspendedTurn) -> None:
         """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
-        waits = self._run.waits
+        waits = self._execution.waits
         waits.wait_at(before.head)
         waited = {each.at for each in before.children}
         ended = {
@@ -144,12 +146,12 @@ class Serving:
         }
         children = tuple(each for each in before.children if each.at not in ended)
         waits.end()
-        self._run.turn, self.waits_on = None, True
+        self._execution.turn, self.waits_on = None, True
         outcomes = (*before.outcomes, *ended.values())
         waits.begin(before.model_copy(update={"outcomes": outcomes, "children": children}))
 
     async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
-        """Whether it has ended; raises where the record has lost it."""
+        """Whether it has ended; raises where the hot thread has lost it."""
         try:
             await turn.give_up(suspended, ExitReason.INTERRUPTED, again=False)
         except HeadMovedError:
@@ -157,34 +159,34 @@ class Serving:
         except HelixError as error:
             workflow.logger.warning("the suspended turn could not be ended: %s", type(error).__name__)
             return False
-        self._run.turns += 1
+        self._execution.turns += 1
         return True
 
     def _make_turn(self) -> Turn:
-        self._run.waits.sub_agent_calls.ending = False
-        self._calls.children.archive = self._run.options.archive
-        turn = self._run.turn = Turn(
+        self._execution.waits.sub_agent_calls.ending = False
+        self._calls.children.archive = self._execution.options.archive
+        turn = self._execution.turn = Turn(
             self._calls,
-            self._run.open,
-            number=self._run.turns + 1,
-            max_steps=self._run.options.max_steps or self._run.open.facts.max_steps,
+            self._execution.open,
+            number=self._execution.turns + 1,
+            max_steps=self._execution.options.max_steps or self._execution.open.facts.max_steps,
             values=self._values.unsaved(),
             changed=self._values.changed(),
-            waits=self._run.waits,
-            archive=self._run.options.archive,
+            waits=self._execution.waits,
+            archive=self._execution.options.archive,
             settles=self._settle_messages,
-            adopts=self._run.inbox.adopt,
+            adopts=self._execution.inbox.adopt,
         )
         return turn
 
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
-        fit = self._run.inbox.count_for_turn(TURN_MESSAGES, MAX_TURN)
-        return fit if fit < len(self._run.inbox) else None
+        fit = self._execution.inbox.count_for_turn(TURN_MESSAGES, MAX_TURN)
+        return fit if fit < len(self._execution.inbox) else None
 
     def _settle_messages(self, result: RunStepResult) -> bool:
         """Tell those whose messages were answered before; those that a step left have their turn next."""
-        inbox = self._run.inbox
+        inbox = self._execution.inbox
         if len(inbox.taken) < 2:
             return False
         answers = {each.message_id: each.answer for each in result.answers}
@@ -203,15 +205,15 @@ class Serving:
     async def _await_turn_outcome(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
     ) -> None:
-        run, before = self._run, StoredValues.of(self._values.now)
-        run.turn_start, run.turn_task = start, task
+        execution, before = self._execution, StoredValues.of(self._values.now)
+        execution.turn_start, execution.turn_task = start, task
         try:
             result = await task
         except (asyncio.CancelledError, SessionInterruptedError) as stopped:
-            aborting = run.aborting or isinstance(stopped, SessionInterruptedError)
+            aborting = execution.aborting or isinstance(stopped, SessionInterruptedError)
             if not aborting or is_cancelled():
                 raise
-            run.waits.end()
+            execution.waits.end()
             await self._abandon_turn(turn.run_id, start)
             return
         except ColdTierBehindError as behind:
@@ -222,31 +224,34 @@ class Serving:
             return
         finally:
             if turn.caught_up is not None:
-                run.turns, run.usage = turn.caught_up.turns, turn.caught_up.usage
-                run.waits.remember(turn.caught_up.answered)
-            run.used, run.notes = run.used + turn.used, (*run.notes, *turn.notes)[-NOTES:]
-            run.note_losses()
-            run.turn, run.turn_task, run.aborting = None, None, False
-            run.status, run.idle = Status.IDLE, False
+                execution.turns, execution.usage = turn.caught_up.turns, turn.caught_up.usage
+                execution.waits.remember(turn.caught_up.answered)
+            execution.used, execution.notes = (
+                execution.used + turn.used,
+                (*execution.notes, *turn.notes)[-NOTES:],
+            )
+            execution.note_losses()
+            execution.turn, execution.turn_task, execution.aborting = None, None, False
+            execution.status, execution.idle = Status.IDLE, False
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
-                run.quiet_since = workflow.now()
+                execution.quiet_since = workflow.now()
         if turn.took_values:
             self._values.stored = before
         if turn.promoted is not None:
             self._values.now = merge_stored_values(self._values.now, before.saved, turn.promoted)
             self._values.stored = StoredValues.of(turn.promoted, stale=True)
         if result.exit_reason is ExitReason.SUSPENDED:
-            run.status = Status.SUSPENDED
-            run.tell_askers_if_exiting()
+            execution.status = Status.SUSPENDED
+            execution.tell_askers_if_exiting()
         else:
             await self._turn_over(turn, result, entries)
 
     def _refuse_behind(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
         refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
-        if self._run.list_sent_ids(self._run.inbox.taken):
-            self._run.wait_for_archive(refused)
-        self._run.inbox.finish(refused)
+        if self._execution.list_sent_ids(self._execution.inbox.taken):
+            self._execution.wait_for_archive(refused)
+        self._execution.inbox.finish(refused)
 
     async def _fail_without(
         self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
@@ -257,13 +262,13 @@ class Serving:
         """
         if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
             raise why  # a store's, of the turn itself
-        self._run.waits.end()
-        inbox = self._run.inbox
+        self._execution.waits.end()
+        inbox = self._execution.inbox
         finished = await self._cut_turn(run_id, start)
         lost = inbox.find(str(why.facts.get("message_id")))
         failed = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
         refused = [] if finished else inbox.taken if lost is None else [lost]
-        self._run.note_refused(refused, type(why).__name__)
+        self._execution.note_refused(refused, type(why).__name__)
         if lost is None and not finished:
             inbox.finish(failed)
             return
@@ -277,9 +282,9 @@ class Serving:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
         # What was finished before anybody could stop it stays.
         finished: dict[str, Any] = {"in_thread": True} if await self._cut_turn(run_id, start) else {}
-        self._calls.children.dismiss(self._run.open.request)
+        self._calls.children.dismiss(self._execution.open.request)
         interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
-        self._run.inbox.finish(interrupted)
+        self._execution.inbox.finish(interrupted)
 
     async def _cut_turn(self, run_id: str | None, start: Head) -> bool:
         """Cut what the turn left in the thread: a late attempt of its step must not bring it back.
@@ -287,7 +292,7 @@ class Serving:
         Returns:
             Whether the turn was finished before, so that it stays.
         """
-        heads, thread = ReopenHeads(head=start, turn_start=start), self._run.open
+        heads, thread = ReopenHeads(head=start, turn_start=start), self._execution.open
         epoch = thread.handle.epoch
         opened = await reopen_thread(self._calls, thread, heads, abandoned=run_id, cuts=True)
         if opened.reset:
@@ -295,21 +300,24 @@ class Serving:
         return thread.head.position > start.position
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
-        self._calls.children.dismiss(self._run.open.request)
-        entries = [*entries, *(each for each in self._run.inbox.taken if each not in entries)]
+        self._calls.children.dismiss(self._execution.open.request)
+        entries = [*entries, *(each for each in self._execution.inbox.taken if each not in entries)]
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
-            self._run.inbox.put_back([*result.dropped, *result.left])
-        self._run.inbox.finish(self._run.finish_result(ask_result(result)), answer=result.answer)
+            self._execution.inbox.put_back([*result.dropped, *result.left])
+        self._execution.inbox.finish(self._execution.finish_result(ask_result(result)), answer=result.answer)
         apart = {*result.dropped, *result.left}
-        if not apart and not self._run.inbox and not self._run.rewinds:
+        if not apart and not self._execution.inbox and not self._execution.rewinds:
             # What was applied again after a reset came before this.
-            self._run.open.since = None
+            self._execution.open.since = None
         fresh = [entry for entry in entries if entry.message.id not in apart]
         if not fresh:
             return
-        self._run.turns, self._run.run_turns = self._run.turns + 1, self._run.run_turns + 1
-        self._run.usage, self._run.exit = self._run.usage + result.usage, result.exit_reason
+        self._execution.turns, self._execution.run_turns = (
+            self._execution.turns + 1,
+            self._execution.run_turns + 1,
+        )
+        self._execution.usage, self._execution.exit = self._execution.usage + result.usage, result.exit_reason
         await self._events.turn_over(turn, result, fresh)
 
 
@@ -343,17 +351,17 @@ class AgentSession:
         keep_tasks_apart()
         carried = input.carried
         self._input = input
-        self._run = SessionRun.of(input, workflow.now(), workflow.random_seed())
+        self._execution = Execution.of(input, workflow.now(), workflow.random_seed())
         policy = carried.policy if carried else OPEN_POLICY
-        self._calls = TemporalCalls(policy, input.parent, self._run.waits.sub_agent_calls)
-        self._events = Events(input, self._run, HookRunner(self._calls, hooks or SessionHooks()))
+        self._calls = TemporalCalls(policy, input.parent, self._execution.waits.sub_agent_calls)
+        self._events = Events(input, self._execution, HookRunner(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
-        self._serving = Serving(self._run, self._calls, self._events, self._values)
+        self._serving = Serving(self._execution, self._calls, self._events, self._values)
         self._cancels = 0
-        stops = Stops(input, self._run, self._calls)
+        stops = Stops(input, self._execution, self._calls)
         stops.register()
-        Handlers(input, self._run, self._calls, stops.supersede_below).register()
-        self._submissions = Submissions(self._run, input, workflow.now(), self._calls.children)
+        Handlers(input, self._execution, self._calls, stops.supersede_below).register()
+        self._submissions = Submissions(self._execution, input, workflow.now(), self._calls.children)
         self._submissions.register()
 
     @property
@@ -379,44 +387,44 @@ class AgentSession:
         self._cancels = count_cancels()
         try:
             if self._was_refused():
-                self._run.finalised = True  # the first ask was rejected: there is nothing to do
+                self._execution.finalised = True  # the first ask was rejected: there is nothing to do
             else:
                 await self._open_session()
                 await self._serve_turns()
         except asyncio.CancelledError:
-            self._run.end(ExitReason.CANCELLED, Status.INTERRUPTED)
-            self._run.cancelled = True
+            self._execution.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+            self._execution.cancelled = True
         except _ContinueAsNew:
             await self._continue_as_new()
         except GeneratorExit:
             # The worker has ended with this run in its cache: whoever takes it over replays it.
-            self._run.finalised = True
+            self._execution.finalised = True
             raise
         except Exception as error:
             if not workflow.in_workflow():  # the same, met by a clean-up further in
-                self._run.finalised = True
+                self._execution.finalised = True
                 raise
             failure = error
             self._record_failure(error)
         finally:
             # On success, failure and cancel, but not on terminate or a time-out of the run.  On cache
             # eviction the SDK raises a BaseException here: it must pass, the run is replayed elsewhere.
-            if not self._run.finalised:
+            if not self._execution.finalised:
                 await self._end_execution()
         if failure is not None:
             self._raise_failure(failure)
-        if self._run.cancelled:
-            self._run.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+        if self._execution.cancelled:
+            self._execution.end(ExitReason.CANCELLED, Status.INTERRUPTED)
             raise asyncio.CancelledError
-        return self._run.result_of(self._input)
+        return self._execution.result_of(self._input)
 
     def _was_refused(self) -> bool:
         """Started for an ask that the validator rejected, so that nothing came with the start.
 
-        To a run that was reset nothing comes either where updates were excluded, and a turn may be under way.
+        After a reset that excludes updates the inbox is empty as well: that is no refusal.
         """
         first = self._input.expects_ask and self._input.carried is None and not _was_reset(self._input)
-        return first and not self._run.inbox and workflow.all_handlers_finished()
+        return first and not self._execution.inbox and workflow.all_handlers_finished()
 
     async def _open_session(self) -> None:
         request = OpenSessionInput(
@@ -437,19 +445,19 @@ class AgentSession:
         )
         carried = self._input.carried
         if carried is not None:
-            self._run.thread = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
-            self._run.lost = carried.lost
-            self._run.turns, self._run.usage = carried.turns, carried.usage
-            self._run.notes = carried.notes
+            self._execution.thread = CurrentThread.of(request, carried, now_ms, workflow.random_seed)
+            self._execution.lost = carried.lost
+            self._execution.turns, self._execution.usage = carried.turns, carried.usage
+            self._execution.notes = carried.notes
             if carried.suspended is not None:
-                self._run.take_up(carried.suspended)
+                self._execution.take_up(carried.suspended)
             return
         if self._input.woken is not None:
             self._submissions.take_early(self._input.woken)
         properties, seed = only_truthy(properties=self._input.properties), workflow.random_seed()
         try:
             # A later open must not set them again.
-            opened = await open_conversation(self._calls, request.model_copy(update=properties))
+            opened = await open_session_thread(self._calls, request.model_copy(update=properties))
         except OpenedAllTheSame as cancelled:
             self._apply_open_result(request, cancelled.opened, seed)
             raise
@@ -458,13 +466,13 @@ class AgentSession:
 
     def _apply_open_result(self, request: OpenSessionInput, opened: OpenSessionResult, seed: int) -> None:
         self._calls.policy = opened.policy
-        self._run.options = opened.options or self._run.options
-        self._run.expires_at = opened.expires_at
+        self._execution.options = opened.options or self._execution.options
+        self._execution.expires_at = opened.expires_at
         archives = opened.policy.archives
         settled = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
             {"again": False} if request.again else {}
         )
-        self._run.thread = CurrentThread(
+        self._execution.thread = CurrentThread(
             request.model_copy(update=settled),
             opened.handle,
             opened.facts,
@@ -475,25 +483,27 @@ class AgentSession:
             seed_before=seed,
         )
         if request.again:
-            self._run.thread.went_on(0, 0)
-        self._run.inbox.put_first(opened.under_way)
-        self._run.turns, self._run.usage = opened.turns, opened.usage
-        self._run.notes = opened.notes
+            self._execution.thread.went_on(0, 0)
+        self._execution.inbox.put_first(opened.under_way)
+        self._execution.turns, self._execution.usage = opened.turns, opened.usage
+        self._execution.notes = opened.notes
         self._values.stored = StoredValues.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
-        self._run.waits.remember(opened.answered)
+        self._execution.waits.remember(opened.answered)
         if opened.suspended is not None:
-            self._run.take_up(opened.suspended)
+            self._execution.take_up(opened.suspended)
 
     async def _serve_turns(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
             self._submissions.take_up(self._input.woken)
-        idle = asyncio.create_task(self._run.watch_idle()) if self._run.options.persistent else None
+        idle = (
+            asyncio.create_task(self._execution.watch_idle()) if self._execution.options.persistent else None
+        )
         try:
             while True:
                 self._raise_pending_cancel()
                 await self._wait_for_work()
-                work = self._run.next_work
+                work = self._execution.next_work
                 if work is Work.REWIND:
                     await self._carry_out_rewind()
                 elif work is Work.RESUME:
@@ -510,93 +520,103 @@ class AgentSession:
 
     def _raise_pending_cancel(self) -> None:
         """Raise a cancel that had to wait, or that an activity which was just done has swallowed."""
-        if self._run.cancelled or is_cancelled(self._cancels):
+        if self._execution.cancelled or is_cancelled(self._cancels):
             raise asyncio.CancelledError
 
     async def _wait_for_work(self) -> None:
         """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
-        run, policy, pause = self._run, self._calls.policy, _FLUSH_AGAIN
+        execution, policy, pause = self._execution, self._calls.policy, _FLUSH_AGAIN
         flush_at = ask_until = None
-        if run.next_work is Work.WAIT:
-            run.seed = workflow.random_seed()  # all that a reset had applied again has been heeded
-        while run.next_work is Work.WAIT:
-            behind = not run.open.handle.archived and (policy.flush_each_step or run.inbox.held)
+        if execution.next_work is Work.WAIT:
+            execution.seed = workflow.random_seed()  # all that a reset had applied again has been heeded
+        while execution.next_work is Work.WAIT:
+            behind = not execution.open.handle.archived and (
+                policy.flush_each_step or execution.inbox.waits_for_archive
+            )
             flush_at = (flush_at or _after(min(pause, policy.flush_retry_maximum))) if behind else None
-            asked = run.holds_askers
+            asked = execution.holds_askers
             ask_until = (ask_until or _after(ASK_SECONDS)) if asked else None
-            until = _shortest_timeout(_seconds_to(flush_at), run.waits.seconds_left(), _seconds_to(ask_until))
+            until = _shortest_timeout(
+                _seconds_to(flush_at), execution.waits.seconds_left(), _seconds_to(ask_until)
+            )
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
-                run.waits.expire()
+                execution.waits.expire()
                 if _is_over(ask_until):
-                    run.inbox.let_askers_go()
+                    execution.inbox.let_askers_go()
                     ask_until = None
-                if not _is_over(flush_at) or run.next_work is not Work.WAIT:
+                if not _is_over(flush_at) or execution.next_work is not Work.WAIT:
                     continue
                 flush_at, pause = None, pause * 2
-                await catch_up(self._calls, run.open, at_rest=run.waits.turn is None)
+                await catch_up(self._calls, execution.open, at_rest=execution.waits.turn is None)
                 if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
-                run.note_losses()
-                if run.open.handle.archived:
-                    run.inbox.release()
+                execution.note_losses()
+                if execution.open.handle.archived:
+                    execution.inbox.try_again()
                 # An archive that is down for days must not fill the history.
                 self._move_if_long()
 
     def _is_due(self, asked: bool) -> bool:
         """There is work, or the first asker has come, or the last one gone."""
-        return self._run.next_work is not Work.WAIT or self._run.holds_askers != asked
+        return self._execution.next_work is not Work.WAIT or self._execution.holds_askers != asked
 
     # -- turns
 
     async def _carry_out_rewind(self) -> None:
-        rewind = self._run.rewinds.next
-        opened = await carry_out(self._calls, self._run.open, self._run.inbox, rewind)
+        rewind = self._execution.rewinds.next
+        opened = await carry_out(self._calls, self._execution.open, self._execution.inbox, rewind)
         if opened is not None and self._calls.policy.keeps_state:
             self.values = dict(opened.values or {})
             self._values.stored = StoredValues.of(self.values, stale=opened.stale_values)
         if opened is not None:
-            self._run.drop_suspended()
-            self._calls.children.dismiss(self._run.open.request)
-        self._run.rewinds.done(rewind)
+            self._execution.drop_suspended()
+            self._calls.children.dismiss(self._execution.open.request)
+        self._execution.rewinds.done(rewind)
 
     # -- ends
 
     def _move_if_long(self) -> None:
-        limit = self._run.options.max_turns_per_run
-        is_long = workflow.info().is_continue_as_new_suggested() or (limit and self._run.run_turns >= limit)
+        limit = self._execution.options.max_turns_per_run
+        is_long = workflow.info().is_continue_as_new_suggested() or (
+            limit and self._execution.run_turns >= limit
+        )
         # Where it does not fit yet: each turn takes some of the messages, and the next step all answers.
-        if is_long and self._run.inbox.size + self._run.waits.held <= MAX_CARRIED:
+        if is_long and self._execution.inbox.size + self._execution.waits.inline_size <= MAX_CARRIED:
             raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
-        self._run.finalised = self._run.closing = True
-        (inbox, answered, asked), last = self._run.inbox.carried(), self._run.inbox.last_result
-        self._run.inbox.give_up(AskAgain())
-        self._run.rewinds.refuse()
+        self._execution.finalised = self._execution.closing = True
+        (inbox, answered, asked), last = self._execution.inbox.carried(), self._execution.inbox.last_result
+        self._execution.inbox.give_up(AskAgain())
+        self._execution.rewinds.refuse()
         await self._drain_handlers()
         carried = Carried(
-            **self._run.open.carried(),
+            **self._execution.open.carried(),
             policy=self._calls.policy,
             inbox=inbox,
             answered=answered,
-            turns=self._run.turns,
-            usage=self._run.usage,
-            close=self._run.close,
+            turns=self._execution.turns,
+            usage=self._execution.usage,
+            close=self._execution.close,
             values=self.values,
             saved_values=self._values.stored.saved,
             stale_values=self._values.stored.stale,
-            notes=self._run.notes,
-            **self._run.waits.carried(),
-            **only_set(expires_at=self._run.expires_at),
-            **only_truthy(stopping=self._run.stopping, lost=self._run.lost, asked=asked),
-            **({} if self._run.options.persistent else {"last_result": last, "used": self._run.used}),
+            notes=self._execution.notes,
+            **self._execution.waits.carried(),
+            **only_set(expires_at=self._execution.expires_at),
+            **only_truthy(stopping=self._execution.stopping, lost=self._execution.lost, asked=asked),
+            **(
+                {}
+                if self._execution.options.persistent
+                else {"last_result": last, "used": self._execution.used}
+            ),
         )
-        if self._run.cancelled:
+        if self._execution.cancelled:
             # The cancel came while we drained: end here, as cancelled, rather than in the next run.
-            self._run.finalised, self._run.exit, self._run.status = (
+            self._execution.finalised, self._execution.exit, self._execution.status = (
                 False,
                 ExitReason.CANCELLED,
                 Status.INTERRUPTED,
@@ -605,9 +625,9 @@ class AgentSession:
         further = {
             "carried": carried,
             "messages": (),
-            "options": self._run.options,
-            "metadata": self._run.open.request.metadata,
-            **thread_of(self._run.open.request),
+            "options": self._execution.options,
+            "metadata": self._execution.open.request.metadata,
+            **thread_of(self._execution.open.request),
         }
         workflow.continue_as_new(self._input.model_copy(update=further))
 
@@ -617,80 +637,87 @@ class AgentSession:
         The check and the return are in one activation, without a flag before: whoever comes later
         finds the run ended and starts the next one; nobody is told to go away.
         """
-        run = self._run
-        run.status = Status.ENDING
-        finaliser = Finaliser(self._calls, self._on_cancel, lambda: not run.may_end)
-        if run.waits.turn is not None:
-            run.exit = ExitReason.SUSPENDED
-        elif run.exit is ExitReason.SUSPENDED:
-            run.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
-        status = "paused" if run.exit in _PAUSES else "completed"
-        outcomes, suspended = run.waits.list_outcomes(), run.waits.suspension()
-        ending = Ending(*self._unsaved_values(), status, **self._run.waits.to_save())
+        execution = self._execution
+        execution.status = Status.ENDING
+        finaliser = Finaliser(self._calls, self._on_cancel, lambda: not execution.may_end)
+        if execution.waits.turn is not None:
+            execution.exit = ExitReason.SUSPENDED
+        elif execution.exit is ExitReason.SUSPENDED:
+            execution.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
+        status = "paused" if execution.exit in _PAUSES else "completed"
+        outcomes, suspended = execution.waits.list_outcomes(), execution.waits.suspension()
+        ending = Ending(*self._unsaved_values(), status, **self._execution.waits.to_save())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
             return (
-                run.may_end and run.waits.list_outcomes() == outcomes and run.waits.suspension() == suspended
+                execution.may_end
+                and execution.waits.list_outcomes() == outcomes
+                and execution.waits.suspension() == suspended
             )
 
-        receipts = (*run.notes, *await finaliser.run(run.open, ending))
-        if run.is_suspended and run.cancelled:
+        receipts = (*execution.notes, *await finaliser.run(execution.open, ending))
+        if execution.is_suspended and execution.cancelled:
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
         if is_lost(receipts, ending):
             await self._wait_to_save_again()
             return False
         if ends():
-            run.receipts = receipts
+            execution.receipts = receipts
             await self._events.ended(self._make_finaliser())
-        run.quiet_since, run.idle = workflow.now(), False
+        execution.quiet_since, execution.idle = workflow.now(), False
         if not (ends() and workflow.all_handlers_finished()):
-            run.status = Status.SUSPENDED if run.is_suspended else Status.IDLE
-            run.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
+            execution.status = Status.SUSPENDED if execution.is_suspended else Status.IDLE
+            execution.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
             await self._outlast_handlers()
             return False
-        run.finalised = True
-        run.status = Status.WAITING if run.exit in _PAUSES else Status.COMPLETED
+        execution.finalised = True
+        execution.status = Status.WAITING if execution.exit in _PAUSES else Status.COMPLETED
         return True
 
     async def _wait_to_save_again(self) -> None:
         """Nobody but this execution knows what is not saved: it may not end before that is."""
         with contextlib.suppress(TimeoutError):
-            await workflow.wait_condition(lambda: not self._run.may_end, timeout=_FLUSH_AGAIN)
-        self._run.status = Status.SUSPENDED
+            await workflow.wait_condition(lambda: not self._execution.may_end, timeout=_FLUSH_AGAIN)
+        self._execution.status = Status.SUSPENDED
         self._move_if_long()
 
     async def _outlast_handlers(self) -> None:
         """A handler of the application may last; resting again and again meanwhile helps nobody."""
-        run = self._run
+        execution = self._execution
         try:
             await workflow.wait_condition(
-                lambda: not run.may_end or workflow.all_handlers_finished(),
-                timeout=run.waits.seconds_left(),
+                lambda: not execution.may_end or workflow.all_handlers_finished(),
+                timeout=execution.waits.seconds_left(),
             )
         except TimeoutError:
-            run.waits.expire()
+            execution.waits.expire()
 
     async def _end_execution(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
-        self._run.closing = True
-        self._run.rewinds.refuse()
+        self._execution.closing = True
+        self._execution.rewinds.refuse()
         committed = 0
-        if self._run.thread is not None:
+        if self._execution.thread is not None:
             finaliser = self._make_finaliser()
             run_id = await self._serving.end_suspended(finaliser)
-            status = "failed" if self._run.exit is ExitReason.FAILED else "interrupted"
-            ending = Ending(*self._unsaved_values(), status, self._run.error, closes=True, run_id=run_id)
+            status = "failed" if self._execution.exit is ExitReason.FAILED else "interrupted"
+            ending = Ending(
+                *self._unsaved_values(), status, self._execution.error, closes=True, run_id=run_id
+            )
             if self._serving.waits_on:
-                ending = replace(ending, status="paused", stays=True, **self._run.waits.to_save())
-            self._run.receipts = (*self._run.notes, *await finaliser.run(self._run.open, ending))
+                ending = replace(ending, status="paused", stays=True, **self._execution.waits.to_save())
+            self._execution.receipts = (
+                *self._execution.notes,
+                *await finaliser.run(self._execution.open, ending),
+            )
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
-        ended = committed > self._run.turn_start.position or self._run.failed_turn_stands
+        ended = committed > self._execution.turn_start.position or self._execution.failed_turn_stands
         waits = self._serving.waits_on and not ended
         self._name_messages_without_turn(cut=not (ended or waits))
         self._give_up(in_thread=ended, waits=waits)
-        if self._run.thread is not None:
+        if self._execution.thread is not None:
             await self._events.ended(self._make_finaliser())
         await self._drain_handlers()
 
@@ -700,24 +727,26 @@ class AgentSession:
         ``cut``: also those of the turn that was under way.
         """
         # What becomes of the turn of a session that serves one task is in its result.
-        sent = self._run.inbox.sent(with_taken=cut and self._run.options.persistent)
+        sent = self._execution.inbox.sent(with_taken=cut and self._execution.options.persistent)
         if sent:
             receipt = without_turn(self._input.session_id, "no turn any more for", sent)
-            self._run.receipts = (*self._run.receipts, receipt)
+            self._execution.receipts = (*self._execution.receipts, receipt)
 
     def _give_up(self, *, in_thread: bool, waits: bool) -> None:
         """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
         if waits:
-            self._run.inbox.give_up(self._run.suspended(in_thread=True))
-        elif self._run.exit is ExitReason.FAILED:
-            failed = self._run.finish_result(
-                AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._run.error)
+            self._execution.inbox.give_up(self._execution.suspended(in_thread=True))
+        elif self._execution.exit is ExitReason.FAILED:
+            failed = self._execution.finish_result(
+                AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._execution.error)
             )
             # One that could not even be opened would fail again for those who only wait.
-            self._run.inbox.give_up(failed, failed if self._run.thread is None else None)
+            self._execution.inbox.give_up(failed, failed if self._execution.thread is None else None)
         else:
-            ended = AskResult(status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._run.exit)
-            self._run.inbox.give_up(self._run.finish_result(ended))
+            ended = AskResult(
+                status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._execution.exit
+            )
+            self._execution.inbox.give_up(self._execution.finish_result(ended))
 
     async def _drain_handlers(self) -> None:
         """Let handlers return; a cancel meanwhile is remembered."""
@@ -730,7 +759,7 @@ class AgentSession:
                 return
 
     def _on_cancel(self) -> None:
-        self._run.cancelled = True
+        self._execution.cancelled = True
 
     def _make_finaliser(self) -> Finaliser:
         return Finaliser(self._calls, self._on_cancel)
@@ -739,16 +768,16 @@ class AgentSession:
         return self._values.unsaved(), self._values.changed()
 
     def _record_failure(self, failure: Exception) -> None:
-        self._run.error = describe_failure(failure)
+        self._execution.error = describe_failure(failure)
         if isinstance(failure, NotArchivedError):
-            self._run.keep_unarchived(committed=bool(failure.facts.get("committed")))
-        self._run.end(ExitReason.FAILED, Status.FAILED)
+            self._execution.keep_unarchived(committed=bool(failure.facts.get("committed")))
+        self._execution.end(ExitReason.FAILED, Status.FAILED)
 
     def _raise_failure(self, failure: Exception) -> NoReturn:
-        kind, _ = split_text(self._run.error or "")
-        result = self._run.result_of(self._input)
+        kind, _ = split_text(self._execution.error or "")
+        result = self._execution.result_of(self._input)
         raise ApplicationError(
-            self._run.error or "", result, type=kind or type(failure).__name__, non_retryable=True
+            self._execution.error or "", result, type=kind or type(failure).__name__, non_retryable=True
         ) from failure
 
 

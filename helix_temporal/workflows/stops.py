@@ -4,15 +4,15 @@ from temporalio import workflow
 
 from helix_temporal.models.sessions import SessionInput, StopRequest, StopResult
 from helix_temporal.workflows.calls import TemporalCalls
+from helix_temporal.workflows.execution import Execution, ask_again
 from helix_temporal.workflows.handlers import accept_update
-from helix_temporal.workflows.session_run import SessionRun, ask_again
 
 
 class Stops:
     """The update ``stop``, and the signal by which a caller interrupts its sub-agents."""
 
-    def __init__(self, input: SessionInput, run: SessionRun, calls: TemporalCalls) -> None:
-        self._input, self._run, self._calls = input, run, calls
+    def __init__(self, input: SessionInput, execution: Execution, calls: TemporalCalls) -> None:
+        self._input, self._execution, self._calls = input, execution, calls
 
     def register(self) -> None:
         """Make the update and the parent's signal known to the workflow."""
@@ -21,52 +21,54 @@ class Stops:
 
     async def supersede_below(self) -> None:
         """A message ends a turn whose sub-agents wait, where the session is set so."""
-        if self._run.supersedes and self._run.waits_below and self._run.inbox:
+        if self._execution.supersedes and self._execution.waits_below and self._execution.inbox:
             await self._interrupt_turn()
 
     async def _interrupt_turn(self) -> None:
         """Let the turn, and those of its sub-agents, end after the present step."""
-        if self._run.turn is not None:
-            self._run.turn.interrupted = True
-            await self._calls.children.interrupt(self._run.turn.run_id)
+        if self._execution.turn is not None:
+            self._execution.turn.interrupted = True
+            await self._calls.children.interrupt(self._execution.turn.run_id)
 
     async def _on_stop(self, request: StopRequest) -> StopResult:
         if request.suspended:
-            await workflow.wait_condition(lambda: self._run.thread is not None or self._run.closing)
-            if self._run.thread is None:
-                raise self._run.refusal()
-        if self._run.is_suspended:
+            await workflow.wait_condition(
+                lambda: self._execution.thread is not None or self._execution.closing
+            )
+            if self._execution.thread is None:
+                raise self._execution.refusal()
+        if self._execution.is_suspended:
             return self._stop_suspended(request)
-        if self._run.turn is None or self._run.turn_task is None:
+        if self._execution.turn is None or self._execution.turn_task is None:
             return StopResult(stopping=False)
-        under_way = self._run.turn.run_id
+        under_way = self._execution.turn.run_id
         if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
         if request.mode == "interrupt":
             await self._interrupt_turn()
         else:
-            self._run.aborting = True
-            self._run.turn_task.cancel()
+            self._execution.aborting = True
+            self._execution.turn_task.cancel()
         return StopResult(stopping=True, run_id=under_way)
 
     def _stop_suspended(self, request: StopRequest) -> StopResult:
-        assert self._run.waits.turn is not None
-        under_way = self._run.waits.turn.run_id
+        assert self._execution.waits.turn is not None
+        under_way = self._execution.waits.turn.run_id
         if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
-        if self._run.closing:
+        if self._execution.closing:
             # It could not be ended, since a store does not answer: the next execution has it.
             raise ask_again()
-        self._run.stopping = request.mode
+        self._execution.stopping = request.mode
         return StopResult(stopping=True, run_id=under_way)
 
     async def _on_interrupt(self) -> None:
         """A parent ends its turn."""
-        if self._run.is_suspended:
-            self._run.stopping = "interrupt"
+        if self._execution.is_suspended:
+            self._execution.stopping = "interrupt"
             return
-        if self._run.turn is None and self._input.parent is not None:
-            self._run.interrupted = True
+        if self._execution.turn is None and self._input.parent is not None:
+            self._execution.interrupted = True
         await self._interrupt_turn()
 
 

@@ -137,7 +137,7 @@ class _Child:
         handle: Once it has started.
         given_up: Nobody waits for it any more: by request, or another execution had its session for too long.
         interrupted: Asked for, perhaps before it had started.
-        held_since, pauses: Another execution has its session, and how often that was waited for.
+        busy_since, pauses: Another execution has its session, and how often that was waited for.
     """
 
     session_id: str
@@ -145,7 +145,7 @@ class _Child:
     run: "asyncio.Task[SessionResult] | None" = None
     given_up: bool = False
     interrupted: bool = False
-    held_since: datetime | None = None
+    busy_since: datetime | None = None
     pauses: int = 0
 
     def cancel(self) -> None:
@@ -176,7 +176,7 @@ class SubAgents:
     archive: ArchiveMode | None = None
     _running: list[_Child] = field(default_factory=list)
     _interrupted: str | None = None
-    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SubAgentCall:
         """Run one call to the sub-agent's answer; whatever becomes of it is a result for the model.
@@ -261,7 +261,7 @@ class SubAgents:
         """Calls of one continuing thread are served one after the other."""
         if facts.thread != "continue":
             return contextlib.nullcontext()
-        return self._turns.setdefault(session_id, asyncio.Lock())
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     def _build_parent_link(self, session_id: str, call: str) -> ParentLink:
         parent = self.parent
@@ -370,8 +370,8 @@ async def _wait_until_free(child: _Child, facts: ToolFacts, name: str) -> bool:
     After a reset the execution that has it is our own, of the earlier timeline, and its work counts.  Only a
     thread that continues may be somebody else's.
     """
-    if child.held_since is None:
-        child.held_since = workflow.now()
+    if child.busy_since is None:
+        child.busy_since = workflow.now()
     ours = facts.thread != "continue"
     limit = (facts.schedule_to_close if ours else None) or HELD_SECONDS
     pause = HELD_PAUSES[min(child.pauses, len(HELD_PAUSES) - 1)]
@@ -379,7 +379,7 @@ async def _wait_until_free(child: _Child, facts: ToolFacts, name: str) -> bool:
     try:
         await workflow.wait_condition(lambda: child.given_up, timeout=pause)
     except TimeoutError:
-        child.given_up = workflow.now() - child.held_since > timedelta(seconds=limit)
+        child.given_up = workflow.now() - child.busy_since > timedelta(seconds=limit)
     if child.given_up and ours:
         await _cancel_other(name)
     return not child.given_up
@@ -413,7 +413,7 @@ async def _cancel_other(name: str) -> None:
 
 
 async def _pass_on(child: _Child, name: str) -> None:
-    if child.handle is None and child.held_since is None:
+    if child.handle is None and child.busy_since is None:
         return  # once it has started
     if child.handle is None or not child.handle.done():
         await signal_workflow(name, "interrupt")

@@ -21,7 +21,6 @@ from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import CallKey, make_result_id
 from helix_temporal.models.messages import Finish, ToolCall, Usage, why_not_run
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     AnswerRef,
     ArchiveMode,
@@ -41,9 +40,11 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SubAgentCall
 from helix_temporal.session.pending_calls import PendingCalls, SubAgentCalls, UnattendedCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
+from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
 
 _NOBODY: Final[Mapping[int, AnswerReceipt]] = MappingProxyType({})
@@ -77,16 +78,9 @@ class ToolCalls:
         usage: What the tools used of models.
     """
 
-    def __init__(
-        self, calls: Calls, conversation: CurrentThread, number: int, step: Callable[[], int]
-    ) -> None:
-        self._calls, self._thread, self._number, self._step = calls, conversation, number, step
+    def __init__(self, calls: Calls, thread: CurrentThread, number: int, step: Callable[[], int]) -> None:
+        self._calls, self._thread, self._number, self._step = calls, thread, number, step
         self.usage = Usage()
-
-    def calls_agents(self, result: RunStepResult) -> bool:
-        """Whether a sub-agent is among the calls."""
-        facts = (self._thread.facts.tool(call.name) for call in result.calls)
-        return any(each is not None and each.kind == "agent" for each in facts)
 
     async def look_up_added_tools(self, result: RunStepResult) -> None:
         """Know the tools that the agent has got since the session was opened, or by a worker that is newer.
@@ -101,7 +95,7 @@ class ToolCalls:
             with suppress(HelixError, ActivityError):
                 self._thread.facts = await heed_cancel(self._calls.agent_facts(wanted))
 
-    async def until_quiet(self, run_id: str, result: RunStepResult, step: StepCalls) -> None:
+    async def run(self, run_id: str, result: RunStepResult, step: StepCalls) -> None:
         """Run calls until each has its result, or waits; one that may go on meanwhile does so at once."""
         news, running = step.sub_agent_calls.news, dict[int, asyncio.Task[ToolResult | SubAgentCall]]()
         try:
@@ -124,26 +118,6 @@ class ToolCalls:
                         step.found(at, outcome)
         finally:
             for task in running.values():
-                task.cancel()
-
-    async def run(
-        self, run_id: str, result: RunStepResult, wanted: Sequence[int] | None = None
-    ) -> list[ToolResult]:
-        """Run the tools that a step asks for, or those at ``wanted``; in call order, whoever ends first."""
-        calls = [(at, result.calls[at]) for at in (range(len(result.calls)) if wanted is None else wanted)]
-        if not self._thread.facts.parallel_tools:
-            return [
-                _require_result(await heed_cancel(self._run_call(run_id, result, at, call)))
-                for at, call in calls
-            ]
-        # gather would leave the others running when one is cancelled.
-        tasks = [
-            asyncio.create_task(self._run_call(run_id, result, ordinal, call)) for ordinal, call in calls
-        ]
-        try:
-            return [_require_result(await heed_cancel(task)) for task in tasks]
-        finally:
-            for task in tasks:
                 task.cancel()
 
     async def _run_call(
@@ -189,9 +163,8 @@ class ToolCalls:
         return outcome
 
 
-def _require_result(outcome: ToolResult | SubAgentCall) -> ToolResult:
-    assert isinstance(outcome, ToolResult), "no sub-agent is among the calls"
-    return outcome
+def _in_call_order(results: Mapping[int, ToolResult]) -> list[ToolResult]:
+    return [results[at] for at in sorted(results)]
 
 
 def unanswerable_results(result: RunStepResult) -> dict[int, ToolResult]:
@@ -253,7 +226,7 @@ class TurnResult:
 
 
 class _RestartTurn(Exception):  # noqa: N818 (control flow, not an error)
-    """The record lost this turn's steps: it starts over from its beginning."""
+    """The hot thread lost this turn's steps: it starts over from its beginning."""
 
 
 class _ContinueBehind(_RestartTurn):
@@ -287,7 +260,7 @@ class Turn:
     def __init__(
         self,
         calls: Calls,
-        conversation: CurrentThread,
+        thread: CurrentThread,
         *,
         number: int,
         max_steps: int,
@@ -298,7 +271,7 @@ class Turn:
         settles: Callable[[RunStepResult], bool] = lambda _: False,
         adopts: Callable[[Sequence[UserMessage]], None] = lambda _: None,
     ) -> None:
-        self._calls, self._thread, self._waits = calls, conversation, waits
+        self._calls, self._thread, self._waits = calls, thread, waits
         self._archive = only_set(archive=archive)
         self._settles, self._adopts = settles, adopts
         self.caught_up: OpenSessionResult | None = None
@@ -309,8 +282,8 @@ class Turn:
         self.promoted: dict[str, Any] | None = None
         self.notes: tuple[Receipt, ...] = ()
         self._left: tuple[str, ...] = ()
-        self._tools = ToolCalls(calls, conversation, number, lambda: self.steps)
-        self._start = conversation.head
+        self._tools = ToolCalls(calls, thread, number, lambda: self.steps)
+        self._start = thread.head
         self._reopens = self._again = 0
         self._epoch_before = 0
         self.interrupted = False
@@ -343,7 +316,7 @@ class Turn:
     ) -> TurnResult:
         """End a suspended turn, whose calls all have results by now.
 
-        Where the record has lost it, it is run ``again``, up to the end of its first step.
+        Where the hot thread has lost it, it is run ``again``, up to the end of its first step.
 
         Raises:
             HeadMovedError: It is lost, and was not to be run again.
@@ -353,7 +326,7 @@ class Turn:
         results = self._waits.results()
         if self._waits.sub_agent_calls:
             self._waits.sub_agent_calls.end_all()
-            await self._tools.until_quiet(self.run_id, result, self._waits)
+            await self._tools.run(self.run_id, result, self._waits)
             results = self._waits.results()
         outcomes = [results[at] for at in range(len(result.calls))]
         inputs = tool_inputs(result, outcomes, self._waits.answers())
@@ -415,7 +388,7 @@ class Turn:
             self._thread.turns_run_again += 1
         self.took_values = False
         self._again += 1
-        # The session store may have committed the run whose steps the record lost, or has gone on behind.
+        # The session store may have committed the run whose steps the hot thread lost, or has gone on behind.
         self.run_id = f"{self._first_run_id}.{self._again}"
 
     async def _run_steps(
@@ -464,14 +437,11 @@ class Turn:
         if result.outcomes:
             return self._take_standing_results(result)
         await self._tools.look_up_added_tools(result)
-        if self._waits is None:
-            results = unanswerable_results(result)
-            wanted = [at for at in range(len(result.calls)) if at not in results]
-            results |= dict(zip(wanted, await self._tools.run(self.run_id, result, wanted), strict=True))
-            return [results[at] for at in sorted(results)], {}
-        if result.waiting or self._waits.turn is not None or self._tools.calls_agents(result):
-            return await self._while_some_wait(self._waits, result, dropped)
-        return await self._tools.run(self.run_id, result), {}
+        if self._waits is not None:
+            return await self._run_calls_or_suspend(self._waits, result, dropped)
+        step = UnattendedCalls(len(result.calls), SubAgentCalls(now_ms), unanswerable_results(result))
+        await self._tools.run(self.run_id, result, step)
+        return _in_call_order(step.results()), {}
 
     def _take_standing_results(
         self, result: RunStepResult
@@ -484,7 +454,7 @@ class Turn:
         self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
         return outcomes, answers
 
-    async def _while_some_wait(
+    async def _run_calls_or_suspend(
         self, waits: PendingCalls, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """As `_collect_results`: the turn is suspended once nothing is left but to wait for people."""
@@ -492,10 +462,10 @@ class Turn:
         if result.waiting:
             waits.begin(self._make_suspended_turn(result, dropped), found=False)
         step = waits if waits.turn is not None else UnattendedCalls(len(result.calls), waits.sub_agent_calls)
-        await self._tools.until_quiet(self.run_id, result, step)
+        await self._tools.run(self.run_id, result, step)
         if self.interrupted:
             waits.sub_agent_calls.end_all()
-            await self._tools.until_quiet(self.run_id, result, step)
+            await self._tools.run(self.run_id, result, step)
             waits.give_up(INTERRUPTED)
         results, answers = step.results(), waits.answers()
         if len(results) == len(result.calls) or self._wants_rewind(results.values()):
@@ -503,7 +473,7 @@ class Turn:
         else:
             suspended = self._make_suspended_turn(result, dropped)
             waits.begin(suspended.model_copy(update={"outcomes": step.list_outcomes()}))
-        return [results[at] for at in sorted(results)], answers
+        return _in_call_order(results), answers
 
     def _make_suspended_turn(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
         return SuspendedTurn(

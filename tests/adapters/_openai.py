@@ -7,7 +7,7 @@ import openai
 
 from helix_temporal.agents import call_model
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse, ToolSpec
-from helix_temporal.models.messages import Message, from_record, to_record
+from helix_temporal.models.messages import Message, decode_message, encode_message
 from tests.adapters._standin import Reply, StandIn, events
 
 KEY = "sk-secret"
@@ -53,7 +53,7 @@ def answered(response: ModelResponse, message_id: str = "a1") -> Message:
         finish=response.finish,
         provider=response.provider,
     )
-    return from_record(to_record(message))
+    return decode_message(encode_message(message))
 
 
 async def said(model: Any, request: ModelRequest) -> tuple[ModelResponse, list[ModelEvent]]:

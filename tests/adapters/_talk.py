@@ -6,7 +6,7 @@ from typing import Any
 
 from helix_temporal.agents import StreamingModel
 from helix_temporal.models.agents import ModelEvent, ModelRequest, ModelResponse, ToolSpec
-from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
+from helix_temporal.models.messages import Message, ToolCall, decode_message, encode_message
 from helix_temporal.testing.builders import user_message
 
 WEATHER = ToolSpec(
@@ -48,7 +48,7 @@ def stored(response: ModelResponse, message_id: str = "a1") -> Message:
         usage=response.usage,
         provider=response.provider,
     )
-    return from_record(to_record(message))
+    return decode_message(encode_message(message))
 
 
 def result(call: ToolCall, content: Any = "fine", **fields: Any) -> Message:

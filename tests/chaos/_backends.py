@@ -12,7 +12,7 @@ from helix_temporal.blobs import BlobStore
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.hot import Appended, HotTier, StepAppend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.testing.faulty_hot import FaultyHot
 from tests.chaos._agent import token_of
 from tests.chaos._ledger import Ledger
@@ -28,7 +28,7 @@ class BookedHot(FaultyHot):
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
         appended = await super().append(step)
-        token = token_of(appended.records[-1].body) if appended is not None else None
+        token = token_of(appended.messages[-1].body) if appended is not None else None
         if token is not None:
             self._ledger.write("appended", token=token)
         return appended
@@ -42,7 +42,7 @@ class WrappedBackends(Backends):
     """`Backends` over wrapped stores, put together as the real ones are.
 
     Args:
-        around: Of the session store's records, the usage store and the streams.
+        around: Of the session store's rows, the usage store and the streams.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class WrappedBackends(Backends):
             self.streams = around(self.streams, "streams")
             self._streaming = Streaming(self.streams)
         if self.sessions is not None:
-            records = around(self._places[settings.state_in].sessions, "records")
-            self.sessions = RecordSessions(records, self.threads, together=False, streams=self.streams)
-            self._states = SessionSync(RecordSessions(records), self.threads)
+            rows = around(self._places[settings.state_in].sessions, "rows")
+            self.sessions = RowSessions(rows, self.threads, together=False, streams=self.streams)
+            self._states = SessionSync(RowSessions(rows), self.threads)
             self._used = UsageLog(self.usage)
 
 

@@ -90,7 +90,7 @@ async def _taken_back(stage: Stage, session: str, opened: OpenSessionResult, **f
         "run-1",
         mode="continue",
         rewind_to=plan.to,
-        take_back=plan.record,
+        take_back=plan.taken_back,
         checkpoint=fields.get("checkpoint"),
         known_epoch=opened.handle.epoch,
     )

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import HelixError, SessionInterruptedError, ThreadNotFoundError
-from helix_temporal.models.messages import Message, from_record
+from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ReadPage
@@ -157,6 +157,6 @@ async def read_thread(backends: Backends, thread_id: str, *, committed_only: boo
             )
         except ThreadNotFoundError:
             return []
-        found += [from_record(record) for record in page.records]
+        found += [decode_message(message) for message in page.messages]
         after = page.after
     return found

@@ -8,7 +8,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from helix_temporal.stores.postgres import PostgresAdapter, PostgresExecutor
 from helix_temporal.stores.postgres.adapter import DatabaseRow
-from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.protocols.session_rows import SessionRows
 from helix_temporal.stores.redis.connection import RedisConnection
 from tests.contracts._session_crashes import Faults
 
@@ -39,10 +39,10 @@ class BreakingCalls:
         return call
 
 
-def breaking_records(inner: SessionRecords, faults: Faults) -> SessionRecords:
+def breaking_rows(inner: SessionRows, faults: Faults) -> SessionRows:
     """The port, breaking off."""
-    records: Any = BreakingCalls(inner, faults)
-    return records  # type: ignore[no-any-return]
+    rows: Any = BreakingCalls(inner, faults)
+    return rows  # type: ignore[no-any-return]
 
 
 class BreakingConnection(RedisConnection):

@@ -25,7 +25,7 @@ from helix_temporal.errors import (
     ThreadExistsError,
     UnsupportedFormatError,
 )
-from helix_temporal.models.records import Kind, Record, size_of
+from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.threads import Create, FlushStatus, FlushThread, ForkThread, Reopen
 from helix_temporal.stores.redis import RedisBackend
@@ -60,19 +60,19 @@ class Behaviours:
         """The create activity is tried again; its first rows are there once."""
         row = a_message("be brief", kind=Kind.OTHER)
         author = Author(threads, "t")
-        first = await author.open(create=Create.NEW, records=(row,))
-        assert await author.open(create=Create.NEW, records=(row,)) == first
+        first = await author.open(create=Create.NEW, messages=(row,))
+        assert await author.open(create=Create.NEW, messages=(row,)) == first
         assert await author.everything() == (row,)
 
     async def test_02_an_append_that_is_retried_is_there_once(self, author: Author) -> None:
         """The worker crashed after the commit; the same for a batch, and for one that overlaps another."""
         batch = author.step(*noise(5), answer=an_answer())
         first = await author.append(batch)
-        assert (await author.threads.append(batch)).records == first.records
+        assert (await author.threads.append(batch)).messages == first.messages
         overlapping = replace(batch, inputs=(*batch.inputs[2:], a_message("more")))
         with pytest.raises(HeadMovedError):
             await author.threads.append(overlapping)
-        assert await author.everything() == first.records
+        assert await author.everything() == first.messages
 
     async def test_03_a_thread_in_use_never_expires(self, stalls: Stalls) -> None:
         """Kept warm for a moment after each flush, it stays readable as long as somebody writes."""
@@ -167,8 +167,8 @@ class Behaviours:
         """Source changes between attempts don't mix, a transform counts once, repeats are known at once."""
         await author.turn("one")
 
-        async def shout(records: Sequence[Record]) -> Sequence[Record]:
-            return [r._replace(body=r.body.upper()) for r in records]
+        async def shout(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+            return [r._replace(body=r.body.upper()) for r in messages]
 
         request = ForkThread("t", "copy", LATER, "forker")
         await asyncio.gather(*(author.threads.fork(request, shout) for _ in range(5)))
@@ -181,7 +181,7 @@ class Behaviours:
         await copy.append(step)
         assert (await copy.threads.append(step)).repeated
 
-    async def test_10_a_record_that_vanished_leaves_the_archive_as_it_is(
+    async def test_10_a_thread_that_vanished_leaves_the_archive_as_it_is(
         self, author: Author, threads: TieredThreads
     ) -> None:
         """Somebody deleted it behind our back: no flush writes an empty thread over the archive."""
@@ -201,7 +201,7 @@ class Behaviours:
     async def test_13_an_archive_that_is_down_at_the_end_is_caught_up_later(
         self, stalls: Stalls, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The receipt says so, hot data stays, and anybody may archive it under the record's own epoch."""
+        """The receipt says so, hot data stays, and anybody may archive it under its own epoch."""
         monkeypatch.setattr("helix_temporal.coldtier.archive.TRIES", 2)
         author = Author(worker(stalls, step_seconds=0.1), "t")
         await author.open()
@@ -259,7 +259,7 @@ class Behaviours:
         step = author.step(a_message(b"x" * 1_000_000, kind=Kind.RESULT), answer=an_answer())
         await author.append(step)
         await author.threads.append(step)
-        assert sum(record.kind == Kind.RESULT for record in await author.everything()) == 1
+        assert sum(message.kind == Kind.RESULT for message in await author.everything()) == 1
         cancelled = replace(author)
         await cancelled.asks_for_tools("cancelled")
         later = author.later()
@@ -334,7 +334,7 @@ class Behaviours:
         uploads = []
         for length in (100, 10_000):
             writer = Author(author.threads, f"long-{length}")
-            await writer.open(records=noise(length, size=100))
+            await writer.open(messages=noise(length, size=100))
             await warm_up(writer)
             stalls.blobs.forget()
             for _ in range(20):

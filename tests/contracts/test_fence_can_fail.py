@@ -19,7 +19,7 @@ Promise = Callable[[FenceContract, HotTier, str, Write], Awaitable[None]]
 
 PROMISES = [
     FenceContract.test_an_old_epoch_is_fenced,
-    FenceContract.test_a_record_older_than_the_open_is_refused,
+    FenceContract.test_a_thread_older_than_the_open_is_refused,
     FenceContract.test_a_closed_epoch_is_fenced,
 ]
 AT_THE_HEAD = [each for each in WRITES if each.id in {"append at the head", "save_slice"}]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage, head_after, size_of
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import (
@@ -33,16 +33,18 @@ T = TypeVar("T")
 Backend = RedisBackend | SqliteBackend | PostgresBackend
 
 THREAD = "the thread"
-RECORDS = st.lists(
+MESSAGES = st.lists(
     st.builds(
-        Record,
+        StoredMessage,
         kind=st.sampled_from([Kind.USER, Kind.ANSWER, Kind.CALLS, Kind.RESULT]),
         id=st.sampled_from(["a", "b", "ü", "d" * 40]),
         body=st.sampled_from([0, 1, 50, 40_000]).map(bytes),
     ),
     max_size=5,
 ).map(tuple)
-MANY = st.integers(60, 140).map(lambda n: tuple(Record(Kind.USER, f"m{i}", b"x" * i) for i in range(n)))
+MANY = st.integers(60, 140).map(
+    lambda n: tuple(StoredMessage(Kind.USER, f"m{i}", b"x" * i) for i in range(n))
+)
 EPOCHS = st.integers(1, 3)
 PLACES = st.integers(-1, 40)
 
@@ -66,7 +68,7 @@ class _SameAnswers(RuleBasedStateMachine):
         self.memory = MemoryThreads()
         self.backend = self.open_backend()
         self.known: HotHeader | None = None
-        self.log: tuple[Record, ...] = ()
+        self.log: tuple[StoredMessage, ...] = ()
         self.steps: list[StepAppend] = []
 
     def open_backend(self) -> Backend:
@@ -87,7 +89,7 @@ class _SameAnswers(RuleBasedStateMachine):
             self._outcome(lambda store: store.read_snapshot(THREAD, 0), self.backend.threads)
         ) == _comparable(held)
         self.known = getattr(held, "header", None)
-        self.log = getattr(held, "records", ())
+        self.log = getattr(held, "messages", ())
 
     def _outcome(self, operation: Callable[[HotTier], Awaitable[T]], store: HotTier) -> object:
         async def run() -> object:
@@ -110,28 +112,30 @@ class _SameAnswers(RuleBasedStateMachine):
 
     # -- writes
 
-    @rule(records=RECORDS | MANY, epoch=EPOCHS, base=st.sampled_from([0, 0, 7]), archived=st.booleans())
-    def create_or_install(self, records: tuple[Record, ...], epoch: int, base: int, archived: bool) -> None:
-        header = self._header(records, epoch, base, archived)
-        self.both(lambda store: store.install(header, records, replace=epoch != 2))
+    @rule(messages=MESSAGES | MANY, epoch=EPOCHS, base=st.sampled_from([0, 0, 7]), archived=st.booleans())
+    def create_or_install(
+        self, messages: tuple[StoredMessage, ...], epoch: int, base: int, archived: bool
+    ) -> None:
+        header = self._header(messages, epoch, base, archived)
+        self.both(lambda store: store.install(header, messages, replace=epoch != 2))
 
-    @rule(records=RECORDS, epoch=EPOCHS, keep=PLACES, right=st.booleans())
-    def rebase(self, records: tuple[Record, ...], epoch: int, keep: int, right: bool) -> None:
+    @rule(messages=MESSAGES, epoch=EPOCHS, keep=PLACES, right=st.booleans())
+    def rebase(self, messages: tuple[StoredMessage, ...], epoch: int, keep: int, right: bool) -> None:
         known = self.known
         if known is None or not right:
-            header, expected = self._header(records, epoch, 0, False), None
-            self.both(lambda store: store.rebase(Rebase(expected, header, 0, records)))
+            header, expected = self._header(messages, epoch, 0, False), None
+            self.both(lambda store: store.rebase(Rebase(expected, header, 0, messages)))
             return
         cut = self.place(max(keep, 0))
-        head = head_after(cut, records)
+        head = head_after(cut, messages)
         header = replace(known, epoch=epoch, head=head, committed=min(known.committed, cut.position))
         header = replace(header, closed=False, archived=min(known.archived, cut.position))
-        change = Rebase((known.epoch, known.head), header, cut.position, records)
+        change = Rebase((known.epoch, known.head), header, cut.position, messages)
         self.both(lambda store: store.rebase(change))
 
     @rule(
-        inputs=RECORDS | MANY,
-        answer=st.none() | RECORDS.filter(bool).map(lambda records: records[0]),
+        inputs=MESSAGES | MANY,
+        answer=st.none() | MESSAGES.filter(bool).map(lambda messages: messages[0]),
         epoch=st.none() | EPOCHS,
         back=st.sampled_from([0, 0, 0, 0, 1, 2, 5, -1]),
         commits=st.booleans(),
@@ -141,8 +145,8 @@ class _SameAnswers(RuleBasedStateMachine):
     )
     def append(
         self,
-        inputs: tuple[Record, ...],
-        answer: Record | None,
+        inputs: tuple[StoredMessage, ...],
+        answer: StoredMessage | None,
         epoch: int | None,
         back: int,
         commits: bool,
@@ -166,8 +170,8 @@ class _SameAnswers(RuleBasedStateMachine):
         self.both(lambda store: store.append(step))
 
     @precondition(lambda self: self.steps)
-    @rule(which=st.integers(0, 9), commits=st.booleans(), other=st.none() | RECORDS.filter(bool))
-    def repeat(self, which: int, commits: bool, other: tuple[Record, ...] | None) -> None:
+    @rule(which=st.integers(0, 9), commits=st.booleans(), other=st.none() | MESSAGES.filter(bool))
+    def repeat(self, which: int, commits: bool, other: tuple[StoredMessage, ...] | None) -> None:
         step = replace(self.steps[-1 - which % len(self.steps)], commits=commits)
         if other and step.answer:
             step = replace(step, answer=other[0])
@@ -234,11 +238,13 @@ class _SameAnswers(RuleBasedStateMachine):
         )
         self._same_expiry()
 
-    def _header(self, records: tuple[Record, ...], epoch: int, base: int, archived: bool) -> HotHeader:
+    def _header(
+        self, messages: tuple[StoredMessage, ...], epoch: int, base: int, archived: bool
+    ) -> HotHeader:
         start = Head(position=base, last_id="a") if base else EMPTY
-        head = head_after(start, records)
+        head = head_after(start, messages)
         known = head.position if archived else -1
-        size = size_of(records) + base * 10
+        size = size_of(messages) + base * 10
         return HotHeader(
             THREAD,
             epoch,

@@ -20,7 +20,7 @@ from tests import _postgres
 from tests._session_stores import store_over
 from tests._sessions import LONG, Place, memory_place, postgres_place, redis_place
 from tests.contracts._session_crashes import Faults, Story, break_everywhere
-from tests.contracts._session_faults import BreakingAdapter, BreakingConnection, breaking_records
+from tests.contracts._session_faults import BreakingAdapter, BreakingConnection, breaking_rows
 
 SEEDS = range(50 if LONG else 5)
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ async def test_in_memory_all_or_nothing_happens() -> None:
     """Before and after each call of the port (case 46)."""
     faults = Faults()
     async with memory_place()() as place:
-        broken = store_over(Place(breaking_records(place.records, faults), place.threads))
+        broken = store_over(Place(breaking_rows(place.rows, faults), place.threads))
         points = [await break_everywhere(store_over(place), broken.sessions, faults, seed) for seed in SEEDS]
     assert min(points) >= 4
 

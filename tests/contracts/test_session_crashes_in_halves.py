@@ -14,7 +14,7 @@ from helix_temporal.testing.contracts.session_store import OpenSessions
 from tests._session_stores import store_over
 from tests._sessions import Place, memory_place
 from tests.contracts._session_crashes import Faults, break_everywhere
-from tests.contracts._session_faults import BreakingCalls, breaking_records
+from tests.contracts._session_faults import BreakingCalls, breaking_rows
 
 ID, FORK = "session", "the fork"
 ALL = [f"{turn}-{at}" for turn in (1, 2, 3) for at in range(2)]
@@ -78,7 +78,7 @@ async def a_stage(*, together: bool) -> Stage:
         faults = Faults()
         threads: Any = BreakingCalls(place.threads, faults)
         clean = store_over(place)
-        broken = store_over(Place(breaking_records(place.records, faults), threads)).sessions
+        broken = store_over(Place(breaking_rows(place.rows, faults), threads)).sessions
         await clean.sessions.create_session(ID)
         return Stage(clean, broken, faults, await turns(clean, ID, 3))
 
@@ -142,6 +142,6 @@ async def test_a_commit_whose_messages_lie_elsewhere_is_ended_by_its_repeat() ->
     faults = Faults()
     async with memory_place(together=False)() as place:
         threads: Any = BreakingCalls(place.threads, faults)
-        broken = store_over(Place(breaking_records(place.records, faults), threads))
+        broken = store_over(Place(breaking_rows(place.rows, faults), threads))
         for seed in range(5):
             await break_everywhere(store_over(place), broken.sessions, faults, seed, together=False)

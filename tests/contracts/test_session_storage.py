@@ -19,7 +19,7 @@ from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.storage import PostgresSessionStorage
 from helix_temporal.stores.redis.storage import RedisSessionStorage
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.storage import StoreSessionStorage
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts.session_storage import SessionStorageContract
@@ -87,9 +87,7 @@ class TestStoreStorage(SessionStorageContract):
     async def storage(self) -> StoreSessionStorage:
         """Any session store with threads."""
         backend = MemoryBackend()
-        return StoreSessionStorage(
-            RecordSessions(backend.sessions, HotThreads(backend.threads)), backend.locks
-        )
+        return StoreSessionStorage(RowSessions(backend.sessions, HotThreads(backend.threads)), backend.locks)
 
 
 def test_a_storage_is_made_by_its_kind(tmp_path: Path) -> None:

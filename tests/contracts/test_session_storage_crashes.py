@@ -13,7 +13,7 @@ from helix_temporal.facade.documents import FileSessionStorage
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.storage import StoreSessionStorage
 from helix_temporal.stores.threads.hot_only import HotThreads
 
@@ -30,7 +30,7 @@ class Dying:
 
     CHANGES = ("create_session", "append_messages", "truncate_messages", "save_state", "merge_custom_state")
 
-    def __init__(self, store: RecordSessions, at: int, *, after: bool) -> None:
+    def __init__(self, store: RowSessions, at: int, *, after: bool) -> None:
         self._store, self._left, self._after = store, at, after
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +57,7 @@ class Place:
     def __init__(self) -> None:
         backend = MemoryBackend()
         self._locks = backend.locks
-        self._store = RecordSessions(backend.sessions, HotThreads(backend.threads))
+        self._store = RowSessions(backend.sessions, HotThreads(backend.threads))
         self.alive = StoreSessionStorage(self._store, self._locks)
 
     def dying(self, at: int, *, after: bool) -> StoreSessionStorage:

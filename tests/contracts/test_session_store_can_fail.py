@@ -11,13 +11,13 @@ from helix_temporal.errors import HelixError
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
-from helix_temporal.stores.protocols.session_records import (
-    RecordKind,
-    RecordPage,
-    RecordsCommitted,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
+    RowPage,
+    RowsCommitted,
     SessionCommit,
     SessionView,
-    WantedRecords,
+    WantedRows,
 )
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import Crowd, talk
@@ -26,19 +26,19 @@ from tests._session_stores import store_over
 from tests._sessions import Place
 from tests.contracts._session_crashes import Faults, break_everywhere
 
-WANTED = WantedRecords()
+WANTED = WantedRows()
 
 
 class Racy(MemorySessions):
     """Writes whatever the revision is by now; others run between its view and its commit."""
 
-    async def view(self, session_id: str, wanted: WantedRecords = WANTED) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRows = WANTED) -> SessionView:
         """And a pause."""
         view = await super().view(session_id, wanted)
         await asyncio.sleep(0)
         return view
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """Without comparing."""
         return await super().commit(replace(change, revision=self._held_session(change.session_id).revision))
 
@@ -46,16 +46,16 @@ class Racy(MemorySessions):
 class Forgetful(MemorySessions):
     """Forgets which operations and steps it has done."""
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """Without what tells a repeat."""
-        kept = tuple(each for each in change.puts if each.kind not in {RecordKind.OPERATION, RecordKind.STEP})
+        kept = tuple(each for each in change.puts if each.kind not in {RowKind.OPERATION, RowKind.STEP})
         return await super().commit(replace(change, puts=kept))
 
 
 class Unfenced(MemorySessions):
     """Does not remember who has written."""
 
-    async def view(self, session_id: str, wanted: WantedRecords = WANTED) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRows = WANTED) -> SessionView:
         """As if nobody had."""
         return replace(await super().view(session_id, wanted), max_epoch=0)
 
@@ -65,7 +65,7 @@ class Torn(MemorySessions):
 
     faults = Faults()
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """In two halves."""
         first = await super().commit(replace(change, append=None))
         if first is None or change.append is None:
@@ -77,15 +77,15 @@ class Torn(MemorySessions):
 
 
 class Resurrecting(MemorySessions):
-    """Keeps the records of what it deletes."""
+    """Keeps the rows of what it deletes."""
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """The state goes, and the rest comes back with the next session of this id."""
         held = self._held_session(change.session_id)
         done = await super().commit(change)
         if change.deletes:
             after = self._held_session(change.session_id)
-            self._sessions[change.session_id] = replace(after, records=held.records)
+            self._sessions[change.session_id] = replace(after, rows=held.rows)
         return done
 
 
@@ -95,26 +95,26 @@ class Skipping(MemorySessions):
     async def read_page(
         self,
         session_id: str,
-        kind: RecordKind,
+        kind: RowKind,
         *,
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
-    ) -> RecordPage:
+    ) -> RowPage:
         """One too few."""
         page = await super().read_page(session_id, kind, limit=limit + 1, after=after, descending=descending)
-        return replace(page, records=page.records[0 if after is None else 1 :][:limit])
+        return replace(page, rows=page.rows[0 if after is None else 1 :][:limit])
 
 
 class Narrow(MemorySessions):
     """Sees one staged change of a step only."""
 
-    async def view(self, session_id: str, wanted: WantedRecords = WANTED) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRows = WANTED) -> SessionView:
         """The last one."""
         view = await super().view(session_id, wanted)
-        staged = [each for each in view.records if each.kind is RecordKind.STAGED]
-        others = tuple(each for each in view.records if each.kind is not RecordKind.STAGED)
-        return replace(view, records=(*others, *staged[-1:]))
+        staged = [each for each in view.rows if each.kind is RowKind.STAGED]
+        others = tuple(each for each in view.rows if each.kind is not RowKind.STAGED)
+        return replace(view, rows=(*others, *staged[-1:]))
 
 
 @dataclass
@@ -182,9 +182,9 @@ CASES: dict[str, tuple[type[MemorySessions], Case]] = {
 """What is broken, and the case that finds it."""
 
 
-async def asked(records: MemorySessions, threads: MemoryThreads) -> Asked:
-    """A case's fixtures over such records."""
-    place = Place(records, threads)
+async def asked(rows: MemorySessions, threads: MemoryThreads) -> Asked:
+    """A case's fixtures over such rows."""
+    place = Place(rows, threads)
     opened = store_over(place)
     state = await opened.sessions.create_session(ID)
     await opened.sessions.append_messages(ID, talk(2))

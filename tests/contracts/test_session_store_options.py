@@ -8,7 +8,7 @@ from helix_temporal.errors import FencedError
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_base import (
     checkpoints_of,
@@ -23,14 +23,14 @@ from helix_temporal.testing.contracts._sessions_fences import FENCED
 ID = "session"
 
 
-def a_store(*, require_epoch: bool = False, backwards: bool = False) -> RecordSessions:
+def a_store(*, require_epoch: bool = False, backwards: bool = False) -> RowSessions:
     """A store in memory; ``backwards``: each look at the clock is an hour before the one before."""
     hours = count(start=500_000, step=-1)
     threads = MemoryThreads()
-    records = (
+    rows = (
         MemorySessions(threads, clock=lambda: next(hours) * 3600.0) if backwards else MemorySessions(threads)
     )
-    return RecordSessions(records, HotThreads(threads), require_epoch=require_epoch)
+    return RowSessions(rows, HotThreads(threads), require_epoch=require_epoch)
 
 
 async def test_the_latest_checkpoint_is_the_last_also_when_the_clock_goes_back() -> None:

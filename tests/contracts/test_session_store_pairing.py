@@ -8,8 +8,8 @@ from itertools import cycle
 import pytest
 
 from helix_temporal.stores.postgres import PostgresBackend
-from helix_temporal.stores.protocols.session_records import SessionRecords
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.protocols.session_rows import SessionRows
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_base import Crowd
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
@@ -22,11 +22,11 @@ from tests._sessions import Place, postgres_place, redis_place
 @asynccontextmanager
 async def _paired(dsn: str, table_prefix: str, url: str, redis_prefix: str) -> AsyncIterator[OpenSessions]:
     async with postgres_place(dsn, table_prefix) as state, redis_place(url, redis_prefix) as messages:
-        yield _pair(state.records, messages)
+        yield _pair(state.rows, messages)
 
 
-def _pair(records: SessionRecords, messages: Place) -> OpenSessions:
-    store = RecordSessions(records, HotThreads(messages.threads), together=False)
+def _pair(rows: SessionRows, messages: Place) -> OpenSessions:
+    store = RowSessions(rows, HotThreads(messages.threads), together=False)
     return OpenSessions(store, messages.threads)
 
 
@@ -55,4 +55,4 @@ class TestRedisBesidePostgres(MessagesContract, CheckpointContract, ForkContract
             opened = [redis_place(redis_url, redis_prefix) for _ in connected_crowd]
             messages = [await stack.enter_async_context(each) for each in opened]
             pairs = zip(connected_crowd, messages, strict=True)
-            yield cycle([_pair(state.records, each).sessions for state, each in pairs])
+            yield cycle([_pair(state.rows, each).sessions for state, each in pairs])

@@ -14,11 +14,11 @@ from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.usage import PostgresUsage
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.protocols.session_rows import SessionRows
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._streams_base import MakeStreams
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
-from helix_temporal.testing.contracts.session_records import SessionRecordsWithThreadsContract
+from helix_temporal.testing.contracts.session_rows import SessionRowsWithThreadsContract
 from helix_temporal.testing.contracts.streams import StreamContract
 from helix_temporal.testing.contracts.usage import UsageContract
 from tests import _postgres
@@ -102,9 +102,9 @@ class TestPooledStreams(StreamContract):
             await store.close()
 
 
-class TestPooledSessions(SessionRecordsWithThreadsContract):
+class TestPooledSessions(SessionRowsWithThreadsContract):
     @pytest.fixture
-    async def store(self, pooled: PostgresBackend) -> SessionRecords:
+    async def store(self, pooled: PostgresBackend) -> SessionRows:
         """Sessions."""
         return pooled.sessions
 

@@ -33,6 +33,15 @@ def test_every_function_of_a_walk_is_there(title: str, walk: str) -> None:
     assert [name for name in named if not is_there(name)] == []
 
 
+def test_every_place_of_a_rule_is_there() -> None:
+    """A reader looks for a rule by the table, which names it as it is called today."""
+    table = re.search(r"^## Where each rule stands\n(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    named = names_in(table[1])
+    assert len(named) >= 20
+    assert [name for name in named if not is_there(name)] == []
+
+
 ARROW = re.compile(r"`([\w.]+)`(?= →\s+`([\w.]+)`)")
 
 

@@ -13,7 +13,6 @@ from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelRespo
 from helix_temporal.backends import Backends
 from helix_temporal.errors import SessionNotFoundError, ThreadNotFoundError
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import ForkFrom, ReopenHeads, TakenBack, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -25,10 +24,11 @@ from helix_temporal.models.steps import (
     SaveValuesInput,
     StepInput,
 )
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.session.record import parse_record
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import ReadPage
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 
 R = TypeVar("R")
 
@@ -85,7 +85,7 @@ class Caller:
     async def ids(self, session_id: str = "s") -> list[str]:
         """Ids of all messages."""
         page = await self.threads.read(ReadPage(session_id, limit=100, committed_only=False))
-        return [record.id for record in page.records]
+        return [message.id for message in page.messages]
 
 
 def step(opened: OpenSessionResult, text: str, head: Head | None = None) -> RunStepInput:
@@ -261,7 +261,7 @@ async def test_a_state_that_is_lost_again_and_again_is_no_permanent_failure(
         raise SessionNotFoundError("Session not found: it was wiped")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RecordSessions, "save_state_and_promote_staging", lost)
+        patched.setattr(RowSessions, "save_state_and_promote_staging", lost)
         with pytest.raises(ApplicationError) as caught:
             await call.twice(call.sessions.run_step, step(opened, "hello"))
     assert (caught.value.type, caught.value.non_retryable) == ("StoreUnavailableError", False)

@@ -12,9 +12,9 @@ from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities import ThreadActivities
 from helix_temporal.backends import Backends
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     DeleteThreadInput,
@@ -86,7 +86,7 @@ class Caller:
         """All that can be seen of a thread."""
         page = await self.backends.threads.read(ReadPage(thread_id, limit=1000, committed_only=False))
         facts = await self.backends.threads.read_facts(thread_id)
-        return page.records, dataclasses.replace(facts, hot=True, archived=0)
+        return page.messages, dataclasses.replace(facts, hot=True, archived=0)
 
 
 def _append(opened: OpenThreadResult, text: str, head: Head | None = None) -> AppendMessagesInput:
@@ -181,7 +181,7 @@ async def test_replace(call: Caller) -> None:
     request = ReplaceMessagesInput(thread_id=T, messages=summary)
     first, second = await call.twice(call.threads.replace, request)
     assert first == second
-    assert [record.id for record in (await call.image())[0]] == ["s", "t"]
+    assert [message.id for message in (await call.image())[0]] == ["s", "t"]
 
 
 async def test_read_and_describe(call: Caller) -> None:
@@ -212,7 +212,7 @@ async def test_a_message_that_is_too_large_for_a_page_is_read_in_parts(call: Cal
         first, second = await call.twice(call.threads.read_body, part)
         assert first == second
         body += base64.b64decode(first.data)
-    assert from_record(Record("", large.id, body)).text == text
+    assert decode_message(StoredMessage("", large.id, body)).text == text
 
 
 async def test_fork(call: Caller) -> None:

@@ -12,7 +12,7 @@ from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.streams import TextChunk
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 
 Backend: TypeAlias = RedisBackend | PostgresBackend
 Make: TypeAlias = Callable[[], Backend]
@@ -44,7 +44,7 @@ def open_files() -> int:
 
 
 USES: dict[str, Callable[[Backend], Coroutine[Any, Any, Any]]] = {
-    "sessions": lambda backend: RecordSessions(backend.sessions).load_state("s"),
+    "sessions": lambda backend: RowSessions(backend.sessions).load_state("s"),
     "threads": lambda backend: backend.threads.read_header("s"),
     "payloads": lambda backend: backend.payloads.get_payload("s", "k"),
     "usage": lambda backend: backend.usage.exists("s"),
@@ -59,7 +59,7 @@ USES: dict[str, Callable[[Backend], Coroutine[Any, Any, Any]]] = {
 async def test_a_second_loop_is_told_what_to_do(make: Make, use: str) -> None:
     """And the first one is not harmed, while it works."""
     backend = make()
-    sessions = RecordSessions(backend.sessions)
+    sessions = RowSessions(backend.sessions)
     await sessions.create_session("s")
 
     async def work() -> None:
@@ -81,9 +81,9 @@ async def test_a_second_loop_is_told_what_to_do(make: Make, use: str) -> None:
 async def test_writers_of_one_session_on_two_loops_do_not_meet_in_a_queue(make: Make) -> None:
     """A lock of one loop must not be waited for on another: nobody would wake who waits there."""
     backend = make()
-    sessions = RecordSessions(backend.sessions)
+    sessions = RowSessions(backend.sessions)
     await sessions.create_session("s")
-    turn = sessions.loop.take_turn("s")
+    turn = sessions.loop.lock_session("s")
 
     async def refused() -> None:
         with pytest.raises(InvalidConfigError, match="another event loop"):
@@ -122,11 +122,11 @@ async def test_a_reader_goes_on_when_another_loop_tries_to_close(make: Make) -> 
 async def test_stores_of_ones_own_are_what_helps(make: Make) -> None:
     """What the error tells to do."""
     first, second = make(), make()
-    await RecordSessions(first.sessions).create_session("s")
+    await RowSessions(first.sessions).create_session("s")
 
     async def work() -> object:
         try:
-            return await RecordSessions(second.sessions).load_state("s")
+            return await RowSessions(second.sessions).load_state("s")
         finally:
             await second.close()
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel, client_tool
 from helix_temporal.client import SessionClient, workflow_id
@@ -82,6 +83,20 @@ async def test_schedules_are_made_once_and_brought_up_to_date(
     described = await client.get_schedule_handle(names[0]).describe()
     assert [each.every for each in described.schedule.spec.intervals] == [timedelta(days=7)]
     await remove_schedules(client, task_queue)
+
+
+async def test_a_removal_that_died_half_way_is_finished_by_the_next(
+    workers: tuple[Client, HelixPlugin], task_queue: str
+) -> None:
+    """The schedules that are gone already are no error, whichever they are."""
+    client, _ = workers
+    names = await ensure_schedules(client, task_queue, RARELY)
+    await client.get_schedule_handle(names[0]).delete()
+    await remove_schedules(client, task_queue)
+    await remove_schedules(client, task_queue)
+    for name in names:
+        with pytest.raises(RPCError, match="not found"):
+            await client.get_schedule_handle(name).describe()
 
 
 async def test_a_paused_schedule_stays_paused(workers: tuple[Client, HelixPlugin], task_queue: str) -> None:

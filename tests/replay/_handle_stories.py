@@ -6,8 +6,8 @@ from typing import Final
 from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.errors import HelixError
 from helix_temporal.models.handles import ListTurnsInput, ShowSessionInput
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.store_calls import ListCheckpointsInput
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.testing.serving import Served
 from helix_temporal.workflows import LookRequest, LookWorkflow
 from tests.replay._stories import Story

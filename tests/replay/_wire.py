@@ -24,7 +24,7 @@ from helix_temporal.session import record
 from helix_temporal.workflows import WORKFLOWS, handlers, reads
 from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.calls import TemporalCalls
-from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.execution import Execution
 from helix_temporal.workflows.stops import Stops
 
 HERE: Final = Path(__file__).parent
@@ -35,11 +35,11 @@ MODELS: Final = (
     "handles",
     "maintenance",
     "messages",
-    "records",
     "sessions",
     "states",
     "steps",
     "store_calls",
+    "stored_messages",
     "threads",
     "usage",
     "waiting",
@@ -122,7 +122,7 @@ def _handlers(kind: str) -> list[str]:
         for name in saved:
             setattr(workflow, name, lambda each, *_, name=name, **__: found.append(f"{name}/{each}"))
         given = SessionInput(session_id="s", agent="a")
-        live, calls = SessionRun.of(given, datetime.now(UTC), 0), TemporalCalls()
+        live, calls = Execution.of(given, datetime.now(UTC), 0), TemporalCalls()
         stops = Stops(given, live, calls)
         stops.register()
         handlers.Handlers(given, live, calls, stops.supersede_below).register()

@@ -9,13 +9,13 @@ from unittest.mock import patch
 from helix_temporal.activities import sessions, standing_step, steps
 from helix_temporal.activities._runtime import as_reopen
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier import Held, TieredThreads, flush, opening, store
+from helix_temporal.coldtier import KeepHot, TieredThreads, flush, opening, store
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.opening import Opening
 from helix_temporal.errors import FencedError, HelixError
-from helix_temporal.models.records import Head, size_of
 from helix_temporal.models.sessions import ReopenHeads
+from helix_temporal.models.stored_messages import Head, size_of
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, OpenThread, Reopen
@@ -23,7 +23,7 @@ from helix_temporal.stores.threads import opening as threads_opening
 from helix_temporal.stores.threads import operations
 from helix_temporal.stores.threads.fences import Fence
 from helix_temporal.stores.threads.opening import OpenPlace, OpenPlaces
-from helix_temporal.stores.threads.operations import HeldThread
+from helix_temporal.stores.threads.operations import HotThread
 from helix_temporal.workflows import opening as session_opening
 from helix_temporal.workflows.opening import CurrentThread
 from tests.simulation._run import Verdict, simulate
@@ -41,7 +41,7 @@ def _all(*patches: Any) -> Iterator[None]:
 
 @contextmanager
 def fence(shop: Shop) -> Iterator[None]:
-    """Who was replaced may write on, in the hot record and in the archive."""
+    """Who was replaced may write on, in the hot thread and in the archive."""
     find_refusal = Fence.find_refusal
 
     def not_the_replaced(self: Fence, epoch: int, *, closing: bool = False) -> HelixError | None:
@@ -53,7 +53,7 @@ def fence(shop: Shop) -> Iterator[None]:
 
 @contextmanager
 def fence_of_the_older(shop: Shop) -> Iterator[None]:
-    """A record or a manifest that is older than the writer's open takes its writes."""
+    """A hot thread or a manifest that is older than the writer's open takes its writes."""
     find_refusal = Fence.find_refusal
 
     def not_older(self: Fence, epoch: int, *, closing: bool = False) -> HelixError | None:
@@ -110,18 +110,18 @@ def first_answer(shop: Shop) -> Iterator[None]:
         thread = self._find_thread(step.thread_id)
         at = step.head.position
         if thread is not None and thread.header.epoch == step.epoch and at < thread.header.head.position:
-            stored = thread.records_from(at)
+            stored = thread.messages_from(at)
             known = thread.id_before(at) == step.head.last_id
-            if known and operations.same_step(step, stored[: len(step.records)]):
+            if known and operations.same_step(step, stored[: len(step.messages)]):
                 header = thread.header
-                kept = thread.records[: at - header.base.position]
+                kept = thread.messages[: at - header.base.position]
                 header = replace(
                     header,
                     head=step.head,
                     committed=min(header.committed, at),
                     size=header.size - size_of(stored),
                 )
-                self._threads[step.thread_id] = HeldThread(header, kept)
+                self._threads[step.thread_id] = HotThread(header, kept)
                 step = replace(step, slice_version=header.slice_version)
         return await append(self, step)
 
@@ -248,7 +248,7 @@ def closed(shop: Shop) -> Iterator[None]:
 
 @contextmanager
 def evict_compare(shop: Shop) -> Iterator[None]:
-    """A hot record is dropped whether or not all of it is archived."""
+    """A hot thread is dropped whether or not all of it is archived."""
     with patch.object(operations, "archived_all", lambda header, epoch, archived: header.epoch == epoch):
         yield
 
@@ -266,7 +266,7 @@ def fence_before_swap(shop: Shop) -> Iterator[None]:
 
 @contextmanager
 def confirmed_step(shop: Shop) -> Iterator[None]:
-    """With ``flush="exit"`` a record that was just made hot is taken for what the archive holds."""
+    """With ``flush="exit"`` a thread that was just made hot is taken for what the archive holds."""
 
     async def believing(self: TieredThreads, step: StepAppend, appended: Appended) -> None:
         return
@@ -310,7 +310,7 @@ def whole_step(shop: Shop) -> Iterator[None]:
 
     def beginning(view: StepView, head: Head, input_ids: Any) -> Any:
         step = view.after[: len(input_ids) + 1]
-        begins = [record.id for record in step[:-1]] == list(input_ids)
+        begins = [message.id for message in step[:-1]] == list(input_ids)
         return step if begins and len(step) > len(input_ids) else standing(view, head, input_ids)
 
     with patch.object(steps, "standing_step", beginning):
@@ -319,7 +319,7 @@ def whole_step(shop: Shop) -> Iterator[None]:
 
 @contextmanager
 def asked_archive(shop: Shop) -> Iterator[None]:
-    """A step that the hot record lacks is made, or given up, whatever the archive has of it."""
+    """A step that the hot thread lacks is made, or given up, whatever the archive has of it."""
 
     async def nothing(self: TieredThreads, thread_id: str, epoch: int, head: Head) -> None:
         return
@@ -360,8 +360,8 @@ def settled_open(shop: Shop) -> Iterator[None]:
 def trim_of_archived(shop: Shop) -> Iterator[None]:
     """An open thread forgets its oldest messages, archived or not."""
 
-    def place(view: StepView, head: Head, archived: object, held: Held) -> int:
-        return head.position - held.messages
+    def place(view: StepView, head: Head, archived: object, keep_hot: KeepHot) -> int:
+        return head.position - keep_hot.messages
 
     def trimmed_base(header: HotHeader, _: object, epoch: int, archived: object, keep_from: int) -> int:
         mine = header.epoch == epoch and not header.closed
@@ -441,33 +441,33 @@ GUARDS = {
     for each in (
         Guard(fence, 200, known=46),
         Guard(fence_of_the_older, 5000, _FORGETTING, known=1126),
-        Guard(fence_of_the_ended, 1000, _FINISHING, known=12),
-        Guard(fence_for_opens, 3000, _TAKEN_OVER, known=2),
-        Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=65),
-        Guard(compare_and_swap, 200, known=9),
-        Guard(first_answer, 50, known=1),
+        Guard(fence_of_the_ended, 1000, _FINISHING, known=25),
+        Guard(fence_for_opens, 3000, _TAKEN_OVER, known=5),
+        Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=32),
+        Guard(compare_and_swap, 200, known=11),
+        Guard(first_answer, 50, known=2),
         Guard(last_id, 3000, _FORGETTING, known=40),
         Guard(cut_at_open, 50, known=1),
         Guard(hot_continues, 50, known=1),
-        Guard(read_back, 1000, known=8),
-        Guard(read_back_of_success, 1000, known=22),
-        Guard(generation, 5000, _COLLECTING, known=250),
+        Guard(read_back, 1000, known=59),
+        Guard(read_back_of_success, 1000, known=100),
+        Guard(generation, 5000, _COLLECTING, known=28),
         Guard(owner_check, 200, known=3),
         Guard(closed, 1000, _FINISHING, known=1),
         Guard(evict_compare, 200, known=16),
-        Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=322),
-        Guard(confirmed_step, 5000, _SWEPT, exit_mode=True, known=1331),
-        Guard(kept_step, 1000, known=68),
-        Guard(kept_turn, 100, known=22),
-        Guard(committed_stays, 100, known=9),
-        Guard(window_since_reset, 3000, _RESETTING, known=45),
-        Guard(whole_step, 5000, _RESETTING, known=1093),
+        Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=164),
+        Guard(confirmed_step, 40_000, _SWEPT, exit_mode=True, known=7256),
+        Guard(kept_step, 1000, known=119),
+        Guard(kept_turn, 100, known=0),
+        Guard(committed_stays, 100, known=2),
+        Guard(window_since_reset, 3000, _RESETTING, known=106),
+        Guard(whole_step, 5000, _RESETTING, known=464),
         Guard(asked_archive, 100, _FORGETTING, known=64),
-        Guard(settled_open, 5000, _REOPENING, known=2790),
+        Guard(settled_open, 5000, _REOPENING, known=85),
         Guard(trim_of_archived, 1000, _UNARCHIVED, known=209),
         Guard(own_epoch, 5000, _WAITING, known=9),
-        Guard(reset_cuts_nothing, 5000, _WAITING, known=1305),
-        Guard(catches_up, 5000, _WAITING, known=1305),
+        Guard(reset_cuts_nothing, 5000, _WAITING, known=144),
+        Guard(catches_up, 5000, _WAITING, known=144),
     )
 }
 

@@ -25,7 +25,6 @@ from helix_temporal.errors import ColdTierBehindError, FencedError, HeadMovedErr
 from helix_temporal.models.agents import AgentFacts, ToolFacts
 from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import (
     Answered,
     AnswerRef,
@@ -50,6 +49,7 @@ from helix_temporal.models.steps import (
     SaveValuesResult,
     ToolResult,
 )
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.threads import EvictThreadResult, FlushThreadInput, FlushThreadResult
 from helix_temporal.models.waiting import SubmitInput, WaitingCall
 from helix_temporal.session.pending_calls import SubAgentCalls
@@ -127,7 +127,7 @@ class Shelf:
     """The thread, and what the stores say of it.
 
     Attributes:
-        records: Ids of all messages.
+        messages: Ids of all messages.
         committed: How many of them belong to turns that are over.
         waits: Messages of the turn whose call it is, by the call's id.
         away: The archive is too far behind for a new turn.
@@ -135,7 +135,7 @@ class Shelf:
     """
 
     draws: random.Random
-    records: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     committed: int = 0
     epoch: int = 0
     away: bool = False
@@ -148,7 +148,7 @@ class Shelf:
     @property
     def head(self) -> Head:
         """Where it stands."""
-        return Head(position=len(self.records), last_id=self.records[-1] if self.records else "")
+        return Head(position=len(self.messages), last_id=self.messages[-1] if self.messages else "")
 
     async def pause(self, seconds: float = 0.01) -> None:
         """As long as the network takes."""
@@ -193,7 +193,7 @@ class ShelfCalls:
         shelf.epoch = next(shelf.numbers)
         kept = shelf.suspended
         if kept is None or kept.head != shelf.head or request.reopen is not None:
-            del shelf.records[shelf.committed :]
+            del shelf.messages[shelf.committed :]
             kept = shelf.suspended = None
         facts = AgentFacts(name="a", tools=(ToolFacts(name="plain", activity="a"),))
         waits: dict[str, Any] = {} if kept is None else {"suspended": kept}
@@ -201,7 +201,7 @@ class ShelfCalls:
             handle=OpenHandle(epoch=shelf.epoch, head=shelf.head),
             facts=facts,
             policy=CallPolicy(),
-            created=not shelf.records,
+            created=not shelf.messages,
             **waits,
         )
 
@@ -210,7 +210,7 @@ class ShelfCalls:
         await shelf.pause()
         shelf.check(request.epoch, request.head)
         users = [each.id for each in request.inputs if each.call is None]
-        known = tuple(each for each in users if each in shelf.records)
+        known = tuple(each for each in users if each in shelf.messages)
         fresh = [each.id for each in request.inputs if each.id not in known]
         at = AnswerRef(position=0, id="x")
         before: dict[str, Any] = {"dropped": known, "answers": tuple(_answered(each, at) for each in known)}
@@ -223,11 +223,11 @@ class ShelfCalls:
         if users:
             shelf.under_way, shelf.start = tuple(each for each in users if each not in known), request.head
         answer = f"a{next(shelf.numbers)}"
-        shelf.records += [*fresh, answer]
+        shelf.messages += [*fresh, answer]
         result: dict[str, Any] = {"head": shelf.head, "archived": not shelf.away, **(before if known else {})}
         kind = shelf.draws.choice(("answer", "answer", "tool", "wait"))
         if kind == "answer":
-            shelf.committed, shelf.suspended = len(shelf.records), None
+            shelf.committed, shelf.suspended = len(shelf.messages), None
             return RunStepResult(text=",".join(shelf.under_way), **result)
         calls = tuple(
             ToolCall(id=f"c{at}", name="plain", arguments={}) for at in range(shelf.draws.choice((1, 2)))
@@ -250,8 +250,8 @@ class ShelfCalls:
         shelf = self._shelf
         await shelf.pause()
         shelf.check(request.epoch, request.head)
-        shelf.records += [each.id for each in request.inputs]
-        shelf.committed, shelf.suspended = len(shelf.records), None
+        shelf.messages += [each.id for each in request.inputs]
+        shelf.committed, shelf.suspended = len(shelf.messages), None
         return RunStepResult(head=shelf.head)
 
     async def load_answer(self, *_: object) -> None:
@@ -497,7 +497,7 @@ class Stage:
     # -- what is promised
 
     def _judge(self) -> None:
-        thread = self.shelf.records
+        thread = self.shelf.messages
         for name, ask in (*self._asks.items(), *self._again):
             if ask.done():
                 self._judge_ask(name, ask.result())
@@ -517,7 +517,7 @@ class Stage:
         self.seen[f"ask {told.status}"] += 1
         if told.status is not AskStatus.ANSWERED:
             return
-        if name not in self.shelf.records[: self.shelf.committed]:
+        if name not in self.shelf.messages[: self.shelf.committed]:
             self.wrong.append(f"{name} was answered, and is not in the thread")
         if told.text and name not in told.text.split(","):
             self.wrong.append(f"{name} was told the answer to {told.text}")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -109,13 +109,15 @@ class SimHot:
     async def rebase(self, change: Rebase) -> HotHeader | None:
         return await self._call("rebase", lambda: self.inner.rebase(change), writes=True)  # type: ignore[no-any-return]
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         if header.base.position > 0:
             self._world.seen["hot: newest part only"] += 1
 
         async def effect() -> HotHeader:
             self._log.before_install(header)
-            return await self.inner.install(header, records, replace=replace)
+            return await self.inner.install(header, messages, replace=replace)
 
         return await self._call("install", effect, writes=True)  # type: ignore[no-any-return]
 

@@ -15,8 +15,8 @@ from helix_temporal.coldtier.format import (
     decode_manifest,
     decode_segment,
 )
-from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.threads import ThreadPage
@@ -37,7 +37,7 @@ class Link:
 
     position: int
     before: str
-    record: Record
+    message: StoredMessage
     start: Head
     inputs: tuple[str, ...]
     places: set[tuple[int, str]]
@@ -65,41 +65,41 @@ class Log:
 
     def appended(self, step: StepAppend, appended: Appended) -> None:
         """The hot tier took a step."""
-        self._follow(step.thread_id, step.head, appended.records)
+        self._follow(step.thread_id, step.head, appended.messages)
         if self._strict and step.commits:
             self._check_committed(step.thread_id, appended.header)
 
-    def _follow(self, thread_id: str, head: Head, records: tuple[Record, ...]) -> None:
+    def _follow(self, thread_id: str, head: Head, messages: tuple[StoredMessage, ...]) -> None:
         """These messages stand after ``head``."""
         before, inputs = head.last_id, list[str]()
-        for position, record in enumerate(records, head.position):
-            link = Link(position, before, record, head, tuple(inputs), {(position, before)})
-            known = self._links.setdefault(record.id, link)
+        for position, message in enumerate(messages, head.position):
+            link = Link(position, before, message, head, tuple(inputs), {(position, before)})
+            known = self._links.setdefault(message.id, link)
             is_same = (known.position, known.before) == (position, before)
-            if (record.kind == Kind.RESULT and is_same) or (
-                record.kind == Kind.USER and known.record == record
+            if (message.kind == Kind.RESULT and is_same) or (
+                message.kind == Kind.USER and known.message == message
             ):
                 # Of a step that was lost before anybody knew of it: it was taken again.  One that is archived
-                # is not lost: a late attempt has appended to a hot record that went back.
-                stays = known if known.record != record and self._is_archived(thread_id, known) else link
+                # is not lost: a late attempt has appended to a hot thread that went back.
+                stays = known if known.message != message and self._is_archived(thread_id, known) else link
                 stays.places.update(known.places | link.places)
-                self._links[record.id] = stays
-            elif not is_same or known.record != record:
-                self._world.fail(f"message {record.id} is there twice: {self._links[record.id]}, {link}")
-            before = record.id
+                self._links[message.id] = stays
+            elif not is_same or known.message != message:
+                self._world.fail(f"message {message.id} is there twice: {self._links[message.id]}, {link}")
+            before = message.id
             inputs.append(before)
 
     def _is_archived(self, thread_id: str, link: Link) -> bool:
-        return link.record in self.archive(self.manifest(thread_id))
+        return link.message in self.archive(self.manifest(thread_id))
 
     def _check_committed(self, thread_id: str, header: HotHeader) -> None:
         thread = self._threads._threads[thread_id]
         at = header.committed - 1 - header.base.position
-        if at >= 0 and thread.records[at].kind == Kind.CALLS:
+        if at >= 0 and thread.messages[at].kind == Kind.CALLS:
             self._world.fail(f"committed {header.committed} is inside a tool call")
 
     def before_install(self, header: HotHeader) -> None:
-        """One that comes so late that a newer record was archived and dropped takes the hot tier back."""
+        """One that comes so late that a newer hot thread was archived and dropped takes the hot tier back."""
         if self._threads._find_thread(header.thread_id) is None and (
             header.epoch < (archive := self.manifest(header.thread_id)).epoch
             or header.head.position < archive.head.position
@@ -221,15 +221,15 @@ class Log:
         found = self._decoded.get(self._layout.manifest_key(thread_id))
         return found[1] if found else Manifest(thread_id)
 
-    def archive(self, manifest: Manifest) -> list[Record]:
+    def archive(self, manifest: Manifest) -> list[StoredMessage]:
         """All messages of an archive."""
-        records: list[Record] = []
+        messages: list[StoredMessage] = []
         for ref in (*self._indexed(manifest), *manifest.segments):
             blob = self._blobs._blobs.get(self._layout.segment_key(manifest.thread_id, ref))
             if blob is None:
                 self._world.fail(f"segment {ref.first}-{ref.last} is not there")
-            records += decode_segment(ref, blob.data)
-        return [*records, *manifest.inline]
+            messages += decode_segment(ref, blob.data)
+        return [*messages, *manifest.inline]
 
     def slice(self, manifest: Manifest) -> bytes:
         """The state slice of an archive."""
@@ -238,10 +238,10 @@ class Log:
         key = self._layout.slice_key(manifest.thread_id, manifest.slice_object)
         return zstandard.ZstdDecompressor().decompress(self._blobs._blobs[key].data)
 
-    def hot(self, thread_id: str) -> tuple[HotHeader, tuple[Record, ...]] | None:
+    def hot(self, thread_id: str) -> tuple[HotHeader, tuple[StoredMessage, ...]] | None:
         """What the hot tier holds now."""
         thread = self._threads._find_thread(thread_id)
-        return None if thread is None else (thread.header, thread.records)
+        return None if thread is None else (thread.header, thread.messages)
 
     # -- how messages follow each other
 
@@ -252,7 +252,7 @@ class Log:
     def _kind_before(self, manifest: Manifest, position: int) -> str | None:
         ids = self.ids(manifest.head)[:position]
         link = self._links.get(ids[-1]) if ids else None
-        return link.record.kind if link else None
+        return link.message.kind if link else None
 
     def leads(self, early: Head, late: Head) -> bool:
         """Whether ``late`` comes after ``early`` on one timeline."""
@@ -271,18 +271,18 @@ class Log:
 
     # -- judgements
 
-    def check_records(self, records: Sequence[Record]) -> None:
+    def check_messages(self, messages: Sequence[StoredMessage]) -> None:
         """Each message as it was appended, each tool call followed by its results."""
-        for record in records:
-            link = self._links.get(record.id)
-            if link is None or link.record != record:
-                self._world.fail(f"message {record.id} is not as it was appended")
-        for at, record in enumerate(records):
-            before = records[at - 1].kind if at else ""
-            if record.kind == Kind.RESULT and before not in {Kind.CALLS, Kind.RESULT}:
-                self._world.fail(f"message {record.id} is a result without a call")
-            if before == Kind.CALLS and record.kind != Kind.RESULT:
-                self._world.fail(f"message {record.id} stands between a call and its result")
+        for message in messages:
+            link = self._links.get(message.id)
+            if link is None or link.message != message:
+                self._world.fail(f"message {message.id} is not as it was appended")
+        for at, message in enumerate(messages):
+            before = messages[at - 1].kind if at else ""
+            if message.kind == Kind.RESULT and before not in {Kind.CALLS, Kind.RESULT}:
+                self._world.fail(f"message {message.id} is a result without a call")
+            if before == Kind.CALLS and message.kind != Kind.RESULT:
+                self._world.fail(f"message {message.id} stands between a call and its result")
 
     def check_reopened(self, heads: ReopenHeads, before: Manifest, epoch: int) -> None:
         """An answer that is archived and that the workflow asks for is not cut: it would be paid again.
@@ -296,7 +296,7 @@ class Log:
         if not heads.answered:
             return  # it asks for results alone
         kinds = {Kind.ANSWER, Kind.CALLS}
-        if not stood or self._links[step[-1]].record.kind not in kinds:
+        if not stood or self._links[step[-1]].message.kind not in kinds:
             return
         if (after.version, after.epoch) != (before.version + 1, epoch):
             return
@@ -305,21 +305,21 @@ class Log:
 
     def check_page(self, page: ThreadPage, *, backward: bool) -> None:
         """Part of a prefix of finished turns, of one timeline; whole at the side where the page ends."""
-        records, position = page.records, page.first
-        if not records:
+        messages, position = page.messages, page.first
+        if not messages:
             if page.committed and page.after is not None:
                 self._world.fail(f"an empty page, yet more follows: {page}")
             return
         before = None
-        for record in records:
-            link = self._links.get(record.id)
-            places = link.places if link is not None and link.record == record else set()
+        for message in messages:
+            link = self._links.get(message.id)
+            places = link.places if link is not None and link.message == message else set()
             if not any(at == position and before in {None, last} for at, last in places):
                 self._world.fail(
-                    f"a page shows {record.id} at {position} after {before}, appended was {link}"
+                    f"a page shows {message.id} at {position} after {before}, appended was {link}"
                 )
-            before, position = record.id, position + 1
-        is_split = records[0].kind == Kind.RESULT if backward else records[-1].kind == Kind.CALLS
+            before, position = message.id, position + 1
+        is_split = messages[0].kind == Kind.RESULT if backward else messages[-1].kind == Kind.CALLS
         if position > page.committed or is_split:
             self._world.fail(
                 f"a page from {page.first} to {position} shows part of a turn; {page.committed} are finished"

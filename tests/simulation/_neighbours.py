@@ -10,7 +10,7 @@ from helix_temporal.blobs import Blob, BlobInfo
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import FlushStatus, OpenThread, ReadPage
@@ -154,7 +154,7 @@ class _Neighbours:
             page = await reader.read(ReadPage(name, limit=1000))
             told = [each for step in self._steps if step.thread_id == name for each in step.ids]
             last = max((at for at, step in enumerate(self._of(name)) if step.archived), default=-1)
-            found = [record.id for record in page.records]
+            found = [message.id for message in page.messages]
             if found[: 2 * (last + 1)] != told[: 2 * (last + 1)]:
                 self._world.fail(f"{name}: {found} is archived, {told} was answered")
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import ExitReason, SuspendedTurn
 from helix_temporal.models.steps import ReopenHeads
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import INTERRUPTED, SubmitInput
 from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.workflows.opening import reopen_thread

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from helix_temporal.activities.payloads import FAR
 from helix_temporal.errors import NotServedError
 from helix_temporal.models.agents import AgentFacts, ToolFacts
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import OpenHandle
 from helix_temporal.models.steps import (
     AgentFactsInput,
@@ -19,6 +18,7 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread
 from helix_temporal.workflows.opening import CurrentThread
@@ -180,7 +180,7 @@ class SimCalls:
         return await self._temporal.activity("flush", work, run=self.run)
 
     async def evict(self, thread_id: str, epoch: int) -> str:
-        """Drop the hot record."""
+        """Drop the hot thread."""
 
         async def work(worker: Worker) -> str:
             return await worker.threads.evict(thread_id, epoch)

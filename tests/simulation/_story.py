@@ -11,7 +11,6 @@ from helix_temporal.errors import (
     InvalidRequestError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import Head, Kind
 from helix_temporal.models.sessions import (
     AnswerRef,
     AskResult,
@@ -21,12 +20,13 @@ from helix_temporal.models.sessions import (
     UserMessage,
 )
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
+from helix_temporal.models.stored_messages import Head, Kind
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
-from helix_temporal.workflows.opening import CurrentThread, open_conversation, opens_again
+from helix_temporal.workflows.opening import CurrentThread, open_session_thread, opens_again
 from helix_temporal.workflows.turn import Turn, TurnResult
 from tests.simulation._loop import settle
 from tests.simulation._people import People
@@ -199,7 +199,7 @@ class Story:
     async def _until_open(self, calls: SimCalls, request: OpenSessionInput) -> OpenSessionResult:
         for _ in range(8):
             try:
-                return await open_conversation(calls, request)
+                return await open_session_thread(calls, request)
             except FencedError as fenced:
                 if request.again and "owner" in fenced.facts:
                     raise  # another execution has the thread: this one ends
@@ -224,14 +224,14 @@ class Story:
             self._acked = log.ids(suspended.start)
         elif more:
             last = log.link(more[-1])
-            if last is None or last.record.kind in {Kind.CALLS, Kind.USER}:
+            if last is None or last.message.kind in {Kind.CALLS, Kind.USER}:
                 self._world.fail(f"{more} is no whole turn")
             self._world.note("unanswered turn had been committed")
             self._acked = ids
 
     def _is_user(self, message_id: str) -> bool:
         link = self._shop.log.link(message_id)
-        return link is not None and link.record.kind == Kind.USER
+        return link is not None and link.message.kind == Kind.USER
 
     # -- turns
 
@@ -386,7 +386,7 @@ class Story:
         log, kinds = self._shop.log, list[str]()
         for each in self._acked[at + 1 : told.answer.position + 1]:
             link = log.link(each)
-            kinds.append(link.record.kind if link is not None else "")
+            kinds.append(link.message.kind if link is not None else "")
         spoken = "".join(kinds).lstrip(Kind.USER)
         if self._acked[told.answer.position] != told.answer.id or spoken.count(Kind.ANSWER) != 1:
             self._world.fail(f"{message_id} was told {told.answer}; the thread has {kinds} up to there")
@@ -405,7 +405,7 @@ class Story:
             and hot[0].head == head
             and [each.id for each in hot[1]] != session.told[hot[0].base.position :]
         ):
-            self._world.fail(f"the hot record holds other messages than were told, before {head}")
+            self._world.fail(f"the hot thread holds other messages than were told, before {head}")
         if session.thread.handle.archived and self._shop.flush_each_step and not archived:
             self._world.fail(f"{head} was said to be archived; the archive stands at {archive.head}")
         if not archived and not is_hot:
@@ -485,7 +485,7 @@ class Story:
             is_behind = False
             if (heads := thread.to_open_first) is not None:
                 self._world.note("opened again to end")
-                opened = await open_conversation(calls, opens_again(thread, heads))
+                opened = await open_session_thread(calls, opens_again(thread, heads))
                 thread.opened(opened.handle, thread.seed())
                 # The open that was given up had been scheduled by a clock that was ahead: it may still land.
                 is_behind = thread.handle.epoch < self._world.newest_open
@@ -614,9 +614,9 @@ class Story:
         """Whether a turn ends with the acknowledged message at this position."""
         link = self._shop.log.link(self._acked[at])
         after = self._shop.log.link(self._acked[at + 1]) if at + 1 < len(self._acked) else None
-        if link is None or link.record.kind in {Kind.USER, Kind.CALLS}:
+        if link is None or link.message.kind in {Kind.USER, Kind.CALLS}:
             return False
-        return after is None or after.record.kind == Kind.USER
+        return after is None or after.message.kind == Kind.USER
 
     # -- others
 
@@ -650,7 +650,7 @@ class Story:
         self.temporal.background("collect", work)
 
     def _sweep(self) -> None:
-        """Maintenance flushes with the record's own epoch, and now and then drops what is archived."""
+        """Maintenance flushes with the hot thread's own epoch, and now and then drops what is archived."""
         evicts = self._world.chance(0.5)
 
         async def work(worker: Worker) -> None:
@@ -682,10 +682,10 @@ class Story:
     def _check_fork(self, target: str) -> None:
         log, ids = self._shop.log, self._forks[target]
         manifest = log.manifest(target)
-        records = log.archive(manifest)
-        if [record.id for record in records] != ids or manifest.committed != len(ids):
-            self._world.fail(f"fork {target} holds {len(records)} messages, {len(ids)} expected")
-        log.check_records(records)
+        messages = log.archive(manifest)
+        if [message.id for message in messages] != ids or manifest.committed != len(ids):
+            self._world.fail(f"fork {target} holds {len(messages)} messages, {len(ids)} expected")
+        log.check_messages(messages)
 
     async def _reading(self) -> None:
         """A reader outside sees whole finished turns and nothing else."""
@@ -739,7 +739,7 @@ class Story:
         beyond = hot[1][max(archive.head.position - base, 0) :] if hot else ()
         if beyond and self._shop.is_archive_down():
             return False
-        self._at_risk.update(record.id for record in (hot[1][max(told - base, 0) :] if hot else ()))
+        self._at_risk.update(message.id for message in (hot[1][max(told - base, 0) :] if hot else ()))
         return True
 
     # -- judgement
@@ -747,11 +747,11 @@ class Story:
     def _judge(self) -> None:
         log = self._shop.log
         archive = log.manifest(THREAD)
-        records = log.archive(archive)
-        ids = [record.id for record in records]
+        messages = log.archive(archive)
+        ids = [message.id for message in messages]
         if ids != self._acked or archive.committed != len(ids):
             self._world.fail(f"archive {ids} committed {archive.committed}, acknowledged {self._acked}")
-        log.check_records(records)
+        log.check_messages(messages)
         self._check_turns(log.slice(archive))
         hot = log.hot(THREAD)
         if hot is not None and hot[0].epoch == archive.epoch and hot[0].head != archive.head:

@@ -16,7 +16,7 @@ from helix_temporal.agents import (
     client_tool,
 )
 from helix_temporal.blobs.memory import MemoryBlobs
-from helix_temporal.coldtier import Held, TieredThreads
+from helix_temporal.coldtier import KeepHot, TieredThreads
 from helix_temporal.coldtier.format import Layout
 from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.messages import ToolCall
@@ -32,7 +32,7 @@ from tests.simulation._world import World, attempt_of
 STEP_SECONDS = 0.5
 TOOLS = ("look", "look", "look", "moody", "person", "unknown")
 INLINE_RESULT = 60
-HOLDING_LITTLE = Held(archived_bytes=300, messages=5)
+HOLDING_LITTLE = KeepHot(archived_bytes=300, messages=5)
 
 
 class Moody:
@@ -111,7 +111,7 @@ class Worker:
         self.threads = TieredThreads(
             shop.hot,
             shop.blobs,
-            held=HOLDING_LITTLE if shop.world.seed % 2 else None,
+            keep_hot=HOLDING_LITTLE if shop.world.seed % 2 else None,
             clock=shop.world.loop.time,
             step_seconds=STEP_SECONDS,
         )

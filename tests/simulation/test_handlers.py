@@ -12,8 +12,8 @@ from helix_temporal.models.sessions import AskResult, AskStatus, SessionOptions,
 from helix_temporal.models.waiting import SubmitInput
 from helix_temporal.session.inbox import Inbox
 from helix_temporal.workflows.call_answers import Submissions
+from helix_temporal.workflows.execution import Execution
 from helix_temporal.workflows.session import AgentSession
-from helix_temporal.workflows.session_run import SessionRun
 from tests.simulation._handlers import ASKED, Stage, simulate_handlers
 
 SEEDS = 400
@@ -33,7 +33,7 @@ def test_everybody_is_told_of_the_turn_that_is_theirs() -> None:
 class NewestTurn:
     """Instead of the turn that was answered: whichever ended last."""
 
-    def __init__(self, run: SessionRun) -> None:
+    def __init__(self, run: Execution) -> None:
         self._run = run
 
     @property
@@ -52,8 +52,8 @@ CARRIED = Inbox.carried
 UNTOLD, UNSTORED = "not told", "neither in the thread"
 WITHOUT: list[tuple[type, str, Any, str]] = [
     (Submissions, "_turn_of", lambda self, _: NewestTurn(self._run), "who answered a call for"),
-    (SessionRun, "wait_for_archive", lambda *_: None, UNSTORED),
-    (SessionRun, "may_end", property(lambda _: True), UNSTORED),
+    (Execution, "wait_for_archive", lambda *_: None, UNSTORED),
+    (Execution, "may_end", property(lambda _: True), UNSTORED),
     (AgentSession, "_drain_handlers", drain_nobody, "ended before a handler"),
     (AgentSession, "_give_up", lambda *_, **__: None, "does not end"),
     (Inbox, "give_up", lambda self, taken, _=None: self.finish(taken), "does not end"),

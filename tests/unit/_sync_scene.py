@@ -6,16 +6,16 @@ from typing import Any
 
 from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.models.base import canonical_json
-from helix_temporal.models.messages import Message, ToolCall, to_record
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.messages import Message, ToolCall, encode_message
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.steps import OpenSessionInput, ReopenHeads, RunStepInput, ToolInput
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import Create, OpenThread
-from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.sessions.store import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 EPOCH = 1_800_000_000_000_000
@@ -26,7 +26,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.backend = MemoryBackend()
-        self.store = RecordSessions(self.backend.sessions)
+        self.store = RowSessions(self.backend.sessions)
         self.threads = HotThreads(self.backend.threads)
         self.keeper = SessionSync(self.store, self.threads)
         self.epoch = EPOCH
@@ -81,8 +81,8 @@ class Scene:
             update={"turns": self.record.turns + 1, "steps": 1, "run": run_id, "turn_steps": 1, **slice_}
         )
         header = (await self.threads.read_facts("s")).slice_version
-        inputs = (to_record(Message(id=f"{run_id}-q", role="user", content="q")),)
-        answer = to_record(Message(id=f"{run_id}-{text}", role="assistant", content=text))
+        inputs = (encode_message(Message(id=f"{run_id}-q", role="user", content="q")),)
+        answer = encode_message(Message(id=f"{run_id}-{text}", role="assistant", content=text))
         step = StepAppend("s", self.epoch, self.head, inputs, answer, True, self._slice(), header)
         appended = await self.threads.append(step)
         self.head = appended.head

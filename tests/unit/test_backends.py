@@ -50,7 +50,7 @@ async def test_a_data_directory_keeps_threads_and_payloads_without_a_server(tmp_
     await first.check()
     await first.close()
     page = await second.threads.read(ReadPage("t", committed_only=False))
-    assert [record.body for record in page.records] == [b"hi"]
+    assert [message.body for message in page.messages] == [b"hi"]
     assert await second.payloads.get("t", ref) == "a large result"
     await second.close()
 
@@ -66,7 +66,7 @@ async def test_a_database_keeps_threads_and_payloads_without_redis(postgres_dsn:
         ref = await backends.payloads.put("t", 0, "call", "a large result")
         await backends.close()
         page = await HotThreads(tables.threads).read(ReadPage("t", committed_only=False))
-        assert [record.body for record in page.records] == [b"hi"]
+        assert [message.body for message in page.messages] == [b"hi"]
         assert await tables.payloads.get_payload("t", ref) is not None
 
 
@@ -120,8 +120,19 @@ def test_stores_from_elsewhere_are_used() -> None:
     assert HelixPlugin(backends=backends).backends is backends
 
 
+def test_a_store_from_elsewhere_is_used_though_it_is_empty() -> None:
+    """One that counts its objects is false to Python before the first."""
+
+    class Counted(MemoryBlobs):
+        def __len__(self) -> int:
+            return 0
+
+    blobs = Counted()
+    assert Backends(Settings(), blobs=blobs).blobs is blobs
+
+
 async def test_ended_threads_expire_only_if_that_was_agreed() -> None:
-    """Without a cold tier the hot record is all there is."""
+    """Without a cold tier the hot thread is all there is."""
     kept, agreed = Backends(Settings()), Backends(Settings(expire_unarchived_after=timedelta(hours=1)))
     outcomes = []
     for backends in (kept, agreed):
@@ -140,7 +151,7 @@ async def test_version_1_archives_are_read_once_they_are_switched_on(cold_direct
     opened = await backends.threads.open(OpenThread("t", 10, "owner"))
     page = await backends.threads.read(ReadPage("t"))
     assert opened.header.head.position == 4
-    assert [record.id for record in page.records] == ["m-0", "m-1", "m-2", "m-3"]
+    assert [message.id for message in page.messages] == ["m-0", "m-1", "m-2", "m-3"]
 
 
 NOWHERE: Final[dict[str, dict[str, Any]]] = {

@@ -38,7 +38,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.messages import Message, ToolCall, Usage
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     OpenThreadInput,

@@ -18,7 +18,7 @@ from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.streams import MemoryStreams
 from helix_temporal.stores.protocols.threads import Create, OpenThread
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.streams.writer import Writing
 from helix_temporal.stores.threads.hot_only import HotThreads
 
@@ -42,7 +42,7 @@ class Scene:
 
     def __init__(self) -> None:
         backend = MemoryBackend()
-        self.store = RecordSessions(backend.sessions)
+        self.store = RowSessions(backend.sessions)
         self.threads = HotThreads(backend.threads)
         self.keeper = SessionSync(self.store, self.threads)
         agents = AgentRegistry([Agent(name="main", model=self)])
@@ -98,7 +98,7 @@ async def test_a_run_is_seen_while_its_model_is_called(scene: Scene) -> None:
     assert await scene.run_is(RunStatus.COMPLETED)
 
 
-async def test_a_model_does_not_wait_for_the_record(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_model_does_not_wait_for_its_run(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit to a disk is not a part of what a user waits for."""
     request, start_run = await scene.open(), scene.store.start_run
 
@@ -137,7 +137,7 @@ async def test_a_store_that_is_away_makes_nobody_pay_twice(
 async def test_a_model_that_fails_leaves_its_run_recorded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error is told, also where the record comes late."""
+    """Its error is told, also where its run is recorded late."""
     request, start_run = await scene.open(), scene.store.start_run
 
     async def late(*given: Any, **more: Any) -> Any:
@@ -159,7 +159,7 @@ async def test_a_model_that_fails_leaves_its_run_recorded(
 async def test_a_cancelled_step_leaves_nothing_under_way(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record that hangs does not outlive its activity."""
+    """A recording that hangs does not outlive its activity."""
     request, began, ended = await scene.open(), asyncio.Event(), asyncio.Event()
 
     async def hangs(*_: Any, **__: Any) -> Any:
@@ -219,7 +219,7 @@ async def test_a_run_begins_on_its_stream_where_its_first_attempt_began(
     assert [chunk.type for chunk in chunks].count("step_started") == 2
 
 
-async def test_a_stream_that_hangs_holds_no_record_up(scene: Scene) -> None:
+async def test_a_stream_that_hangs_holds_no_run_up(scene: Scene) -> None:
     """The run is there to be stopped; where it begins on its stream is not known."""
     scene.streams.hangs = True
     await scene.stepper.run(await scene.open())

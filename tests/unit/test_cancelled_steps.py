@@ -7,9 +7,9 @@ import pytest
 
 from helix_temporal.errors import FencedError
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import CallPolicy, OpenHandle, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepInput, RunStepResult
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn
 

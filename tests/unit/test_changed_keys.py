@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helix_temporal.models.base import canonical_json
-from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.records import Head
+from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.steps import RunStepInput, StepInput
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.session import record as session_record
 from helix_temporal.session.record import (
     ChangedKeys,
@@ -44,7 +44,7 @@ def stepped(
         run_id=run_id,
         **fields,
     )
-    answer = to_record(Message(id=f"a{position}", role="assistant", content="a"))
+    answer = encode_message(Message(id=f"a{position}", role="assistant", content="a"))
     return apply_step(record, StepAppend("s", 1, at(position), (), answer, commits=True), request, ())
 
 

@@ -15,7 +15,7 @@ from helix_temporal.models.maintenance import CleanUpExpiredInput, CleanupSummar
 from helix_temporal.models.states import CreateSession, SessionState, SessionStatus, WorkspaceRef
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 LATE = CreateSession(expires_at=1)
@@ -44,10 +44,10 @@ class Disks:
 
 
 @pytest.fixture
-def store() -> RecordSessions:
+def store() -> RowSessions:
     """A store with five sessions past their time."""
     backend = MemoryBackend()
-    return RecordSessions(backend.sessions, HotThreads(backend.threads))
+    return RowSessions(backend.sessions, HotThreads(backend.threads))
 
 
 async def attempt(
@@ -60,7 +60,7 @@ async def attempt(
     return await environment.run(activities.expired, REQUEST)
 
 
-async def test_an_attempt_goes_on_where_the_one_before_was(store: RecordSessions) -> None:
+async def test_an_attempt_goes_on_where_the_one_before_was(store: RowSessions) -> None:
     """Sessions are counted once, and those of the pages before are not looked at again."""
     for number in range(5):
         await store.create_session(f"s{number}", LATE)
@@ -73,7 +73,7 @@ async def test_an_attempt_goes_on_where_the_one_before_was(store: RecordSessions
     assert summary == CleanupSummary(detected=5, marked=5)
 
 
-async def test_an_attempt_that_had_listed_all_keeps_its_counts(store: RecordSessions) -> None:
+async def test_an_attempt_that_had_listed_all_keeps_its_counts(store: RowSessions) -> None:
     """It died among the snapshots: sessions that it ended are not counted as finished before."""
     await store.create_session("s", WITH_WORKSPACE)
     beats: list[tuple[Any, ...]] = []
@@ -83,7 +83,7 @@ async def test_an_attempt_that_had_listed_all_keeps_its_counts(store: RecordSess
     assert (summary.detected, summary.marked, summary.already_terminal) == (1, 1, 0)
 
 
-async def test_a_long_page_beats_all_the_while_with_what_is_known(store: RecordSessions) -> None:
+async def test_a_long_page_beats_all_the_while_with_what_is_known(store: RowSessions) -> None:
     """A provider that is slow is no lost worker, and its beats don't forget the attempt before."""
     await store.create_session("s", WITH_WORKSPACE)
     await Cleanup(store).clean_up_expired(REQUEST)
@@ -99,7 +99,7 @@ async def test_a_long_page_beats_all_the_while_with_what_is_known(store: RecordS
     assert (await running).marked == 7
 
 
-async def test_one_that_cannot_be_read_stops_no_other(store: RecordSessions) -> None:
+async def test_one_that_cannot_be_read_stops_no_other(store: RowSessions) -> None:
     """Neither among those past their time nor among those whose snapshots are left."""
     for session_id in ("a", "b"):
         await store.create_session(session_id, WITH_WORKSPACE)
@@ -110,7 +110,7 @@ async def test_one_that_cannot_be_read_stops_no_other(store: RecordSessions) -> 
     assert disks.deleted == ["b-snapshot"]
 
 
-async def test_snapshots_of_one_that_came_back_stay(store: RecordSessions) -> None:
+async def test_snapshots_of_one_that_came_back_stay(store: RowSessions) -> None:
     """Ended, its snapshots not yet deleted, and then resumed by its user: it needs them."""
     await store.create_session("s", WITH_WORKSPACE)
     await Cleanup(store).clean_up_expired(REQUEST)
@@ -136,14 +136,14 @@ class _Beats(list[tuple[Any, ...]]):
 
 
 class _Failing:
-    def __init__(self, store: RecordSessions, **replaced: Any) -> None:
+    def __init__(self, store: RowSessions, **replaced: Any) -> None:
         self._store, self._replaced = store, replaced
 
     def __getattr__(self, name: str) -> Any:
         return self._replaced.get(name) or getattr(self._store, name)
 
 
-def _breaks_after_pages(store: RecordSessions, pages: int) -> Any:
+def _breaks_after_pages(store: RowSessions, pages: int) -> Any:
     left = [pages]
 
     async def list_expired(*args: Any, **kwargs: Any) -> Any:
@@ -155,7 +155,7 @@ def _breaks_after_pages(store: RecordSessions, pages: int) -> Any:
     return _Failing(store, list_expired=list_expired)
 
 
-def _damaged(store: RecordSessions, damaged: str) -> Any:
+def _damaged(store: RowSessions, damaged: str) -> Any:
     async def load_state(session_id: str) -> SessionState | None:
         if session_id == damaged:
             raise StoreCorruptError(f"session {session_id!r} is damaged")

@@ -7,9 +7,9 @@ from temporalio import workflow
 
 from helix_temporal.errors import FencedError
 from helix_temporal.models.agents import AgentFacts
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import CallPolicy, OpenHandle
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.workflows import calls as _calls
 from helix_temporal.workflows.calls import TemporalCalls
 

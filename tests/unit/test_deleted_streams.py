@@ -13,7 +13,7 @@ from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.locks import MemoryLocks
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.memory.streams import MemoryStreams
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.storage import StoreSessionStorage
 from helix_temporal.stores.threads.hot_only import HotThreads
 
@@ -42,28 +42,24 @@ async def streams() -> Streams:
 
 
 @pytest.fixture
-async def store(streams: Streams) -> RecordSessions:
+async def store(streams: Streams) -> RowSessions:
     """With a session ``s`` that nobody has changed for a minute."""
     now = [1_000_000.0]
     threads = MemoryThreads()
-    records = MemorySessions(threads, clock=lambda: now[0])
-    store = RecordSessions(records, HotThreads(threads), streams=streams)
+    messages = MemorySessions(threads, clock=lambda: now[0])
+    store = RowSessions(messages, HotThreads(threads), streams=streams)
     await store.create_session("s")
     now[0] += 60
     return store
 
 
-async def test_a_session_that_is_deleted_takes_its_stream_along(
-    store: RecordSessions, streams: Streams
-) -> None:
+async def test_a_session_that_is_deleted_takes_its_stream_along(store: RowSessions, streams: Streams) -> None:
     """Whoever asks for what was said to be deleted does not want it to be shown for another day."""
     await ActivityEnvironment().run(SessionStoreActivities(store).delete, DeleteSessionInput(session_id="s"))
     assert await streams.get_info("s") is None
 
 
-async def test_a_repeat_deletes_what_the_first_attempt_has_left(
-    store: RecordSessions, streams: Streams
-) -> None:
+async def test_a_repeat_deletes_what_the_first_attempt_has_left(store: RowSessions, streams: Streams) -> None:
     """The stream's store was away, or the worker died between the two."""
     streams.away = True
     with pytest.raises(StoreUnavailableError):
@@ -73,27 +69,27 @@ async def test_a_repeat_deletes_what_the_first_attempt_has_left(
     assert await streams.get_info("s") is None
 
 
-async def test_a_session_that_was_changed_keeps_its_stream(store: RecordSessions, streams: Streams) -> None:
+async def test_a_session_that_was_changed_keeps_its_stream(store: RowSessions, streams: Streams) -> None:
     """Nothing of what was refused is done."""
     with pytest.raises(StaleStateError):
         await store.delete_session("s", expected_version=7)
     assert await streams.get_info("s") is not None
 
 
-async def test_the_facades_sessions_take_their_streams_along(store: RecordSessions, streams: Streams) -> None:
+async def test_the_facades_sessions_take_their_streams_along(store: RowSessions, streams: Streams) -> None:
     """Whichever door a session is deleted by."""
     await StoreSessionStorage(store, MemoryLocks()).delete("s")
     assert await streams.get_info("s") is None
 
 
-async def test_clean_up_by_age_takes_streams_along(store: RecordSessions, streams: Streams) -> None:
+async def test_clean_up_by_age_takes_streams_along(store: RowSessions, streams: Streams) -> None:
     """Retention counts for copies, too."""
     summary = await Cleanup(store).clean_up_old(OLD)
     assert (summary.deleted, summary.error_count) == (1, 0)
     assert await streams.get_info("s") is None
 
 
-async def test_a_stream_that_stays_is_named(store: RecordSessions, streams: Streams) -> None:
+async def test_a_stream_that_stays_is_named(store: RowSessions, streams: Streams) -> None:
     """The session is gone, so that no later clean-up would find its stream: somebody must know."""
     streams.away = True
     summary = await Cleanup(store).clean_up_old(OLD)

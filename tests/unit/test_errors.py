@@ -15,9 +15,9 @@ from helix_temporal.errors import (
 
 def test_an_error_comes_back_with_its_facts() -> None:
     """Workflows decide by the class and by what was found."""
-    error = from_wire("FencedError", "epoch 2 has it, 1 is out", {"held": 1, "current": 2})
+    error = from_wire("FencedError", "epoch 2 has it, 1 is out", {"epoch": 1, "current": 2})
     assert isinstance(error, FencedError)
-    assert (str(error), error.facts) == ("epoch 2 has it, 1 is out", {"held": 1, "current": 2})
+    assert (str(error), error.facts) == ("epoch 2 has it, 1 is out", {"epoch": 1, "current": 2})
 
 
 @pytest.mark.parametrize("kind", ["KeyError", "ClassVar", "error_class", ""])

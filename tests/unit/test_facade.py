@@ -108,6 +108,16 @@ async def test_a_closed_session_is_resumed_as_a_new_one() -> None:
     assert isinstance(await ask(again, "hello"), ResultEvent)
 
 
+async def test_a_session_is_not_resumed_under_another_id() -> None:
+    """Else whoever gave the id would look for the session there."""
+    storage = MemorySessionStorage()
+    session = await create_session(echo(), storage=storage)
+    with pytest.raises(InvalidRequestError, match="name two sessions"):
+        await create_session(echo(), storage=storage, resume=session.id, session_id="other")
+    again = await create_session(echo(), storage=storage, resume=session.id, session_id=session.id)
+    assert again.id == session.id
+
+
 async def test_a_session_that_was_deleted_is_not_resumed() -> None:
     """Not even where it is still in use."""
     storage = Storage()

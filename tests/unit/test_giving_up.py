@@ -1,11 +1,10 @@
-"""A suspended turn that is given up, when the record has lost it meanwhile."""
+"""A suspended turn that is given up, when the hot thread has lost it meanwhile."""
 
 from typing import Any
 
 from helix_temporal.errors import HeadMovedError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import CallPolicy, ExitReason, OpenHandle, SuspendedTurn, UserMessage
 from helix_temporal.models.steps import (
     EndTurnInput,
@@ -14,6 +13,7 @@ from helix_temporal.models.steps import (
     RunStepInput,
     RunStepResult,
 )
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import (
     INTERRUPTED,
     PendingCall,

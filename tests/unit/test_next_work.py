@@ -12,7 +12,9 @@ ALL = [
     Situation(**dict(zip(NAMES, given, strict=True)))
     for given in itertools.product([False, True], repeat=len(NAMES))
 ]
-POSSIBLE = [now for now in ALL if (now.messages or not now.held) and (now.suspended or not now.can_resume)]
+POSSIBLE = [
+    now for now in ALL if (now.messages or not now.archive_behind) and (now.suspended or not now.can_resume)
+]
 """Only messages are held, and only a suspended turn is resumed."""
 
 
@@ -20,7 +22,7 @@ def test_no_turn_begins_beside_one_that_is_suspended() -> None:
     """Nor one of messages that are held."""
     serving = [now for now in POSSIBLE if next_work(now) is Work.SERVE]
     assert serving
-    assert all(now.messages and not now.suspended and not now.held for now in serving)
+    assert all(now.messages and not now.suspended and not now.archive_behind for now in serving)
 
 
 def test_an_execution_that_ends_takes_no_message_and_no_request_with_it() -> None:
@@ -39,7 +41,7 @@ def test_whatever_comes_is_done_at_once() -> None:
         if now.suspended and not now.rewind:
             assert next_work(replace(now, can_resume=True)) is Work.RESUME
         if not (now.suspended or now.rewind):
-            assert next_work(replace(now, messages=True, held=False)) is Work.SERVE
+            assert next_work(replace(now, messages=True, archive_behind=False)) is Work.SERVE
 
 
 @pytest.mark.parametrize("persistent", [True, False])
@@ -48,7 +50,7 @@ def test_who_has_nothing_to_do_waits_or_ends(persistent: bool) -> None:
     rest = Situation(persistent=persistent)
     assert next_work(rest) is (Work.WAIT if persistent else Work.END)
     assert next_work(replace(rest, ends=True)) is Work.END
-    assert next_work(replace(rest, ends=True, messages=True, held=True)) is Work.WAIT
+    assert next_work(replace(rest, ends=True, messages=True, archive_behind=True)) is Work.WAIT
 
 
 def test_a_suspended_turn_holds_its_execution_where_it_is_to_wait() -> None:

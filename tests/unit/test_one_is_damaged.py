@@ -21,7 +21,7 @@ from helix_temporal.models.states import CreateSession, SessionStatus, SubSessio
 from helix_temporal.models.waiting import WakeInput, WakeResult
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_tools import waiting
@@ -36,7 +36,7 @@ BROKEN, SOUND = "a-broken", ("b", "c")
 class Place:
     """A session store, and what damages one session in it for whoever reads or changes it."""
 
-    store: RecordSessions
+    store: RowSessions
     damage: Callable[[], Awaitable[object]]
     kind: str
 
@@ -51,7 +51,7 @@ async def place(
             redis = await stack.enter_async_context(backend_on(redis_url, redis_prefix))
             key = f"{redis_prefix}{{{BROKEN}}}:session"
             yield Place(
-                RecordSessions(redis.sessions),
+                RowSessions(redis.sessions),
                 lambda: redis._connection.send_command("HINCRBY", key, "v", 1),
                 request.param,
             )
@@ -60,7 +60,7 @@ async def place(
             postgres = await stack.enter_async_context(_postgres.emptied(postgres_dsn, prefix))
             statement = f"UPDATE \"{postgres.table_prefix}states\" SET body = 'x' WHERE session_id = $1"
             yield Place(
-                RecordSessions(postgres.sessions),
+                RowSessions(postgres.sessions),
                 lambda: postgres.adapter.execute(statement, BROKEN),
                 request.param,
             )
@@ -72,7 +72,7 @@ async def place(
                 with closing(sqlite3.connect(tmp_path / "helix.db", isolation_level=None)) as connection:
                     connection.execute("UPDATE sessions SET state = x'00' WHERE session_id = ?", (BROKEN,))
 
-            yield Place(RecordSessions(sqlite.sessions), flip, request.param)
+            yield Place(RowSessions(sqlite.sessions), flip, request.param)
 
 
 async def made(

@@ -10,8 +10,8 @@ from helix_temporal.activities import stream_buffer
 from helix_temporal.activities.stream_buffer import GRACE, Grace, Keyed, Outlet
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.models.messages import ChildEnd
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.steps import EndTurnInput, StepInput
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.models.streams import Custom
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord

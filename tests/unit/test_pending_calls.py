@@ -6,8 +6,8 @@ import pytest
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.messages import ToolCall, ToolResult
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import SuspendedTurn
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import (
     NO_ANSWER,
     REMEMBERED_CALLS,
@@ -211,7 +211,7 @@ def test_what_answers_take_is_counted_as_they_travel(waits: PendingCalls) -> Non
     """In JSON a control character takes six bytes: the input of the next step would be too large."""
     waits.begin(turn(CLIENT, APPROVAL))
     waits.submit(SubmitInput(call="c", text="\x01" * 1000))
-    assert waits.held > 6000
+    assert waits.inline_size > 6000
 
 
 def test_an_unknown_call_is_not_pending(waits: PendingCalls) -> None:

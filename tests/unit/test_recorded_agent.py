@@ -3,7 +3,7 @@
 import json
 
 from helix_temporal.agents import Agent
-from helix_temporal.models.records import Record
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.testing.recorded import parse_conversation, read_conversation, replay_agent
 from tests.unit.agents._play import EXAMPLE, a_context, ask, seen
 
@@ -47,11 +47,11 @@ REPEATED_IDS = _rows(
 )
 
 
-async def _play(data: bytes, *extra: str) -> list[Record]:
+async def _play(data: bytes, *extra: str) -> list[StoredMessage]:
     def fresh() -> Agent:
         return replay_agent(parse_conversation(data), "replay")
 
-    thread: list[Record] = []
+    thread: list[StoredMessage] = []
     for text in (*(turn.text for turn in parse_conversation(data).turns), *extra):
         await ask(fresh, thread, text)
     return thread
@@ -60,7 +60,7 @@ async def _play(data: bytes, *extra: str) -> list[Record]:
 async def test_the_example_plays_to_the_very_messages_that_were_recorded() -> None:
     """The demo compares the thread with the file; that must fail for lost messages only."""
     recorded = read_conversation(EXAMPLE)
-    thread: list[Record] = []
+    thread: list[StoredMessage] = []
     for turn in recorded.turns:
         await ask(lambda: replay_agent(read_conversation(EXAMPLE), "support"), thread, turn.text)
     assert seen(thread) == recorded.expected()
@@ -82,7 +82,7 @@ async def test_repeated_questions_get_the_answers_of_their_place() -> None:
 async def test_a_question_outside_the_recording_is_answered_and_changes_nothing() -> None:
     """Users of the demo ask what they like, then go on with the recording."""
     data = _rows(_user("one"), _answer("1"), _user("two"), _answer("2"))
-    thread: list[Record] = []
+    thread: list[StoredMessage] = []
     for text in ("one", "and then?", "two"):
         await ask(lambda: replay_agent(parse_conversation(data)), thread, text)
     assert [message.text for message in seen(thread) if message.role == "assistant"] == [

@@ -1,7 +1,7 @@
 """Sub-agents that were found to wait when their caller's thread was opened: what the slice then says."""
 
 from helix_temporal.models.messages import ToolResult
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import (
     AnswerReceipt,
     CallOutcome,

@@ -1,6 +1,5 @@
 """What a session remembers of answered calls has a bound: sessions live for years."""
 
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.states import (
     MAX_COMPLETED_CALLS,
@@ -9,6 +8,7 @@ from helix_temporal.models.states import (
     SessionState,
 )
 from helix_temporal.models.steps import EndTurnInput, StepInput
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt
 from helix_temporal.session.projection import project_answers, project_call_owners
 from helix_temporal.session.record import SessionRecord, apply_step

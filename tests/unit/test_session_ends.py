@@ -5,7 +5,7 @@ from helix_temporal.models.checkpoints import NewRun, Run, RunChange, RunStatus
 from helix_temporal.models.states import CreateSession, SessionStatus
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.sessions.store import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 EPOCH = 1_800_000_000_000_000
@@ -14,11 +14,11 @@ EPOCH = 1_800_000_000_000_000
 async def test_a_run_that_ends_by_itself_meanwhile_stays_as_it_ended() -> None:
     """A cancel that comes just as the turn is committed must not fail to save the session."""
     backend = MemoryBackend()
-    store = RecordSessions(backend.sessions)
+    store = RowSessions(backend.sessions)
     await store.create_session("s", CreateSession())
     await store.start_run("s", NewRun(run_id="run-1"))
 
-    class Overtaken(RecordSessions):
+    class Overtaken(RowSessions):
         async def update_run(
             self,
             session_id: str,

@@ -13,14 +13,14 @@ from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.checkpoints import JsonPatchOp, RunStatus, StagedChange
 from helix_temporal.models.messages import Message, ToolCall
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
 from helix_temporal.models.steps import (
     SaveValuesInput,
     ToolInput,
 )
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import WaitingCall
-from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.sessions.store import RowSessions
 from tests.unit._sync_scene import Scene
 
 
@@ -100,6 +100,17 @@ async def test_a_tool_stages_into_a_state_that_its_store_had_lost() -> None:
     await scene.keeper.stage(scene.tool("r2", first.head.position + 2, epoch=scene.epoch), {"x": 1})
     await scene.turn("r2")
     assert (await scene.state()).custom_state == {"k": 1, "x": 1}
+
+
+async def test_a_state_that_was_lost_has_the_metadata_of_its_session_again() -> None:
+    """Whoever asks next need not know them: lists by a tenant would lose the session."""
+    scene = Scene()
+    scene.record = scene.record.model_copy(update={"metadata": {"tenant": "acme"}})
+    await scene.open()
+    await scene.turn("r1")
+    await scene.store.delete_session("s")
+    await scene.open()
+    assert (await scene.state()).metadata == {"tenant": "acme"}
 
 
 async def test_the_end_of_a_session_keeps_what_others_merged() -> None:
@@ -203,7 +214,7 @@ async def test_a_commit_of_an_old_epoch_does_not_slip_in_while_the_state_is_open
     appended = await scene.append("r2", values={"k": 2}, changed=("k",))
     late, record = scene.keeper, scene.record
 
-    class Slow(RecordSessions):
+    class Slow(RowSessions):
         async def load_state(self, session_id: str) -> SessionState | None:
             """The late attempt commits just after the look."""
             found = await super().load_state(session_id)

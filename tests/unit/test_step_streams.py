@@ -15,8 +15,8 @@ from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelRespo
 from helix_temporal.errors import FencedError, HeadMovedError, StoreUnavailableError
 from helix_temporal.models.agents import TextDelta
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.models.streams import ChunkBase, RunEnded, StepCommitted
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.memory.streams import MemoryStreams

@@ -14,8 +14,8 @@ from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import HeadMovedError, PayloadNotFoundError, StoreUnavailableError
 from helix_temporal.models.messages import ToolCall
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
@@ -70,12 +70,12 @@ class Place:
         return await environment.run(self.stepper.run, request)
 
     async def loses_after(self, request: RunStepInput | EndTurnInput) -> None:
-        """An attempt that was taken for dead archives its step; then the record goes back to before it."""
+        """An attempt that was taken for dead archives its step; then Redis goes back to before it."""
         copy = await self.hot.read_snapshot("t", 0)
         assert copy is not None
         await self.run(1, request)
         await self.threads.evict("t", 5)
-        await self.hot.install(copy.header, copy.records, replace=False)
+        await self.hot.install(copy.header, copy.messages, replace=False)
 
     async def with_call(self) -> tuple[EndTurnInput, EndTurnInput]:
         """A turn that waits for a tool's result: its end, with the result and with a payload that is gone."""
@@ -97,20 +97,20 @@ async def place() -> Place:
     return place
 
 
-async def test_a_step_whose_record_went_back_is_not_paid_for_again(place: Place) -> None:
+async def test_a_step_whose_thread_went_back_is_not_paid_for_again(place: Place) -> None:
     """A Redis that fails over after the answer was archived, and before anybody heard of it."""
     copy = await place.hot.read_snapshot("t", 0)
     assert copy is not None
     await place.run(1)
     await place.threads.evict("t", 5)
-    await place.hot.install(copy.header, copy.records, replace=False)
+    await place.hot.install(copy.header, copy.messages, replace=False)
     with pytest.raises(HeadMovedError):
         await place.run(2)
     assert place.model.calls == 1
 
 
 async def test_a_step_that_left_nothing_is_made_on_its_second_attempt(place: Place) -> None:
-    """The archive is where the record is."""
+    """The archive is where the hot thread is."""
     result = await place.run(2)
     assert (result.text, place.model.calls) == ("first", 1)
 

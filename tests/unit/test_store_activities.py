@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 NOTE = {"id": "m1", "role": "user", "content": "one"}
@@ -24,7 +24,7 @@ class Caller:
 
     def __init__(self) -> None:
         backend = MemoryBackend()
-        self.store = RecordSessions(backend.sessions, HotThreads(backend.threads))
+        self.store = RowSessions(backend.sessions, HotThreads(backend.threads))
         self._groups = (SessionStoreActivities(self.store), CheckpointActivities(self.store))
         self._number = 0
         self.functions: dict[str, Callable[..., Any]] = {}

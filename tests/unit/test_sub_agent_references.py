@@ -10,21 +10,21 @@ from helix_temporal.errors import FencedError, StoreUnavailableError
 from helix_temporal.models.states import CreateSession, PendingClientToolCall, SessionStatus, SubSessionRef
 from helix_temporal.session.projection import list_cut_refs
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.sessions.store import RowSessions
 
 EPOCH = 1_800_000_000_000_000
 PENDING = {"q": PendingClientToolCall(tool_call_id="q", tool_name="ask_user")}
 
 
-async def a_store(*children: str) -> RecordSessions:
+async def a_store(*children: str) -> RowSessions:
     """Session ``s`` with these sub-sessions at work."""
-    store = RecordSessions(MemoryBackend().sessions)
+    store = RowSessions(MemoryBackend().sessions)
     await store.create_session("s", CreateSession(), epoch=EPOCH)
     await store.add_sub_session_refs("s", [SubSessionRef(sub_session_id=each) for each in children])
     return store
 
 
-async def waiting(store: RecordSessions, session_id: str, *below: str) -> None:
+async def waiting(store: RowSessions, session_id: str, *below: str) -> None:
     """A sub-agent's session that waits for people, and those below it at work."""
     state = await store.create_session(session_id, CreateSession())
     changed = {"status": SessionStatus.PAUSED, "pending_client_tool_calls": PENDING}
@@ -72,7 +72,7 @@ async def test_what_waits_below_is_passed_over_with_it() -> None:
         assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
 
 
-class Dying(RecordSessions):
+class Dying(RowSessions):
     """A store that goes away before a write of a number."""
 
     writes = 0
@@ -109,7 +109,7 @@ async def test_an_open_that_came_too_late_passes_nobody_over() -> None:
 async def test_who_dies_on_the_way_is_followed_by_one_who_finds_the_rest(before: int) -> None:
     """The reference is the last that changes: by it the next open finds what is below."""
     backend = MemoryBackend()
-    whole = RecordSessions(backend.sessions)
+    whole = RowSessions(backend.sessions)
     await whole.create_session("s", CreateSession(), epoch=EPOCH)
     await whole.add_sub_session_refs("s", [SubSessionRef(sub_session_id="s>a>1.0")])
     await waiting(whole, "s>a>1.0", "s>a>1.0>b>1.0")

@@ -22,8 +22,8 @@ from helix_temporal.agents.context import CHUNK_BYTES, transcript_chunks, transc
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models import messages
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.steps import RunStepInput, RunStepResult, StepInput
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import Summary, parse_record
 from helix_temporal.stores.memory import MemoryThreads
@@ -47,7 +47,7 @@ class Threads(HotThreads):
     async def read(self, request: ReadPage) -> ThreadPage:
         """See the class."""
         page = await super().read(request)
-        self.read_messages += len(page.records)
+        self.read_messages += len(page.messages)
         return page
 
     async def append(self, step: StepAppend) -> Appended:
@@ -421,6 +421,10 @@ def test_long_messages_are_shortened_and_much_talk_comes_in_pieces() -> None:
     )
     assert len(pieces) == 3
     assert all(len(piece) <= CHUNK_BYTES + 100 for piece in pieces)
+    wide = list(
+        transcript_chunks([Message(id=f"m{at}", role="user", content="é" * 1_900) for at in range(40)])
+    )
+    assert all(len(piece.encode()) <= CHUNK_BYTES + 100 for piece in wide)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from helix_temporal.activities import Payloads, Stepper
 from helix_temporal.activities.suspended_turns import read_results_behind, read_suspended_turn
 from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel, client_tool
 from helix_temporal.errors import HeadMovedError, StoreUnavailableError
-from helix_temporal.models.messages import Message, ToolCall, are_left_out, to_record
-from helix_temporal.models.records import EMPTY, Head, Kind, Record
+from helix_temporal.models.messages import Message, ToolCall, are_left_out, encode_message
 from helix_temporal.models.steps import RunStepInput, StepInput
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage
 from helix_temporal.session.record import parse_record
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
@@ -67,8 +67,8 @@ async def test_results_that_went_are_not_taken_for_results_that_never_were(asked
     """A workflow that was reset would ask people again, and what they answered before would be cut."""
     hot, threads, payloads, waits = asked
     copy = hot.backup()
-    result = Record(Kind.RESULT, f"{waits.head.last_id}.0", b"{}")
-    answer = Record(Kind.CALLS, "next", b"{}")
+    result = StoredMessage(Kind.RESULT, f"{waits.head.last_id}.0", b"{}")
+    answer = StoredMessage(Kind.CALLS, "next", b"{}")
     appended = await hot.append(StepAppend("t", 5, waits.head, (result,), answer, commits=False))
     assert appended
     assert appended.head.position == waits.head.position + 2
@@ -81,12 +81,14 @@ async def test_results_that_went_are_not_taken_for_results_that_never_were(asked
 async def test_results_are_not_looked_for_in_an_older_copy_that_is_longer(asked: Asked) -> None:
     """It holds turns that were cut since: whoever was asked before would be asked again."""
     hot, threads, payloads, waits = asked
-    before, others = hot.backup(), tuple(Record(Kind.RESULT, f"cut.{at}", b"{}") for at in range(3))
-    await hot.append(StepAppend("t", 5, waits.head, others, Record(Kind.CALLS, "cut", b"{}"), commits=False))
+    before, others = hot.backup(), tuple(StoredMessage(Kind.RESULT, f"cut.{at}", b"{}") for at in range(3))
+    await hot.append(
+        StepAppend("t", 5, waits.head, others, StoredMessage(Kind.CALLS, "cut", b"{}"), commits=False)
+    )
     longer = hot.backup()
     hot.restore(before)
-    result = Record(Kind.RESULT, f"{waits.head.last_id}.0", b"{}")
-    answer = Record(Kind.CALLS, "next", b"{}")
+    result = StoredMessage(Kind.RESULT, f"{waits.head.last_id}.0", b"{}")
+    answer = StoredMessage(Kind.CALLS, "next", b"{}")
     appended = await hot.append(StepAppend("t", 5, waits.head, (result,), answer, commits=False))
     assert appended
     hot.restore(longer)
@@ -101,11 +103,11 @@ async def test_what_may_not_be_in_histories_comes_by_reference(asked: Asked) -> 
     found = await read_suspended_turn(threads, payloads, waits, parse_record(waits.slice), {}, 0)
     assert found
     assert are_left_out(found.calls[0].arguments)
-    result = to_record(
+    result = encode_message(
         Message(id=f"{waits.head.last_id}.0", role="tool", content="in Bonn", tool_call_id="c")
     )
     appended = await hot.append(
-        StepAppend("t", 5, waits.head, (result,), Record(Kind.CALLS, "next", b"{}"), commits=False)
+        StepAppend("t", 5, waits.head, (result,), StoredMessage(Kind.CALLS, "next", b"{}"), commits=False)
     )
     assert appended
     (known,) = await read_results_behind(threads, payloads, appended.header, waits.head, (), 1, 0)

@@ -22,10 +22,10 @@ from helix_temporal.models import messages as parts
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.ids import shorten_id
-from helix_temporal.models.messages import Message, Role, to_record
-from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.messages import Message, Role, encode_message
 from helix_temporal.models.sessions import TakenBack, UserMessage
 from helix_temporal.models.steps import OpenSessionInput, ReopenHeads
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.session.record import (
     REMEMBERED_CUT_MESSAGES,
     REMEMBERED_REQUESTS,
@@ -54,12 +54,14 @@ async def thread_of(shape: str) -> HotThreads:
     threads = HotThreads(MemoryThreads())
     await threads.open(OpenThread("t", 5, "o"))
     roles: dict[str, Role] = {"u": "user", "a": "assistant", "c": "assistant", "t": "tool"}
-    records = tuple(
-        Record(kind, f"m{at}", to_record(Message(id=f"m{at}", role=roles[kind], content=f"{at}")).body)
+    messages = tuple(
+        StoredMessage(
+            kind, f"m{at}", encode_message(Message(id=f"m{at}", role=roles[kind], content=f"{at}")).body
+        )
         for at, kind in enumerate(shape)
     )
-    if records:
-        await threads.append(StepAppend("t", 5, EMPTY, records, commits=True))
+    if messages:
+        await threads.append(StepAppend("t", 5, EMPTY, messages, commits=True))
     return threads
 
 
@@ -120,8 +122,8 @@ async def test_the_turn_of_a_message_is_found_far_back_too(small_pages: None) ->
 
 def test_messages_of_foreign_rows_are_turns_as_well() -> None:
     """A thread that came from elsewhere may begin with anything."""
-    rows = [Record(kind, str(at), b"") for at, kind in enumerate("ooua")]
-    assert [len(each.records) for each in split_turns(EMPTY, rows)] == [2, 2]
+    rows = [StoredMessage(kind, str(at), b"") for at, kind in enumerate("ooua")]
+    assert [len(each.messages) for each in split_turns(EMPTY, rows)] == [2, 2]
 
 
 # ---- what is asked anew -----------------------------------------------------------------------------
@@ -141,10 +143,10 @@ async def test_what_is_cut_is_remembered_however_long_its_turns_were() -> None:
     """Else a reset to before they were asked asks them again, and they are paid again."""
     turn = "u" + "ctttttttttt" * 2 + "a"
     reads, _ = reads_of(await thread_of(turn * 140))
-    cut = (await plan(reads, turns=100)).record.cut
+    cut = (await plan(reads, turns=100)).taken_back.cut
     assert cut == tuple(shorten_id(f"m{at * len(turn)}") for at in range(100, 140))
-    assert len((await plan(reads, turns=0)).record.cut) == REMEMBERED_CUT_MESSAGES
-    assert (await plan(reads, turns=0)).record.cut[-40:] == cut
+    assert len((await plan(reads, turns=0)).taken_back.cut) == REMEMBERED_CUT_MESSAGES
+    assert (await plan(reads, turns=0)).taken_back.cut[-40:] == cut
 
 
 async def test_messages_of_any_content_are_asked_anew() -> None:
@@ -158,11 +160,13 @@ async def test_messages_of_any_content_are_asked_anew() -> None:
         Message(id="c", role="user", content=picture),
         Message(id="d", role="assistant", content="ok"),
     )
-    await threads.append(StepAppend("t", 5, EMPTY, tuple(to_record(each) for each in said), commits=True))
+    await threads.append(
+        StepAppend("t", 5, EMPTY, tuple(encode_message(each) for each in said), commits=True)
+    )
     reads, payloads = reads_of(threads)
     first, second = [await plan(reads, turns=-1, again=True) for _ in range(2)]
     assert first == second
-    short, long, image = first.record.messages
+    short, long, image = first.taken_back.messages
     assert (short.text, short.metadata) == ("short", {"tag": "x"})
     assert len({each.id for each in (short, long, image)} - {"a", "b", "c"}) == 3
     assert await payloads.get("t", long.ref) == "x" * (INLINE_AGAIN + 1)

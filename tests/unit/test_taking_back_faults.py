@@ -19,8 +19,7 @@ from helix_temporal.client._updates import root_error
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import ArchiveAccessError
 from helix_temporal.models.handles import PlanTakeBackInput, PlanTakeBackResult, TakeBackRequest
-from helix_temporal.models.messages import from_record
-from helix_temporal.models.records import Head, Kind
+from helix_temporal.models.messages import decode_message
 from helix_temporal.models.sessions import CallPolicy, RewindResult
 from helix_temporal.models.states import MergeChanges
 from helix_temporal.models.steps import (
@@ -30,13 +29,14 @@ from helix_temporal.models.steps import (
     RunStepInput,
     StepInput,
 )
+from helix_temporal.models.stored_messages import Head, Kind
 from helix_temporal.session.inbox import Inbox
 from helix_temporal.session.rewinds import PendingRewind
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.sessions.store import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread
 from helix_temporal.workflows.rewinds import carry_out
@@ -90,7 +90,7 @@ class Scene:
         hot = self.breaks.around(MemoryThreads())
         blobs = self.breaks.around(MemoryBlobs())
         self.threads: ThreadStore = TieredThreads(hot, blobs) if tiered else HotThreads(hot)
-        self.store = RecordSessions(self.breaks.around(backend.sessions))
+        self.store = RowSessions(self.breaks.around(backend.sessions))
         agents, payloads = AgentRegistry([PARROT]), Payloads(MemoryPayloads())
         states = SessionSync(self.store, self.threads)
         stepper = Stepper(self.threads, agents, payloads, StepLimits(), states=states)
@@ -167,7 +167,7 @@ class Scene:
     async def users(self) -> list[str]:
         """What users said, in the finished turns."""
         page = await self.threads.read(ReadPage("s", limit=1000))
-        return [from_record(each).text for each in page.records if each.kind == Kind.USER]
+        return [decode_message(each).text for each in page.messages if each.kind == Kind.USER]
 
     async def state(self) -> tuple[dict[str, Any], Head]:
         """What the session store holds."""

@@ -152,7 +152,7 @@ class Here:
     async def ids(self) -> list[str]:
         """Of all finished messages."""
         page = await self.threads.read(ReadPage("s", limit=100))
-        return [record.id for record in page.records]
+        return [message.id for message in page.messages]
 
 
 def after(thread: CurrentThread) -> CurrentThread:

@@ -12,8 +12,8 @@ from helix_temporal.agents import ToolOutcome, tool
 from helix_temporal.backends import Backends
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.messages import ToolCall, Usage
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.steps import EndTurnInput, StepInput, ToolInput
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.settings import Settings

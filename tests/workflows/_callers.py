@@ -15,9 +15,9 @@ from helix_temporal.activities import (
 from helix_temporal.errors import HeadMovedError, StoreUnavailableError, ThreadNotFoundError
 from helix_temporal.models.checkpoints import CommitResult, StepCommit
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState, StateChange
 from helix_temporal.models.store_calls import CommitStepInput, CreateSessionInput
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.threads import (
     AppendMessagesInput,
     AppendMessagesResult,

@@ -12,7 +12,7 @@ from typing import Any
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse, agent_tool, tool
 from helix_temporal.models.messages import ToolCall, Usage
-from helix_temporal.models.records import Record
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect
 
@@ -78,9 +78,9 @@ def agents(version: str) -> list[Agent]:
     ]
 
 
-async def shout(records: Sequence[Record]) -> Sequence[Record]:
+async def shout(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
     """A transform."""
-    return records
+    return messages
 
 
 def _run(settings: Settings, version: str, ready: Event) -> None:

@@ -123,7 +123,7 @@ async def test_a_session_that_ends_without_the_archive_says_so_and_keeps_what_is
 async def test_a_session_that_ended_without_the_archive_goes_on_when_it_is_back(
     shore: Shore, sid: str
 ) -> None:
-    """Opening continues the hot record, and archives it."""
+    """Opening continues the hot thread, and archives it."""
     sessions = shore.stand.sessions
     await sessions.ask(sid, "one", agent="main")
     shore.proxy.refuse()

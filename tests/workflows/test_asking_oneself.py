@@ -8,8 +8,8 @@ import pytest
 from helix_temporal.agents import ToolContext
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AskStatus
+from helix_temporal.models.stored_messages import Head
 from tests.workflows._desk import Desk, first_tools_then
 from tests.workflows.conftest import Crew, Stand
 

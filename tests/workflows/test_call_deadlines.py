@@ -8,7 +8,7 @@ import pytest
 
 from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.client import SessionClient, _diagnosis, _updates
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Gate

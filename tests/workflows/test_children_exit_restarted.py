@@ -120,7 +120,7 @@ async def test_an_answer_sent_again_after_the_terminate_is_told_as_what_it_is(
     assert (again.status, again.pending) == (AskStatus.ANSWERED, ())
 
 
-async def test_a_session_is_opened_over_a_hot_record_that_went_back_behind_a_cut(
+async def test_a_session_is_opened_over_a_hot_thread_that_went_back_behind_a_cut(
     crew: Crew, sid: str
 ) -> None:
     """Two executions were terminated in a turn; Redis then has the first one's, the archive the other's."""
@@ -148,7 +148,7 @@ async def test_a_session_is_opened_over_a_hot_record_that_went_back_behind_a_cut
     first = copies[0]
     assert first is not None
     await tiered.evict(sid, (await tiered.read_facts(sid)).epoch)
-    await tiered.hot.install(first.header, first.records, replace=False)
+    await tiered.hot.install(first.header, first.messages, replace=False)
     again = await client.ask(sid, "again", agent="leads-careful", message_id="m2", timeout=30)
     assert again.text == "told: again"
 

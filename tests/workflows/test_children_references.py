@@ -10,7 +10,7 @@ from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.models.states import SessionStatus, SubSessionRef
-from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.sessions.store import RowSessions
 from tests.workflows._desk import Answer
 from tests.workflows._team import ask
 from tests.workflows.conftest import Crew
@@ -30,15 +30,15 @@ async def test_a_rewind_whose_open_failed_half_way_leaves_no_reference_at_work(
     head = (await crew.sessions.session(sid).get_status()).head
     del crew.team.leads[sid]
     (call,) = await left(crew, sid, agent="asks-below")
-    lists, failed = RecordSessions.list_sub_session_refs, asyncio.Event()
+    lists, failed = RowSessions.list_sub_session_refs, asyncio.Event()
 
-    async def fails_once(store: RecordSessions, session_id: str) -> list[SubSessionRef]:
+    async def fails_once(store: RowSessions, session_id: str) -> list[SubSessionRef]:
         if session_id == sid and not failed.is_set():
             failed.set()
             raise StoreUnavailableError("on purpose")
         return await lists(store, session_id)
 
-    monkeypatch.setattr(RecordSessions, "list_sub_session_refs", fails_once)
+    monkeypatch.setattr(RowSessions, "list_sub_session_refs", fails_once)
     assert await leaving(crew).session(sid, agent="asks-below").rewind(head) == head
     await crew.handle(sid).terminate()
     assert failed.is_set()

@@ -84,7 +84,7 @@ async def test_a_turn_that_waits_takes_along_what_was_answered_below(
     """It goes on in another run, with a question of its own; only its next step tells the slice."""
 
     def move_if_suspended(self: AgentSession) -> None:
-        live = self._run
+        live = self._execution
         if self._input.session_id == sid and live.is_suspended and self._input.carried is None:
             raise _ContinueAsNew
 

@@ -9,9 +9,9 @@ import pytest_asyncio
 from helix_temporal.agents import Agent, Compaction, ModelRequest, ModelResponse
 from helix_temporal.client import SessionClient, SessionHandle
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.models.messages import Message, ToolCall, to_record
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.messages import Message, ToolCall, encode_message
 from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.session.record import Summary, parse_record
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread
@@ -130,7 +130,9 @@ async def test_results_that_had_to_be_mended_are_told(shop: Stand, sid: str) -> 
         Message(id="b4", role="assistant", content="hi"),
     )
     assert opened.header.head == EMPTY
-    await threads.append(StepAppend(sid, 7, EMPTY, tuple(to_record(each) for each in broken), commits=True))
+    await threads.append(
+        StepAppend(sid, 7, EMPTY, tuple(encode_message(each) for each in broken), commits=True)
+    )
     await threads.flush(FlushThread(sid, 7))
     handle = shop.sessions.session(sid, agent="main")
     await talk(handle, "one")

@@ -15,9 +15,9 @@ from helix_temporal.errors import ForeignDeploymentError
 from helix_temporal.facade import create_session
 from helix_temporal.maintenance import ensure_schedules, remove_schedules
 from helix_temporal.models.maintenance import CleanupInput
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskResult, SessionOptions, Status
 from helix_temporal.models.states import SessionProperties
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.models.waiting import WakeInput
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings

@@ -19,7 +19,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.sessions import AskStatus
 from helix_temporal.settings import Settings
 from helix_temporal.stores.redis import RedisBackend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.sqlite import SqliteBackend
 from tests.workflows._desk import Desk
 from tests.workflows.conftest import Stand, make_settings
@@ -73,7 +73,7 @@ async def stores(settings: Settings, s3: S3Endpoint) -> AsyncIterator[SessionSto
     yield SessionStores(
         threads=TieredThreads(redis.threads, blobs, prefix=settings.s3_prefix),
         usage=sqlite.usage,
-        sessions=RecordSessions(sqlite.sessions),
+        sessions=RowSessions(sqlite.sessions),
     )
     await redis.close()
     await sqlite.close()

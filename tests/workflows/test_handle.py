@@ -20,8 +20,9 @@ from helix_temporal.errors import (
     ThreadExistsError,
 )
 from helix_temporal.facade import fork_session
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.models.states import SessionProperties
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.models.usage import TokenCounts, TokenUsageEntry
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
@@ -427,6 +428,21 @@ async def test_an_edited_message_is_asked_in_a_fork_with_the_state_of_its_time(k
     with pytest.raises(InvalidRequestError, match="no finished turn"):
         await handle.edit("m-nine", "NINE", f"{sid}-other")
     await stands_together(kept, target)
+    await kept.sessions.session(target).close()
+
+
+async def test_a_fork_is_of_the_same_tenant_and_user(kept: Stand, sid: str) -> None:
+    """Tools go by the metadata, and lists by metadata and user."""
+    handle, target = kept.sessions.session(sid, agent="main"), f"{sid}-edit"
+    await handle.ask(
+        "one", message_id="m-one", metadata={"tenant": "acme"}, properties=SessionProperties(user_id="u1")
+    )
+    counting(kept, target)
+    await handle.edit("m-one", "ONE", target)
+    assert [dict(each.metadata) for each in kept.desk.contexts[target]] == [{"tenant": "acme"}]
+    state = await kept.sessions.session(target).get_state()
+    assert state is not None
+    assert (state.metadata, state.user_id) == ({"tenant": "acme"}, "u1")
     await kept.sessions.session(target).close()
 
 

@@ -9,8 +9,8 @@ import pytest_asyncio
 from helix_temporal.client import SessionHandle
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.testing.serving import session_worker
 from tests.unit.coldtier._v1_files import snapshot
 from tests.unit.coldtier.test_v1_steps import ADAPTERS, ANSWER, NOTE, USER, calls, results, rows

@@ -5,8 +5,8 @@ import uuid
 import pytest
 
 from helix_temporal.client import workflow_id
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions, UserMessage
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.workflows import SessionWorkflow
 from tests.workflows.conftest import Stand
 

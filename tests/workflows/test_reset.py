@@ -1,4 +1,4 @@
-"""Resets by an operator: the record follows the workflow's new branch, nothing is lost or doubled."""
+"""Resets by an operator: the thread follows the workflow's new branch, nothing is lost or doubled."""
 
 import asyncio
 from typing import Any
@@ -10,8 +10,8 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from helix_temporal.agents import ModelRequest, ToolContext
 from helix_temporal.client import workflow_id
 from helix_temporal.errors import HeadMovedError, HelixError, InvalidRequestError, SessionInterruptedError
-from helix_temporal.models.records import Head
 from helix_temporal.models.sessions import AskStatus, ForkFrom, SessionInput, SessionOptions
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.stores.protocols.threads import OpenedThread, OpenThread
 from helix_temporal.workflows import SessionWorkflow

@@ -17,9 +17,9 @@ from helix_temporal.agents import ModelRequest, ToolContext, ToolOutcome
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import SessionInterruptedError, StoreUnavailableError
 from helix_temporal.models.checkpoints import Run, StagedChange
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.states import MergeChanges, SessionState, SessionStatus
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.serving import session_worker

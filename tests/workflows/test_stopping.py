@@ -12,8 +12,8 @@ from helix_temporal.errors import (
     SessionInterruptedError,
     SessionNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import AskStatus, StopRequest
+from helix_temporal.models.stored_messages import EMPTY, Head
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
 from tests.workflows.conftest import Stand
 

@@ -12,7 +12,6 @@ from helix_temporal.client._updates import _RetryUpdate as RetryUpdate
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.ids import ASK_AGAIN
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
     AskStatus,
     ExitReason,
@@ -23,9 +22,10 @@ from helix_temporal.models.sessions import (
     StopResult,
     SuspendedTurn,
 )
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import INTERRUPTED, PendingCall
 from helix_temporal.settings import Settings
-from helix_temporal.workflows.session_run import SessionRun
+from helix_temporal.workflows.execution import Execution
 from helix_temporal.workflows.stops import Stops
 from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession
@@ -197,7 +197,7 @@ async def test_a_stop_whose_answer_was_lost_is_told_what_it_did(
 async def test_a_session_that_ends_sends_who_stops_it_to_the_next_execution() -> None:
     """Its turn could not be ended, since a store was away: "stopping" would be no more than a word."""
     start = SessionInput(session_id="s", agent="people")
-    run = SessionRun.of(start, datetime.now(UTC), 0)
+    run = Execution.of(start, datetime.now(UTC), 0)
     run.waits.turn = SuspendedTurn(head=Head(position=2, last_id="a"), start=EMPTY, run_id="r")
     stops = Stops(start, run, cast("Any", None))
     assert stops._stop_suspended(StopRequest()) == StopResult(stopping=True, run_id="r")

@@ -8,8 +8,8 @@ import pytest
 
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import SessionNotFoundError
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionProperties
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import ToolApproval
 from tests.workflows.conftest import Stand
 

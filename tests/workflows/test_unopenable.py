@@ -3,7 +3,7 @@
 import pytest
 
 from helix_temporal.errors import SessionNotFoundError
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.stored_messages import EMPTY
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -12,8 +12,8 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import FencedError, SessionInterruptedError, StoreUnavailableError
-from helix_temporal.models.records import EMPTY
 from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.testing.proxy import FaultProxy, StallReply
 from helix_temporal.testing.serving import session_worker

@@ -102,7 +102,7 @@ async def test_a_suspended_turn_is_carried_into_the_next_run(
     """A history that grew too long while people thought is no reason to ask them again."""
 
     def move_if_suspended(self: AgentSession) -> None:
-        if self._run.is_suspended and self._input.carried is None:
+        if self._execution.is_suspended and self._input.carried is None:
             raise _ContinueAsNew
 
     monkeypatch.setattr(AgentSession, "_move_if_long", move_if_suspended)

@@ -10,7 +10,7 @@ import pytest_asyncio
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.errors import SessionNotFoundError
-from helix_temporal.models.messages import Message, ToolCall, to_record
+from helix_temporal.models.messages import Message, ToolCall, encode_message
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage, ThreadPage
 from tests.workflows._shore import Shore, shore
 
@@ -34,7 +34,7 @@ def pages(monkeypatch: pytest.MonkeyPatch, sea: Shore) -> list[int]:
 
     async def counted(request: ReadPage) -> ThreadPage:
         page: ThreadPage = await read(request)
-        sizes.append(len(page.records))
+        sizes.append(len(page.messages))
         return page
 
     monkeypatch.setattr(threads, "read", counted)
@@ -62,8 +62,8 @@ def a_chat(count: int, text: str = "word ") -> list[Message]:
 async def stored(sea: Shore, messages: list[Message], *, hot: bool) -> str:
     """A thread of these messages, in Redis or in S3 alone."""
     backends, thread_id = sea.served.plugin.backends, f"whole-{uuid.uuid4().hex[:8]}"
-    records = tuple(to_record(each) for each in messages)
-    await backends.threads.open(OpenThread(thread_id, EPOCH, "test", records=records))
+    stored = tuple(encode_message(each) for each in messages)
+    await backends.threads.open(OpenThread(thread_id, EPOCH, "test", messages=stored))
     assert backends.tiered is not None
     await backends.hot.drop(thread_id, 2**62)
     if hot:

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -17,7 +17,7 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.threads import operations as ops
-from helix_temporal.stores.threads.operations import HeldThread, OperationOutcome
+from helix_temporal.stores.threads.operations import HotThread, OperationOutcome
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class MemoryThreads:
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._threads: dict[str, HeldThread] = {}
+        self._threads: dict[str, HotThread] = {}
 
     # -- for tests: what happens to a real server's memory
 
@@ -40,15 +40,15 @@ class MemoryThreads:
         self._threads.clear()
 
     def backup(self) -> dict[str, object]:
-        """All records as of now, for `restore`."""
+        """All threads as of now, for `restore`."""
         return dict(self._threads)
 
     def restore(self, backup: dict[str, object]) -> None:
         """Go back to a backup, as a failover to a lagging replica does."""
-        self._threads = {key: thread for key, thread in backup.items() if isinstance(thread, HeldThread)}
+        self._threads = {key: thread for key, thread in backup.items() if isinstance(thread, HotThread)}
 
     def expires_in(self, thread_id: str) -> float | None:
-        """Seconds until the record expires, None if it never does or is not there."""
+        """Seconds until the hot thread expires, None if it never does or is not there."""
         thread = self._find_thread(thread_id)
         return None if thread is None or thread.expires_at is None else thread.expires_at - self._clock()
 
@@ -95,10 +95,12 @@ class MemoryThreads:
             thread_id, ops.rebase_thread(self._find_thread(thread_id), change, self._clock())
         )
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         """See `HotTier.install`."""
         thread = self._find_thread(header.thread_id)
-        outcome = ops.install_thread(thread, header, records, replace=replace, now=self._clock())
+        outcome = ops.install_thread(thread, header, messages, replace=replace, now=self._clock())
         return self._store_outcome(header.thread_id, outcome)
 
     async def evict(
@@ -152,7 +154,7 @@ class MemoryThreads:
 
     # -- inside
 
-    def _find_thread(self, thread_id: str) -> HeldThread | None:
+    def _find_thread(self, thread_id: str) -> HotThread | None:
         thread = self._threads.get(thread_id)
         if thread is not None and thread.expired(self._clock()):
             del self._threads[thread_id]

@@ -7,8 +7,9 @@ from importlib.resources import files
 from typing import Any, Final
 from zlib import crc32
 
+from helix_temporal._setting_rules import TABLE_PREFIX
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.checksums import SIZE, damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.postgres.adapter import DatabaseRow
 from helix_temporal.stores.protocols.hot import HotHeader
@@ -73,7 +74,7 @@ def header_values(header: HotHeader) -> tuple[Any, ...]:
     )
 
 
-def records_of(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> tuple[Record, ...]:
+def read_messages(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> tuple[StoredMessage, ...]:
     """The messages in a row's columns ``kinds``, ``ids`` and ``bodies``; aggregates of nothing are null.
 
     Args:
@@ -88,38 +89,38 @@ def records_of(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> 
     kinds: list[str] | None = row[f"{side}kinds"]
     if kinds is None:
         return ()
-    found: list[Record] = []
+    found: list[StoredMessage] = []
     for position, (kind, message_id, stored) in enumerate(
         zip(kinds, row[f"{side}ids"], row[f"{side}bodies"], strict=True), first
     ):
         body = stored[:-SIZE]
-        if _record_checksum(position, kind, message_id, body) != stored[-SIZE:]:
+        if _message_checksum(position, kind, message_id, body) != stored[-SIZE:]:
             what = f"the message at position {position} is not the one that was stored"
             raise damaged_error(f"thread {thread_id!r} in PostgreSQL", what, position=position)
-        found.append(Record(kind, message_id, body))
+        found.append(StoredMessage(kind, message_id, body))
     return tuple(found)
 
 
-def record_columns(first: int, records: Sequence[Record]) -> tuple[list[str], list[str], list[bytes]]:
+def message_columns(
+    first: int, messages: Sequence[StoredMessage]
+) -> tuple[list[str], list[str], list[bytes]]:
     """Kinds, ids and bodies with their checksums, from position ``first`` on."""
     kinds: list[str] = []
     ids: list[str] = []
     bodies: list[bytes] = []
-    for position, (kind, message_id, body) in enumerate(records, first):
+    for position, (kind, message_id, body) in enumerate(messages, first):
         kinds.append(kind)
         ids.append(message_id)
-        bodies.append(body + _record_checksum(position, kind, message_id, body))
+        bodies.append(body + _message_checksum(position, kind, message_id, body))
     return kinds, ids, bodies
 
 
-def _record_checksum(position: int, kind: str, message_id: str, body: bytes) -> bytes:
+def _message_checksum(position: int, kind: str, message_id: str, body: bytes) -> bytes:
     start = f"{position} {kind} {message_id}"
     return crc32(body, crc32(start.encode())).to_bytes(SIZE, "big")
 
 
 DEFAULT_PREFIX: Final = "__agents_"
-
-_PREFIX: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,29}")
 
 
 def check_prefix(prefix: object) -> str:
@@ -133,7 +134,7 @@ def check_prefix(prefix: object) -> str:
     """
     if not isinstance(prefix, str):
         raise InvalidConfigError(f"table_prefix: text expected, got {type(prefix).__name__}")
-    if not _PREFIX.fullmatch(prefix):
+    if not TABLE_PREFIX.fullmatch(prefix):
         shown = ascii(prefix[:40])
         raise InvalidConfigError(
             f"table_prefix {shown} must match [A-Za-z_][A-Za-z0-9_]* and have at most 30 characters"

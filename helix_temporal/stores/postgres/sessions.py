@@ -1,4 +1,4 @@
-"""Sessions in PostgreSQL: a row each, and a row for each of its records."""
+"""Sessions in PostgreSQL: one in `states` each, and its rows in `session_rows`."""
 
 import logging
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -8,7 +8,6 @@ from pydantic import BaseModel, ValidationError
 
 from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.base import dump_json
-from helix_temporal.models.records import head_after
 from helix_temporal.models.store_calls import (
     DueSession,
     ExpiredSession,
@@ -17,6 +16,7 @@ from helix_temporal.models.store_calls import (
     SessionSummary,
     Unset,
 )
+from helix_temporal.models.stored_messages import head_after
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, run_in_transaction
@@ -24,16 +24,16 @@ from helix_temporal.stores.postgres.migrations import check_database
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, header_of
 from helix_temporal.stores.postgres.threads import append_step, append_values
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
-    RecordPage,
-    RecordsCommitted,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
+    RowPage,
+    RowsCommitted,
     SessionCommit,
     SessionRow,
     SessionView,
-    WantedRecords,
+    StoredState,
+    WantedRows,
 )
 from helix_temporal.stores.threads.operations import check_step
 
@@ -51,7 +51,7 @@ _LISTS: Final = {
 
 
 class PostgresSessions:
-    """`SessionRecords` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
+    """`SessionRows` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
 
     A view is one statement, and so is a commit, with a step of the thread in it or not.
 
@@ -69,77 +69,75 @@ class PostgresSessions:
     def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
         self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
 
-    async def view(self, session_id: str, wanted: WantedRecords = WantedRecords()) -> SessionView:  # noqa: B008 (frozen)
-        """See `SessionRecords.view`."""
+    async def view(self, session_id: str, wanted: WantedRows = WantedRows()) -> SessionView:  # noqa: B008 (frozen)
+        """See `SessionRows.view`."""
         query = self._queries["session_thread_view" if wanted.thread else "session_view"]
         newest = [kind.value for kind in wanted.newest]
         rows = await self._adapter.fetch(query, session_id, *_name_columns(wanted), newest)
         return _view_of_rows(session_id, rows, thread=wanted.thread)
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
-        """See `SessionRecords.commit`."""
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
+        """See `SessionRows.commit`."""
         if change.deletes and change.revision:
             revision = await self._adapter.fetchval(
                 self._queries["session_delete"], change.session_id, change.revision, change.max_epoch
             )
-            return None if revision is None else RecordsCommitted(revision)
+            return None if revision is None else RowsCommitted(revision)
         step = change.append
         if step is None:
             return await self._commit_alone(self._adapter, change)
         check_step(step)
         # A session's first commit has no row to look at before the thread's is changed.
         if change.revision:
-            query = self._queries["session_update_append" if change.row else "session_touch_append"]
-            end = head_after(step.head, step.records)
+            query = self._queries["session_update_append" if change.state else "session_touch_append"]
+            end = head_after(step.head, step.messages)
             row = await self._adapter.fetchrow(query, *_commit_values(change), *append_values(step, end))
             if row is not None:
-                appended = Appended(step.records, end, False, header_of(step.thread_id, row))
-                return RecordsCommitted(row["rev"], appended)
+                appended = Appended(step.messages, end, False, header_of(step.thread_id, row))
+                return RowsCommitted(row["rev"], appended)
         return await self._commit_apart(change, step)
 
-    async def _commit_alone(self, on: PostgresExecutor, change: SessionCommit) -> RecordsCommitted | None:
+    async def _commit_alone(self, on: PostgresExecutor, change: SessionCommit) -> RowsCommitted | None:
         if change.revision:
-            query = self._queries["session_update" if change.row else "session_touch"]
+            query = self._queries["session_update" if change.state else "session_touch"]
         else:
-            query = self._queries["session_create" if change.row else "session_mark"]
+            query = self._queries["session_create" if change.state else "session_mark"]
         revision = await on.fetchval(query, *_commit_values(change))
-        return None if revision is None else RecordsCommitted(revision)
+        return None if revision is None else RowsCommitted(revision)
 
-    async def _commit_apart(self, change: SessionCommit, step: StepAppend) -> RecordsCommitted | None:
+    async def _commit_apart(self, change: SessionCommit, step: StepAppend) -> RowsCommitted | None:
         """The revision moved, or the thread does not stand at the step's head: find out, one by one."""
 
-        async def work(on: PostgresExecutor) -> RecordsCommitted | None:
+        async def work(on: PostgresExecutor) -> RowsCommitted | None:
             committed = await self._commit_alone(on, change)
             if committed is None:
                 return None
             appended = await append_step(on, self._queries, step)
             if appended is None:
                 raise ThreadNotFoundError(f"thread {step.thread_id!r} is not in this store")
-            return RecordsCommitted(committed.revision, appended)
+            return RowsCommitted(committed.revision, appended)
 
         return await run_in_transaction(self._adapter, work)
 
     async def read_page(
         self,
         session_id: str,
-        kind: RecordKind,
+        kind: RowKind,
         *,
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
-    ) -> RecordPage:
-        """See `SessionRecords.read_page`."""
-        name = "session_records_page_desc" if descending else "session_records_page_asc"
+    ) -> RowPage:
+        """See `SessionRows.read_page`."""
+        name = "session_rows_page_desc" if descending else "session_rows_page_asc"
         order, key = after or (None, None)
         rows = await self._adapter.fetch(self._queries[name], session_id, kind.value, limit, order, key)
-        total = await self._adapter.fetchval(
-            self._queries["session_records_page_count"], session_id, kind.value
-        )
-        found = (_record_of_row(session_id, kind, row) for row in rows)
-        return RecordPage(tuple(found), total)
+        total = await self._adapter.fetchval(self._queries["session_rows_page_count"], session_id, kind.value)
+        found = (_session_row(session_id, kind, row) for row in rows)
+        return RowPage(tuple(found), total)
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        """See `SessionRecords.list_sessions`; a damaged row is counted and left out."""
+        """See `SessionRows.list_sessions`; a damaged row is counted and left out."""
         filters = _filter_values(query)
         total: int = await self._adapter.fetchval(self._queries["session_list_count"], *filters)
         field, direction = query.order_by.field, query.order_by.direction
@@ -161,7 +159,7 @@ class PostgresSessions:
         )
 
     async def scan(self) -> AsyncIterator[str]:
-        """See `SessionRecords.scan`."""
+        """See `SessionRows.scan`."""
         last = ""
         while rows := await self._adapter.fetch(self._queries["session_scan"], last, _SCAN):
             for row in rows:
@@ -171,17 +169,16 @@ class PostgresSessions:
     async def list_expired(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[ExpiredSession, ...]:
-        """See `SessionRecords.list_expired`."""
+        """See `SessionRows.list_expired`."""
         return tuple(
             await self._list_by_time(ExpiredSession, "session_expired", "expires_at", before, limit, after)
         )
 
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
-    ) -> tuple[tuple[int, str], ...]:
-        """See `SessionRecords.list_due`."""
-        found = await self._list_by_time(DueSession, "session_due", "due_at", before, limit, after)
-        return tuple((each.due_at, each.session_id) for each in found)
+    ) -> tuple[DueSession, ...]:
+        """See `SessionRows.list_due`."""
+        return tuple(await self._list_by_time(DueSession, "session_due", "due_at", before, limit, after))
 
     async def _list_by_time(
         self, model: type[M], name: str, column: str, before: int, limit: int, after: tuple[int, str] | None
@@ -198,22 +195,22 @@ class PostgresSessions:
         return found
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
-        """See `SessionRecords.list_cleanup_pending`."""
+        """See `SessionRows.list_cleanup_pending`."""
         rows = await self._adapter.fetch(self._queries["session_cleanup_pending"], after or "", limit)
         return tuple(row["session_id"] for row in rows)
 
     async def purge_operations(self, before: int, *, limit: int) -> int:
-        """See `SessionRecords.purge_operations`."""
+        """See `SessionRows.purge_operations`."""
         done = await self._adapter.execute(self._queries["session_purge_operations"], before, limit)
         return int(done.rpartition(" ")[2])
 
     async def now(self) -> int:
-        """See `SessionRecords.now`."""
+        """See `SessionRows.now`."""
         now: int = await self._adapter.fetchval(self._queries["session_now"])
         return now
 
     async def check(self) -> None:
-        """See `SessionRecords.check`.
+        """See `SessionRows.check`.
 
         Raises:
             SchemaVersionError: Migrations are pending, or were made by a newer version.
@@ -223,11 +220,11 @@ class PostgresSessions:
         await check_database(self._adapter, self._queries.prefix)
 
     async def close(self) -> None:
-        """See `SessionRecords.close`: the backend closes the adapter, which others use as well."""
+        """See `SessionRows.close`: the backend closes the adapter, which others use as well."""
 
 
-def _name_columns(wanted: WantedRecords) -> tuple[list[str], ...]:
-    """The records that are wanted by their keys, and by their groups, as columns."""
+def _name_columns(wanted: WantedRows) -> tuple[list[str], ...]:
+    """The rows that are wanted by their keys, and by their groups, as columns."""
     keys, groups = wanted.keys, wanted.groups
     return (
         [name.kind.value for name in keys],
@@ -239,41 +236,41 @@ def _name_columns(wanted: WantedRecords) -> tuple[list[str], ...]:
 
 
 def _commit_values(change: SessionCommit) -> list[Any]:
-    """The arguments of a commit, without its step: head, records, row, and what must not be there."""
-    # A statement may touch a row once only: the last one of a key counts, and what is put is not removed.
-    puts = {record.name: record for record in change.puts}
+    """The arguments of a commit, without its step: head, rows, state, and what must not be there."""
+    # A statement may touch a row only once: the last one of a key counts, and what is put is not removed.
+    puts = {row.name: row for row in change.puts}
     removes = tuple(name for name in change.removes if name not in puts)
     values: list[Any] = [change.session_id, change.revision, change.max_epoch]
-    values += _name_columns(WantedRecords(removes, change.clears))
+    values += _name_columns(WantedRows(removes, change.clears))
     values += _put_values(change.session_id, puts.values())
-    if change.row is not None:
-        values += _row_values(change.session_id, change.row)
+    if change.state is not None:
+        values += _state_values(change.session_id, change.state)
     if change.revision:
         values += _name_columns(change.unless)
     return values
 
 
-def _put_values(session_id: str, records: Collection[KeyedRecord]) -> tuple[list[Any], ...]:
+def _put_values(session_id: str, rows: Collection[SessionRow]) -> tuple[list[Any], ...]:
     return (
-        [record.kind.value for record in records],
-        [record.group for record in records],
-        [record.key for record in records],
-        [record.order for record in records],
-        [with_checksum(record.body, *_place_of(session_id, record.name, record.order)) for record in records],
+        [row.kind.value for row in rows],
+        [row.group for row in rows],
+        [row.key for row in rows],
+        [row.order for row in rows],
+        [with_checksum(row.body, *_place_of(session_id, row.name, row.order)) for row in rows],
     )
 
 
-def _place_of(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
-    """What a record's checksum is of, beside its body."""
+def _place_of(session_id: str, name: RowKey, order: int) -> tuple[str | int, ...]:
+    """What a row's checksum is of, beside its body."""
     return session_id, name.kind.value, name.key, name.group, order
 
 
-def _row_values(session_id: str, row: SessionRow) -> list[Any]:
-    """A state's columns, from ``body`` on, in the order of ``_session_row``."""
-    state = row.state
+def _state_values(session_id: str, stored: StoredState) -> list[Any]:
+    """A state's columns, from ``body`` on, in the order of ``_session_state``."""
+    state = stored.state
     searchable = {name: value for name, value in state.metadata.items() if isinstance(value, str)}
     return [
-        with_checksum(row.body, session_id, "state"),
+        with_checksum(stored.body, session_id, "state"),
         state.version,
         state.status.value,
         state.agent_type,
@@ -290,27 +287,27 @@ def _row_values(session_id: str, row: SessionRow) -> list[Any]:
         state.cleanup_pending,
         state.created_at,
         state.updated_at,
-        row.due_at,
+        stored.due_at,
     ]
 
 
-def _record_of_row(session_id: str, kind: RecordKind, row: Any) -> KeyedRecord:
-    name, order = RecordKey(kind, row["key"], row["grp"]), row["ord"]
-    where = f"a record ({kind.value}) of session {session_id!r} in PostgreSQL"
+def _session_row(session_id: str, kind: RowKind, row: Any) -> SessionRow:
+    name, order = RowKey(kind, row["key"], row["grp"]), row["ord"]
+    where = f"a row ({kind.value}) of session {session_id!r} in PostgreSQL"
     body = verify_checksum(row["body"], where, *_place_of(session_id, name, order))
-    return KeyedRecord(kind, name.key, body, name.group, order)
+    return SessionRow(kind, name.key, body, name.group, order)
 
 
 def _view_of_rows(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:
     state = next(row for row in rows if row["kind"] == "state")
-    records = (_record_of_row(session_id, RecordKind(row["kind"]), row) for row in rows if row is not state)
+    found = (_session_row(session_id, RowKind(row["kind"]), row) for row in rows if row is not state)
     there = state["rev"] is not None and not state["gone"]
     where = f"session {session_id!r} in PostgreSQL"
     return SessionView(
         revision=state["rev"] or 0,
         max_epoch=state["max_epoch"] or 0,
         state=verify_checksum(state["body"], f"the state of {where}", session_id, "state") if there else None,
-        records=tuple({record.name: record for record in records}.values()),
+        rows=tuple({each.name: each for each in found}.values()),
         now=state["now"],
         thread=header_of(session_id, state) if thread and state["epoch"] is not None else None,
     )

@@ -3,7 +3,7 @@
 from helix_temporal.stores.postgres.adapter import Database
 from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.storage import StoreSessionStorage
 from helix_temporal.stores.threads.hot_only import HotThreads
 
@@ -22,7 +22,7 @@ class PostgresSessionStorage(StoreSessionStorage):
 
     def __init__(self, database: str | Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
         self._backend = PostgresBackend(database, table_prefix=table_prefix)
-        store = RecordSessions(self._backend.sessions, HotThreads(self._backend.threads))
+        store = RowSessions(self._backend.sessions, HotThreads(self._backend.threads))
         super().__init__(store, self._backend.locks)
 
     async def close(self) -> None:

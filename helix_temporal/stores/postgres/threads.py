@@ -8,7 +8,7 @@ from dataclasses import replace as changed
 from typing import Final, NamedTuple, TypeVar
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.models.records import Head, Record, head_after, size_of
+from helix_temporal.models.stored_messages import Head, StoredMessage, head_after, size_of
 from helix_temporal.stores.checksums import with_checksum
 from helix_temporal.stores.postgres.adapter import (
     TRIES,
@@ -23,8 +23,8 @@ from helix_temporal.stores.postgres.queries import (
     Queries,
     header_of,
     header_values,
-    record_columns,
-    records_of,
+    message_columns,
+    read_messages,
 )
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -42,7 +42,7 @@ from helix_temporal.stores.threads.fences import Fence
 
 
 async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) -> Appended | None:
-    """`HotTier.append` on a connection or in a transaction: None if there is no record of the thread.
+    """`HotTier.append` on a connection or in a transaction: None if the thread is not here.
 
     One statement where the thread stands at the step's head; a second and third only to say why not.
     """
@@ -52,14 +52,14 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         if moved is not None:
             return moved
         row = await on.fetchrow(
-            queries["thread_at"], step.thread_id, step.head.position, max(len(step.records), 1)
+            queries["thread_at"], step.thread_id, step.head.position, max(len(step.messages), 1)
         )
         if row is None:
             return None
         header = header_of(step.thread_id, row)
         # Where the place is not held, what follows it does not begin there.
         is_held = row["id_before"] is not None
-        stored = records_of(row, step.thread_id, step.head.position) if is_held else ()
+        stored = read_messages(row, step.thread_id, step.head.position) if is_held else ()
         if ops.check_step_place(header, row["id_before"], stored, step):
             stands = Appended(stored, head_after(step.head, stored), True, header)
             settled = await _settle_step(on, queries, step, stands)
@@ -71,17 +71,17 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
 
 async def try_append(on: PostgresExecutor, queries: Queries, step: StepAppend) -> Appended | None:
     """Add the step if the thread stands exactly at its head, in one statement; None if it does not."""
-    records = step.records
-    end = head_after(step.head, records)
+    messages = step.messages
+    end = head_after(step.head, messages)
     row = await on.fetchrow(queries["thread_append"], *append_values(step, end))
     if row is None:
         return None
-    return Appended(records, end, False, header_of(step.thread_id, row))
+    return Appended(messages, end, False, header_of(step.thread_id, row))
 
 
 def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
     """The arguments of ``_thread_moved.sql``, for statements that include it."""
-    records = step.records
+    messages = step.messages
     archived, archived_size = _archive_hint(step.archived, end.position)
     return (
         step.thread_id,
@@ -90,9 +90,9 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
         step.head.last_id,
         end.position,
         end.last_id,
-        *record_columns(step.head.position, records),
-        size_of(records),
-        ops.ends_turn(step, records),
+        *message_columns(step.head.position, messages),
+        size_of(messages),
+        ops.ends_turn(step, messages),
         None if step.slice is None else with_checksum(step.slice, step.slice_version + 1),
         step.slice_version,
         archived,
@@ -105,7 +105,7 @@ async def _settle_step(
 ) -> Appended | None:
     """What still takes effect of a step that stands: None if it was cut meanwhile."""
     header = stands.header
-    commits = ops.ends_turn(step, stands.records)
+    commits = ops.ends_turn(step, stands.messages)
     archived, archived_size = _archive_hint(step.archived, header.head.position)
     if archived <= header.archived and not (commits and stands.head.position > header.committed):
         return stands
@@ -121,7 +121,7 @@ async def _settle_step(
     )
     if row is None:
         return None
-    return Appended(stands.records, stands.head, True, header_of(step.thread_id, row))
+    return Appended(stands.messages, stands.head, True, header_of(step.thread_id, row))
 
 
 def _archive_hint(archived: Archived | None, head: int) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def _archive_hint(archived: Archived | None, head: int) -> tuple[int, int]:
 
 T = TypeVar("T")
 
-_STATEMENT_RECORDS: Final = 2000
+_STATEMENT_MESSAGES: Final = 2000
 _STATEMENT_BYTES: Final = 4 * 1024 * 1024
 _SCAN: Final = 500
 
@@ -173,7 +173,7 @@ class PostgresThreads:
         if row is None:
             return None
         first = row["first"]
-        return HotSnapshot(header_of(thread_id, row), first, records_of(row, thread_id, first))
+        return HotSnapshot(header_of(thread_id, row), first, read_messages(row, thread_id, first))
 
     async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.read_page`."""
@@ -192,7 +192,7 @@ class PostgresThreads:
         first = min(max(wanted.start, base), head)
         if wanted.backward:
             first = max(min(wanted.stop, head), first) - len(row["kinds"] or ())
-        return HotSnapshot(header, first, records_of(row, thread_id, first))
+        return HotSnapshot(header, first, read_messages(row, thread_id, first))
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -208,8 +208,8 @@ class PostgresThreads:
         first = at - len(row["before_kinds"] or ())
         return StepView(
             header=header,
-            after=records_of(row, thread_id, head.position, "after_"),
-            before=records_of(row, thread_id, first, "before_"),
+            after=read_messages(row, thread_id, head.position, "after_"),
+            before=read_messages(row, thread_id, first, "before_"),
             earlier_ids=tuple(row["earlier_ids"] or ()),
             last_id_at_head=row["id_before"],
         )
@@ -239,13 +239,15 @@ class PostgresThreads:
             locked = await self._lock_header(on, header.thread_id)
             if not ops.may_rebase(locked.header, change):
                 return None
-            return await self._store_thread(on, locked, header, change.keep, change.records)
+            return await self._store_thread(on, locked, header, change.keep, change.messages)
 
         return await run_in_transaction(self._adapter, work)
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         """See `HotTier.install`."""
-        ops.check_install(header, records)
+        ops.check_install(header, messages)
 
         async def work(on: PostgresExecutor) -> HotHeader | None:
             locked = await self._lock_header(on, header.thread_id)
@@ -256,7 +258,7 @@ class PostgresThreads:
             made = ops.header_to_install(there, id_before, header, replace=replace)
             if made is None:
                 return there
-            return await self._store_thread(on, locked, made, header.base.position, records)
+            return await self._store_thread(on, locked, made, header.base.position, messages)
 
         for _ in range(TRIES):
             if (installed := await run_in_transaction(self._adapter, work)) is not None:
@@ -372,9 +374,14 @@ class PostgresThreads:
         return await run_in_transaction(self._adapter, locked)
 
     async def _store_thread(
-        self, on: PostgresExecutor, locked: _Locked, header: HotHeader, keep: int, records: Sequence[Record]
+        self,
+        on: PostgresExecutor,
+        locked: _Locked,
+        header: HotHeader,
+        keep: int,
+        messages: Sequence[StoredMessage],
     ) -> HotHeader | None:
-        """Put the header there, keep its messages up to ``keep`` and let ``records`` follow."""
+        """Put the header there, keep its messages up to ``keep`` and let ``messages`` follow."""
         head = header.head.position
         since = ops.unarchived_since(header.unarchived_since, header.archived, head, head, locked.now)
         header = changed(header, unarchived_since=since)
@@ -384,12 +391,12 @@ class PostgresThreads:
             return None
         thread_id = header.thread_id
         await on.execute(self._queries["thread_cut_messages"], thread_id, header.base.position, keep)
-        for first, part in _split_into_parts(records):
+        for first, part in _split_into_parts(messages):
             await on.execute(
                 self._queries["thread_put_messages"],
                 thread_id,
                 keep + first,
-                *record_columns(keep + first, part),
+                *message_columns(keep + first, part),
             )
         return header
 
@@ -398,15 +405,15 @@ class PostgresThreads:
         return None if row is None else row["id_before"]
 
 
-def _split_into_parts(records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
-    """The records in parts for one statement each, with the number of those before."""
-    parts: list[tuple[int, list[Record]]] = []
+def _split_into_parts(messages: Sequence[StoredMessage]) -> list[tuple[int, list[StoredMessage]]]:
+    """The messages in parts for one statement each, with the number of those before."""
+    parts: list[tuple[int, list[StoredMessage]]] = []
     room = 0
-    for at, record in enumerate(records):
-        size = len(record.body)
-        if not parts or size > room or len(parts[-1][1]) == _STATEMENT_RECORDS:
+    for at, message in enumerate(messages):
+        size = len(message.body)
+        if not parts or size > room or len(parts[-1][1]) == _STATEMENT_MESSAGES:
             parts.append((at, []))
             room = _STATEMENT_BYTES
-        parts[-1][1].append(record)
+        parts[-1][1].append(message)
         room -= size
     return parts

@@ -1,4 +1,4 @@
-"""What a hot tier must do: a dozen small atomic operations on one record a thread.
+"""What a hot tier must do: a dozen small atomic operations on one thread.
 
 A backend is one class with these methods and one contract (`helix_temporal.testing.contracts`).  All
 protocol decisions that need more than one of them live above, in pure code; what must be atomic lives
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 
 SINCE_ARCHIVED = -1
 """For `HotTier.read_snapshot`: from one message before the position known to be archived."""
@@ -31,7 +31,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class HotHeader:
-    """The header of a hot record.
+    """The header of a hot thread.
 
     Attributes:
         epoch: The highest epoch that opened the thread; writes with another are refused.
@@ -76,11 +76,11 @@ class HotHeader:
 
 @dataclass(frozen=True, slots=True)
 class HotSnapshot:
-    """A header and consecutive records of the same instant; ``first`` is the first one's position."""
+    """A header and consecutive messages of the same instant; ``first`` is the first one's position."""
 
     header: HotHeader
     first: int
-    records: tuple[Record, ...]
+    messages: tuple[StoredMessage, ...]
 
     def id_before(self, position: int) -> str | None:
         """Id of the message just before ``position``; None if that is not held, or not in here."""
@@ -88,7 +88,7 @@ class HotSnapshot:
         if position in {base.position, head.position}:
             return base.last_id if position == base.position else head.last_id
         at = position - 1 - self.first
-        return self.records[at].id if 0 <= at < len(self.records) else None
+        return self.messages[at].id if 0 <= at < len(self.messages) else None
 
     def holds(self, head: Head) -> bool:
         """Whether the message that ``head`` names stands just before it."""
@@ -97,10 +97,10 @@ class HotSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """Which records to read: ``start <= position < stop``, from the start or backwards from the stop.
+    """Which messages to read: ``start <= position < stop``, from the start or backwards from the stop.
 
-    Reading ends after ``limit`` records or when ``max_bytes`` would be passed, yet gives at least one
-    record if the range holds any.
+    Reading ends after ``limit`` messages or when ``max_bytes`` would be passed, yet gives at least one
+    message if the range holds any.
     """
 
     start: int
@@ -116,16 +116,16 @@ class StepView:
 
     Attributes:
         header: The thread's header.
-        after: Up to the asked number of records from the step's head on: this very step if it stands.
-        before: The newest records before the step's head, oldest first, bounded as asked.
+        after: Up to the asked number of messages from the step's head on: this very step if it stands.
+        before: The newest messages before the step's head, oldest first, bounded as asked.
         earlier_ids: Ids of the messages before ``before``, oldest first, so that together with it the
             asked number of ids is there (fewer where the thread or its hot part begins).
         last_id_at_head: Id of the message just before the step's head, None if that is not held.
     """
 
     header: HotHeader
-    after: tuple[Record, ...]
-    before: tuple[Record, ...]
+    after: tuple[StoredMessage, ...]
+    before: tuple[StoredMessage, ...]
     earlier_ids: tuple[str, ...]
     last_id_at_head: str | None
 
@@ -145,15 +145,15 @@ class StepAppend:
     thread_id: str
     epoch: int
     head: Head
-    inputs: tuple[Record, ...]
-    answer: Record | None = None
+    inputs: tuple[StoredMessage, ...]
+    answer: StoredMessage | None = None
     commits: bool = False
     slice: bytes | None = None
     slice_version: int = 0
     archived: Archived | None = None
 
     @property
-    def records(self) -> tuple[Record, ...]:
+    def messages(self) -> tuple[StoredMessage, ...]:
         """Inputs and answer in order."""
         return self.inputs if self.answer is None else (*self.inputs, self.answer)
 
@@ -163,13 +163,13 @@ class Appended:
     """The step as it stands in the thread: ours, or the one that was first.
 
     Attributes:
-        records: The inputs and the stored answer.
+        messages: The inputs and the stored answer.
         head: The head after this step (not of the thread, which may have grown since).
         repeated: The step stood already and nothing was added.
         header: The thread's header after the call.
     """
 
-    records: tuple[Record, ...]
+    messages: tuple[StoredMessage, ...]
     head: Head
     repeated: bool
     header: HotHeader
@@ -177,21 +177,21 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Rebase:
-    """Replace the header by compare-and-swap; keep records below ``keep``, then add ``records``.
+    """Replace the header by compare-and-swap; keep messages below ``keep``, then add ``messages``.
 
     Attributes:
-        expected: Epoch and head that the record must have now; None if it must be absent.
-        header: The new header, ``head`` being where it stands after ``records``.
+        expected: Epoch and head that the hot thread must have now; None if it must be absent.
+        header: The new header, ``head`` being where it stands after ``messages``.
     """
 
     expected: tuple[int, Head] | None
     header: HotHeader
     keep: int
-    records: tuple[Record, ...] = ()
+    messages: tuple[StoredMessage, ...] = ()
 
 
 class Eviction(StrEnum):
-    """What became of a hot record that was to be dropped."""
+    """What became of a hot thread that was to be dropped."""
 
     DROPPED = "dropped"
     KEPT_WARM = "kept_warm"
@@ -201,13 +201,13 @@ class Eviction(StrEnum):
 
 
 class HotTier(Protocol):
-    """Threads in a fast store, one record each, every method atomic and repeatable.
+    """Threads in a fast store.  Every method is atomic and repeatable.
 
-    Methods that write raise `FencedError` when the record's epoch is higher than the caller's, or
-    equal and closed, and change nothing then; `HeadMovedError` when it is lower (the record was
+    Methods that write raise `FencedError` when the hot thread's epoch is higher than the caller's, or
+    equal and closed, and change nothing then; `HeadMovedError` when it is lower (the hot thread was
     rolled back to before the caller's open).  A store that does not answer is
     `StoreUnavailableError`; the effect may then have happened or not, and the same call repeated
-    tells.  ``None`` means: there is no record of this thread here.
+    tells.  ``None`` means: this thread is not in the hot tier.
     """
 
     async def read_header(self, thread_id: str) -> HotHeader | None:
@@ -215,20 +215,20 @@ class HotTier(Protocol):
         ...
 
     async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
-        """Header and all records from ``max(since, base)`` on; see `SINCE_ARCHIVED`."""
+        """Header and all messages from ``max(since, base)`` on; see `SINCE_ARCHIVED`."""
         ...
 
     async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
-        """Header and the records of one range, as far as they are held here."""
+        """Header and the messages of one range, as far as they are held here."""
         ...
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
     ) -> StepView | None:
-        """Header, ``after`` records from ``head`` on, and the newest window before it.
+        """Header, ``after`` messages from ``head`` on, and the newest window before it.
 
-        The window holds at most ``limit`` records and ``max_bytes`` packed bytes (at least one
-        record if any is held); ``ids`` is the number of ids wanted in all.
+        The window holds at most ``limit`` messages and ``max_bytes`` packed bytes (at least one
+        message if any is held); ``ids`` is the number of ids wanted in all.
         """
         ...
 
@@ -248,10 +248,10 @@ class HotTier(Protocol):
         ...
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
-        """Apply the change, or return None if the record is not the expected one.
+        """Apply the change, or return None if the hot thread is not the expected one.
 
-        Renders the record unexpiring.  Used by open; checks nothing but ``expected``, and that the
-        base of the new header is the record's own where any of its messages are kept: it may have
+        Renders the hot thread unexpiring.  Used by open; checks nothing but ``expected``, and that the
+        base of the new header is the hot thread's own where any of its messages are kept: it may have
         been evicted and have come back in part.
 
         Raises:
@@ -259,23 +259,25 @@ class HotTier(Protocol):
         """
         ...
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         """Make the thread hot in one step: nobody sees a part of it.
 
-        With ``replace=False`` only where nothing is.  With ``replace=True`` also over a record of a
+        With ``replace=False`` only where nothing is.  With ``replace=True`` also over a hot thread of a
         lower epoch, and over one of this epoch that has another message than
         ``header.head.last_id`` just before ``header.head.position``, or ends before it.  Returns the
         header that is there afterwards.  Large threads are sent in parts that expire by themselves if unused.
 
         Raises:
-            FencedError: With ``replace=True``: the record's epoch is higher than ``header.epoch``.
+            FencedError: With ``replace=True``: the hot thread's epoch is higher than ``header.epoch``.
         """
         ...
 
     async def evict(
         self, thread_id: str, epoch: int, archived: Archived, *, warm_ttl: float | None = None
     ) -> Eviction:
-        """Drop the record, or let it expire after ``warm_ttl`` seconds, if all of it is archived.
+        """Drop the hot thread, or let it expire after ``warm_ttl`` seconds, if all of it is archived.
 
         That is: same epoch, and head, committed and slice version are those of ``archived``.
         Anything else leaves it untouched and unexpiring.
@@ -285,9 +287,9 @@ class HotTier(Protocol):
     async def trim(self, thread_id: str, epoch: int, archived: Head, keep_from: int) -> HotHeader | None:
         """Forget the messages below ``keep_from`` that an archive holds, which goes up to ``archived``.
 
-        Nothing at all unless the record has this very epoch, is not closed, and has the message
+        Nothing at all unless the hot thread has this very epoch, is not closed, and has the message
         ``archived.last_id`` just before ``archived.position``.  Nothing else of the header changes but
-        ``base`` and ``base_size``, and the record expires when it did before.  Returns the header that
+        ``base`` and ``base_size``, and the hot thread expires when it did before.  Returns the header that
         is there afterwards.
         """
         ...
@@ -307,20 +309,20 @@ class HotTier(Protocol):
         ...
 
     async def drop(self, thread_id: str, epoch: int) -> None:
-        """Remove the record for good, archived or not; only a deletion does this.
+        """Remove the hot thread for good, archived or not; only a deletion does this.
 
         Raises:
-            FencedError: The record's epoch is higher.
+            FencedError: The hot thread's epoch is higher.
         """
         ...
 
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes, /) -> bool:
-        """Remove a record whose header is damaged, if the archive holds its messages and its slice.
+        """Remove a hot thread whose header is damaged, if the archive holds its messages and its slice.
 
-        A record with a sound header is left alone: `evict` is for that.
+        A hot thread with a sound header is left alone: `evict` is for that.
 
         Args:
-            thread_id: Whose record.
+            thread_id: Which one.
             archived: What the archive holds.
             slice_: The slice that it holds, of ``archived.slice_version``.
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from helix_temporal.models.maintenance import ABANDONED_AFTER
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend, StepView
 
 
@@ -36,7 +36,7 @@ class NoProgress:
 no_progress: Final = NoProgress()
 
 
-Transform = Callable[[Sequence[Record]], Awaitable[Sequence[Record]]]
+Transform = Callable[[Sequence[StoredMessage]], Awaitable[Sequence[StoredMessage]]]
 """Changes the messages of a fork before they become the new thread."""
 
 
@@ -83,7 +83,7 @@ class OpenThread:
         owner: Who opens: the workflow's first execution run id.
         reopen: Given when this execution had it open before; otherwise the cut is at ``committed``.
         rewind_to: Cut at this earlier committed head instead.
-        records: Messages that follow the cut at once, committed: with a rewind to the beginning this
+        messages: Messages that follow the cut at once, committed: with a rewind to the beginning this
             replaces the whole thread.
         slice: State to store with a thread that is created.
         adapter: Format of the bodies; must agree with what the thread remembers.
@@ -101,7 +101,7 @@ class OpenThread:
     create: Create = Create.AUTO
     reopen: Reopen | None = None
     rewind_to: Head | None = None
-    records: tuple[Record, ...] = ()
+    messages: tuple[StoredMessage, ...] = ()
     slice: bytes = b""
     adapter: str = ""
     begun_with: str = ""
@@ -138,7 +138,7 @@ class ReadPage:
         backward: The newest of the range, rather than the oldest.
         committed_only: Stop where finished turns stop, as readers outside the session do.
         whole: Never split a tool call from its results; a page may then exceed ``limit``.
-        epoch: That of the thread whose messages are meant: a hot record of another one, which may hold turns
+        epoch: That of the thread whose messages are meant: a hot thread of another one, which may hold turns
             that were cut since, is no thread to read from before the archive was asked.
     """
 
@@ -171,7 +171,7 @@ class ThreadPage:
     """
 
     first: int
-    records: tuple[Record, ...]
+    messages: tuple[StoredMessage, ...]
     before: int | None
     after: int | None
     head: Head
@@ -258,8 +258,8 @@ class FlushThread:
         mine: The last step that must be in the archive for success; None: whatever is hot.
         commits: ``mine`` ends a turn, and the archive must say so.
         closes: Shut this epoch: late attempts of it find the thread closed.
-        ends: With ``closes``: its execution ends so, rather than that a record is archived as it is.  A turn
-            that waits for somebody is then cut by the next open.
+        ends: With ``closes``: its execution ends so, rather than that a hot thread is archived as it is.
+            A turn that waits for somebody is then cut by the next open.
         slice_version: The state that must be in the archive for success, or a later one.
         known_head: The head that the caller knows; the thread may have gone on from it.
     """
@@ -336,7 +336,7 @@ class ThreadStore(Protocol):
 
         Raises:
             FencedError: A newer epoch has it, or this one is closed.
-            HeadMovedError: The record belongs to an older epoch.
+            HeadMovedError: The hot thread belongs to an older epoch.
         """
         ...
 
@@ -389,7 +389,7 @@ class ThreadStore(Protocol):
 
         Raises:
             FencedError: A newer epoch has it.
-            HeadMovedError: The hot record does not continue the archive, or neither holds ``mine``, or
+            HeadMovedError: The hot thread does not continue the archive, or neither holds ``mine``, or
                 ``known_head``: what was acknowledged is lost.
         """
         ...
@@ -405,7 +405,7 @@ class ThreadStore(Protocol):
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
         """Make sure, without archiving it, that the step that was just appended goes on from the archive.
 
-        For who archives at the end only, before a step is acknowledged: the record may be an old copy
+        For who archives at the end only, before a step is acknowledged: the hot thread may be an old copy
         that was made hot too late, when a newer one had been archived and dropped.
 
         Raises:
@@ -414,10 +414,10 @@ class ThreadStore(Protocol):
         ...
 
     async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
-        """Make sure that the archive holds nothing of this epoch beyond the record's head.
+        """Make sure that the archive holds nothing of this epoch beyond the hot thread's head.
 
         For who tries a step again, before it costs anything: an earlier attempt's may have been archived,
-        and the record have gone back to an older copy since.
+        and the hot thread have gone back to an older copy since.
 
         Raises:
             FencedError: A newer epoch has the archive.
@@ -427,7 +427,7 @@ class ThreadStore(Protocol):
         ...
 
     async def evict(self, thread_id: str, epoch: int) -> str:
-        """Drop the hot record, or keep it warm for a while, if all of it is archived.
+        """Drop the hot thread, or keep it warm for a while, if all of it is archived.
 
         Returns what became of it: a value of `Eviction`, or ``no_cold_tier``.
         """

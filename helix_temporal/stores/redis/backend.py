@@ -60,7 +60,7 @@ class RedisBackend:
         self.streams = RedisStreams(self._connection, blocking, stream_limits)
 
     async def check(self) -> None:
-        """Refuse a server that would lose data; see `HotTier.check` and `SessionRecords.check`."""
+        """Refuse a server that would lose data; see `HotTier.check` and `SessionRows.check`."""
         await self.sessions.check()
 
     async def close(self) -> None:

@@ -375,7 +375,7 @@ class RedisConnection:
         self._next_look = 0.0
 
     def key_of(self, thread_id: str) -> str:
-        """The key of a thread's record; its braces are the cluster's hash tag."""
+        """The key of a hot thread; its braces are the cluster's hash tag."""
         return f"{self.prefix}{{{_encoded(thread_id)}}}"
 
     @property
@@ -477,7 +477,7 @@ class RedisConnection:
                     break
 
     def id_in(self, key: bytes, stored: bytes, suffix: str = "") -> str | None:
-        """The id that has a key; where the record that should tell is damaged, what the key tells."""
+        """The id that has a key; where the hot thread that should tell is damaged, what the key tells."""
         name, found = key.decode(), stored.decode("utf-8", "replace")
         if self.key_of(found) + suffix == name:
             return found

@@ -14,32 +14,39 @@ from typing import Final, NamedTuple
 from helix_temporal.errors import HelixError, InvalidIdError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
+from helix_temporal.models.store_calls import (
+    DueSession,
+    ExpiredSession,
+    SessionPage,
+    SessionQuery,
+    SessionSummary,
+    Unset,
+)
 from helix_temporal.stores.checksums import damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
     SessionCommit,
     SessionRow,
     SessionView,
-    WantedRecords,
+    StoredState,
+    WantedRows,
 )
 from helix_temporal.stores.redis import threads
 from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value
 from helix_temporal.stores.redis.scripts import Script, assemble_script
 
 _LETTERS: Final = {
-    RecordKind.CHECKPOINT: b"c",
-    RecordKind.CHECKPOINT_STATE: b"h",
-    RecordKind.STEP: b"s",
-    RecordKind.STAGED: b"t",
-    RecordKind.RUN: b"r",
-    RecordKind.STOP: b"p",
-    RecordKind.REF: b"f",
-    RecordKind.OPERATION: b"o",
-    RecordKind.THREAD: b"l",
+    RowKind.CHECKPOINT: b"c",
+    RowKind.CHECKPOINT_STATE: b"h",
+    RowKind.STEP: b"s",
+    RowKind.STAGED: b"t",
+    RowKind.RUN: b"r",
+    RowKind.STOP: b"p",
+    RowKind.REF: b"f",
+    RowKind.OPERATION: b"o",
+    RowKind.THREAD: b"l",
 }
 """Stored: never changed, never used again for another kind."""
 
@@ -51,10 +58,10 @@ class IndexUpdate(NamedTuple):
     """What the index is told of a session.
 
     Attributes:
-        birth: When its record was made, in µs; with ``revision`` it says which of two is the later.
-        ends: When the record ends its life, in ms since 1970; None if never.
+        birth: When the session was created, in µs; with ``revision`` it says which of two is the later.
+        ends: When it expires in Redis, in ms since 1970; None if never.
         operation: The place of its oldest operation; empty if it has none.
-        document: One document of its row; empty if there is no session.
+        document: What lists show of it; empty if there is no session.
     """
 
     birth: int
@@ -64,8 +71,8 @@ class IndexUpdate(NamedTuple):
     document: bytes
 
 
-def field_of(name: RecordKey) -> bytes:
-    """The field of a record."""
+def field_of(name: RowKey) -> bytes:
+    """The field of a row."""
     return b"%b%b\0%b" % (_LETTERS[name.kind], name.group.encode(), name.key.encode())
 
 
@@ -79,7 +86,7 @@ def time_bytes(time: int) -> bytes:
     return max(0, min(time, _MIDDLE - 1)).to_bytes(8, "big")
 
 
-def view_args(wanted: WantedRecords) -> tuple[Value, ...]:
+def view_args(wanted: WantedRows) -> tuple[Value, ...]:
     """The arguments of ``session_view.lua`` after the id."""
     return (
         f"{int(wanted.thread)} {len(wanted.keys)} {len(wanted.groups)}",
@@ -93,7 +100,7 @@ def read_view(session_id: str, answer: Sequence[bytes], where: str) -> SessionVi
     """What ``session_view.lua`` answered.
 
     Raises:
-        StoreCorruptError: State or a record is not what was stored.
+        StoreCorruptError: State or a row is not what was stored.
     """
     numbers, state, thread, *pairs = answer
     revision, max_epoch, now, there = map(int, numbers.split())
@@ -102,7 +109,7 @@ def read_view(session_id: str, answer: Sequence[bytes], where: str) -> SessionVi
         max_epoch=max_epoch,
         now=now,
         state=verify_checksum(state, f"the state in {where}", session_id, "state") if there else None,
-        records=tuple({each.name: each for each in read_records(pairs, session_id, where)}.values()),
+        rows=tuple({each.name: each for each in read_rows(pairs, session_id, where)}.values()),
         thread=threads.read_reply(thread, session_id, where).header if thread else None,
     )
 
@@ -122,7 +129,7 @@ def commit_args(
     numbers = (
         change.revision,
         change.max_epoch,
-        int(change.row is not None),
+        int(change.state is not None),
         int(change.deletes),
         int(indexed),
         "-" if lives is None else lives,
@@ -135,20 +142,20 @@ def commit_args(
     )
     return (
         " ".join(map(str, numbers)),
-        b"" if change.row is None else with_checksum(change.row.body, change.session_id, "state"),
+        b"" if change.state is None else with_checksum(change.state.body, change.session_id, "state"),
         document,
         mark,
         *(field_of(name) for name in change.unless.keys),
         *(_LETTERS[kind] + group.encode() for kind, group in change.unless.groups),
         *(field_of(name) for name in change.removes),
         *(_LETTERS[kind] + group.encode() for kind, group in change.clears),
-        *(part for each in puts.values() for part in _encode_record(change.session_id, each)),
+        *(part for each in puts.values() for part in _encode_row(change.session_id, each)),
         *step,
     )
 
 
 def page_args(
-    kind: RecordKind, limit: int, after: tuple[int, str] | None, descending: bool
+    kind: RowKind, limit: int, after: tuple[int, str] | None, descending: bool
 ) -> tuple[Value, ...]:
     """The arguments of ``session_page.lua`` after the id."""
     letter = _LETTERS[kind]
@@ -160,8 +167,8 @@ def page_args(
     return letter, lowest, highest, int(descending), limit
 
 
-def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[KeyedRecord]:
-    """Records out of fields and values.
+def read_rows(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[SessionRow]:
+    """Rows out of fields and values.
 
     Raises:
         StoreCorruptError: One is not what was stored there.
@@ -169,11 +176,11 @@ def read_records(pairs: Sequence[bytes], session_id: str, where: str) -> Iterabl
     for field, value in zip(pairs[::2], pairs[1::2], strict=True):
         group, _, key = field[1:].partition(b"\0")
         if len(value) < 8 or field[0] not in _KINDS:
-            raise damaged_error(where, f"it has a record of a session that is none, of {len(value)} bytes")
+            raise damaged_error(where, f"it has a row of a session that is none, of {len(value)} bytes")
         order = int.from_bytes(value[:8], "big") - _MIDDLE
-        kind, body = _KINDS[field[0]], f"a record ({_KINDS[field[0]].value}) in {where}"
+        kind, body = _KINDS[field[0]], f"a row ({_KINDS[field[0]].value}) in {where}"
         data = verify_checksum(value[8:], body, session_id, order, field.decode())
-        yield KeyedRecord(kind, key.decode(), data, group.decode(), order)
+        yield SessionRow(kind, key.decode(), data, group.decode(), order)
 
 
 def read_index_entry(numbers: bytes, operation: bytes, document: bytes) -> IndexUpdate:
@@ -182,10 +189,10 @@ def read_index_entry(numbers: bytes, operation: bytes, document: bytes) -> Index
     return IndexUpdate(int(birth), int(revision), None if ends == b"-" else int(ends), operation, document)
 
 
-def _encode_record(session_id: str, record: KeyedRecord) -> tuple[bytes, bytes, bytes]:
-    field, order = field_of(record.name), order_bytes(record.order)
+def _encode_row(session_id: str, row: SessionRow) -> tuple[bytes, bytes, bytes]:
+    field, order = field_of(row.name), order_bytes(row.order)
     kept = int.from_bytes(order, "big") - _MIDDLE
-    return field, order, with_checksum(record.body, session_id, kept, field.decode())
+    return field, order, with_checksum(row.body, session_id, kept, field.decode())
 
 
 _HEAD: Final = Struct(">8s8sB8s8sI")
@@ -201,9 +208,9 @@ _ENTRY: Final = 1 + _FACET + 1
 """Bytes before the time in an entry of a facet: its letter, the facet, the order's letter."""
 
 
-def encode_index_document(row: SessionRow) -> bytes:
+def encode_index_document(stored: StoredState) -> bytes:
     """What the index must know of a state: times, facets, and what a list shows of it."""
-    state, due = row.state, row.due_at
+    state, due = stored.state, stored.due_at
     flags = (
         (state.expires_at is not None) * _EXPIRES
         + (due is not None) * _DUE
@@ -440,7 +447,7 @@ class SessionLists:
         self._remake = remake
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        """See `SessionRecords.list_sessions`."""
+        """See `SessionRows.list_sessions`."""
         scope = f"sessions.{query.order_by.field}.{query.order_by.direction}"
         after = None
         if query.cursor is not None:
@@ -666,14 +673,14 @@ class SessionIndex:
     # -- reading
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        """See `SessionRecords.list_sessions`."""
+        """See `SessionRows.list_sessions`."""
         await self.mend_rows()
         return await self._lists.list_sessions(query)
 
     async def list_expired(
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[ExpiredSession, ...]:
-        """See `SessionRecords.list_expired`."""
+        """See `SessionRows.list_expired`."""
         found = await self._list_by_time(b"x", before, limit, after)
         rows = await self._lists.read_rows([session_id.encode() for _, session_id in found])
         pending = {row.summary.session_id for row in rows if row.cleanup_pending}
@@ -684,12 +691,13 @@ class SessionIndex:
 
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None
-    ) -> tuple[tuple[int, str], ...]:
-        """See `SessionRecords.list_due`."""
-        return await self._list_by_time(b"w", before, limit, after)
+    ) -> tuple[DueSession, ...]:
+        """See `SessionRows.list_due`."""
+        found = await self._list_by_time(b"w", before, limit, after)
+        return tuple(DueSession(session_id=session_id, due_at=at) for at, session_id in found)
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None) -> tuple[str, ...]:
-        """See `SessionRecords.list_cleanup_pending`."""
+        """See `SessionRows.list_cleanup_pending`."""
         await self.mend_rows()
         lowest = b"[k" if after is None else b"(k" + after.encode()
         found = await self._entries_in(lowest, b"(l", limit)

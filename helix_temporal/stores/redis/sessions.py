@@ -13,15 +13,15 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head
-from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery
-from helix_temporal.stores.protocols.session_records import (
-    RecordKind,
-    RecordPage,
-    RecordsCommitted,
+from helix_temporal.models.store_calls import DueSession, ExpiredSession, SessionPage, SessionQuery
+from helix_temporal.models.stored_messages import EMPTY, Head
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
+    RowPage,
+    RowsCommitted,
     SessionCommit,
     SessionView,
-    WantedRecords,
+    WantedRows,
 )
 from helix_temporal.stores.redis import session_index, threads
 from helix_temporal.stores.redis.connection import RedisConnection, Value, check_server
@@ -29,20 +29,20 @@ from helix_temporal.stores.redis.scripts import Script, assemble_script
 from helix_temporal.stores.redis.session_index import IndexUpdate, SessionIndex, encode_index_document
 from helix_temporal.stores.redis.threads import append_args, read_appended
 
-_VIEW: Final = assemble_script("session_view", "_record", "_session")
-_COMMIT: Final = assemble_script("session_commit", "_record", "_session", append_step="append")
-_PAGE: Final = assemble_script("session_page", "_record", "_session")
-_KNOWN: Final = assemble_script("session_known", "_record", "_session")
+_VIEW: Final = assemble_script("session_view", "_thread", "_session")
+_COMMIT: Final = assemble_script("session_commit", "_thread", "_session", append_step="append")
+_PAGE: Final = assemble_script("session_page", "_thread", "_session")
+_KNOWN: Final = assemble_script("session_known", "_thread", "_session")
 
 logger = logging.getLogger(__name__)
 
-_STATE_ONLY: Final = WantedRecords()
+_STATE_ONLY: Final = WantedRows()
 _AT_ONCE: Final = 1_000
 """Operations removed in one script, so that nobody waits long."""
 
 
 class RedisSessions:
-    """`SessionRecords` on Redis or Valkey, standalone or cluster.  Made by `RedisBackend`.
+    """`SessionRows` on Redis or Valkey, standalone or cluster.  Made by `RedisBackend`.
 
     A session that a commit changed is in the lists when the call returns.  If the writer dies between the
     two, readers find the session's mark and mend the lists by the session itself, a moment later.
@@ -67,14 +67,14 @@ class RedisSessions:
 
     # -- one session
 
-    async def view(self, session_id: str, wanted: WantedRecords = _STATE_ONLY) -> SessionView:
-        """See `SessionRecords.view`."""
+    async def view(self, session_id: str, wanted: WantedRows = _STATE_ONLY) -> SessionView:
+        """See `SessionRows.view`."""
         answer = await self._run_script(_VIEW, session_id, *session_index.view_args(wanted))
         assert isinstance(answer, list)
         return session_index.read_view(session_id, answer, self._place_of_session(session_id))
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
-        """See `SessionRecords.commit`.
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
+        """See `SessionRows.commit`.
 
         Raises:
             InvalidRequestError: ``append`` is a step of another thread, or one without messages.
@@ -84,7 +84,7 @@ class RedisSessions:
         mark = self._index.new_mark(change.session_id) if indexed else b""
         # A single server leaves the mark in the commit's own script.
         apart = indexed and self._connection.cluster
-        told = b"" if change.row is None else encode_index_document(change.row)
+        told = b"" if change.state is None else encode_index_document(change.state)
         args = session_index.commit_args(
             change,
             indexed=indexed,
@@ -106,52 +106,52 @@ class RedisSessions:
         if indexed:
             await self._index.update_after_commit(change.session_id, entry, mark)
         if change.append is None:
-            return RecordsCommitted(entry.revision)
+            return RowsCommitted(entry.revision)
         reply = threads.read_reply(appended, change.session_id, self._place_of_session(change.session_id))
-        return RecordsCommitted(entry.revision, read_appended(reply, change.append, end))
+        return RowsCommitted(entry.revision, read_appended(reply, change.append, end))
 
     async def read_page(
         self,
         session_id: str,
-        kind: RecordKind,
+        kind: RowKind,
         *,
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
-    ) -> RecordPage:
-        """See `SessionRecords.read_page`."""
+    ) -> RowPage:
+        """See `SessionRows.read_page`."""
         args = session_index.page_args(kind, limit, after, descending)
         answer = await self._run_script(_PAGE, session_id, *args)
         assert isinstance(answer, list)
-        return RecordPage(
-            tuple(session_index.read_records(answer[1:], session_id, self._place_of_session(session_id))),
+        return RowPage(
+            tuple(session_index.read_rows(answer[1:], session_id, self._place_of_session(session_id))),
             int(answer[0]),
         )
 
     # -- all sessions
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        """See `SessionRecords.list_sessions`."""
+        """See `SessionRows.list_sessions`."""
         return await self._index.list_sessions(query)
 
     async def list_expired(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[ExpiredSession, ...]:
-        """See `SessionRecords.list_expired`."""
+        """See `SessionRows.list_expired`."""
         return await self._index.list_expired(before, limit=limit, after=after)
 
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
-    ) -> tuple[tuple[int, str], ...]:
-        """See `SessionRecords.list_due`."""
+    ) -> tuple[DueSession, ...]:
+        """See `SessionRows.list_due`."""
         return await self._index.list_due(before, limit=limit, after=after)
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
-        """See `SessionRecords.list_cleanup_pending`."""
+        """See `SessionRows.list_cleanup_pending`."""
         return await self._index.list_cleanup_pending(limit=limit, after=after)
 
     async def scan(self) -> AsyncIterator[str]:
-        """See `SessionRecords.scan`; asks every server, not the index.  An id may come twice."""
+        """See `SessionRows.scan`; asks every server, not the index.  An id may come twice."""
         async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}:session"):
             stored = await self._connection.send_pipeline([("HGET", key, "i") for key in keys])
             there = await self._connection.send_pipeline([("HEXISTS", key, "s") for key in keys])
@@ -163,7 +163,7 @@ class RedisSessions:
                     yield session_id
 
     async def purge_operations(self, before: int, *, limit: int) -> int:
-        """See `SessionRecords.purge_operations`."""
+        """See `SessionRows.purge_operations`."""
         await self._index.mend_rows()
         gone, last = 0, b""
         while gone < limit and (found := await self._index.with_operations(before, after=last)):
@@ -190,13 +190,13 @@ class RedisSessions:
         return count
 
     async def now(self) -> int:
-        """See `SessionRecords.now`."""
+        """See `SessionRows.now`."""
         *_, server = await self._connection.list_primaries()
         seconds, micros = await self._connection.send_command("TIME", at=server)
         return int(seconds) * 1000 + int(micros) // 1000
 
     async def check(self) -> None:
-        """See `SessionRecords.check`; finds out whether acknowledged commits are ``durable``.
+        """See `SessionRows.check`; finds out whether acknowledged commits are ``durable``.
 
         Raises:
             UnsafeRedisPolicyError: The server may evict sessions; with ``session_ttl``: any keys at all.
@@ -204,7 +204,7 @@ class RedisSessions:
         self.durable = await check_server(self._connection, expiring=self._lives is not None)
 
     async def close(self) -> None:
-        """See `SessionRecords.close`."""
+        """See `SessionRows.close`."""
         await self._connection.close()
 
     # -- inside
@@ -250,7 +250,7 @@ class RedisSessions:
         answer = await self._connection.run_script(script, names, session_id, *args)
         if answer == b"I":
             raise InvalidIdError(
-                f"session {session_id!r}: its keys hold the records of another id with the same hashed form; "
+                f"session {session_id!r}: its keys hold the rows of another id with the same hashed form; "
                 "use another id"
             )
         return answer
@@ -270,10 +270,10 @@ def _step_of(change: SessionCommit) -> tuple[tuple[Value, ...], Head]:
 def _is_indexed(change: SessionCommit) -> bool:
     """Whether lists may look different after the change."""
     return (
-        change.row is not None
+        change.state is not None
         or change.deletes
-        or any(each.kind is RecordKind.OPERATION for each in change.puts)
-        or any(each.kind is RecordKind.OPERATION for each in change.removes)
+        or any(each.kind is RowKind.OPERATION for each in change.puts)
+        or any(each.kind is RowKind.OPERATION for each in change.removes)
     )
 
 

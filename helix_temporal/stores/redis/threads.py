@@ -1,7 +1,7 @@
 """Threads in Redis: a hot tier of one hash a thread, changed by Lua scripts.
 
-Messages stand in fields of several, packed as `models.records.pack_records` says; large bodies have fields of
-their own.  The scripts know where they lie.
+Messages stand in fields of several, packed by `models.stored_messages.pack_messages`; large bodies have
+fields of their own.  The scripts know where they lie.
 """
 
 import secrets
@@ -10,11 +10,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
-from helix_temporal.models.records import (
+from helix_temporal.models.stored_messages import (
     EMPTY,
     ID_SUM,
+    MESSAGE_PREFIX,
     Head,
-    Record,
+    StoredMessage,
     checksum_of_id,
     checksum_of_message,
     head_after,
@@ -39,12 +40,11 @@ from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.stores.threads import operations as ops
 from helix_temporal.stores.threads.fences import Fence
 
-_PREFIX: Final = Struct(">IcH")
 _SUM: Final = Struct(">I")
 
 
-def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
-    """The records in stored bytes.
+def read_messages(data: bytes, first: int, where: str) -> tuple[StoredMessage, ...]:
+    """The messages in stored bytes.
 
     Args:
         data: Messages one after the other, large ones whole.
@@ -54,13 +54,13 @@ def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
     Raises:
         StoreCorruptError: A message is not what was stored there.
     """
-    records: list[Record] = []
+    messages: list[StoredMessage] = []
     at, end, position = 0, len(data), first
     while at < end:
-        if at + _PREFIX.size > end:
+        if at + MESSAGE_PREFIX.size > end:
             raise _damaged_message_error(where, position)
-        size, kind, id_size = _PREFIX.unpack_from(data, at)
-        start, tail = at + _PREFIX.size, at + size
+        size, kind, id_size = MESSAGE_PREFIX.unpack_from(data, at)
+        start, tail = at + MESSAGE_PREFIX.size, at + size
         identity = start + id_size
         body = identity + ID_SUM
         if body > tail or tail + 4 > end:
@@ -70,9 +70,9 @@ def read_messages(data: bytes, first: int, where: str) -> tuple[Record, ...]:
             0
         ] != checksum_of_message(data[at + 4 : start], checksum, content):
             raise _damaged_message_error(where, position)
-        records.append(Record(kind.decode("ascii"), data[start:identity].decode(), content))
+        messages.append(StoredMessage(kind.decode("ascii"), data[start:identity].decode(), content))
         at, position = tail + 4, position + 1
-    return tuple(records)
+    return tuple(messages)
 
 
 def read_ids(data: bytes, first: int, where: str) -> tuple[str, ...]:
@@ -114,22 +114,22 @@ APPEND_FIELD_BYTES: Final = 256 * 1024
 INSTALL_FIELD_BYTES: Final = 32 * 1024
 
 
-def record_fields(start: int, records: Sequence[Record], max_bytes: int) -> list[str | bytes]:
-    """Names and values of the fields that hold ``records`` from position ``start`` on."""
-    return _group_into_fields(start, *_stub_large_messages(start, pack_each(records, start)), max_bytes)
+def message_fields(start: int, messages: Sequence[StoredMessage], max_bytes: int) -> list[str | bytes]:
+    """Names and values of the fields that hold ``messages`` from position ``start`` on."""
+    return _group_into_fields(start, *_stub_large_messages(start, pack_each(messages, start)), max_bytes)
 
 
 def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     """The numbers of a step as ``append.lua`` reads them, ``-`` standing for none, and its fields."""
     answer, archived = step.answer, step.archived
-    stubbed, bodies = _stub_large_messages(step.head.position, pack_each(step.records, step.head.position))
+    stubbed, bodies = _stub_large_messages(step.head.position, pack_each(step.messages, step.head.position))
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
     kinds = "-" if answer is None else ops.answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version
     archived_place = "- -" if archived is None else f"{archived.head.position} {archived.size}"
     numbers = (
-        f"{step.epoch} {step.head.position} {end} {size_of(step.records)} {inputs_size} {int(step.commits)} "
-        f"{step.records[-1].kind} {kinds} {version} {archived_place}"
+        f"{step.epoch} {step.head.position} {end} {size_of(step.messages)} {inputs_size} {int(step.commits)} "
+        f"{step.messages[-1].kind} {kinds} {version} {archived_place}"
     )
     return numbers, _group_into_fields(step.head.position, stubbed, bodies, APPEND_FIELD_BYTES)
 
@@ -190,7 +190,7 @@ def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
 
 
 class Reply(NamedTuple):
-    """A script's answer: what became of the call, header, what follows, the record's place, and messages."""
+    """A script's answer: what became of the call, header, what follows, the thread's place, and messages."""
 
     status: str
     header: HotHeader
@@ -200,10 +200,10 @@ class Reply(NamedTuple):
 
 
 def read_reply(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply:
-    """Read what ``reply()`` in ``_record.lua`` wrote, alone or followed by stored messages.
+    """Read what ``reply()`` in ``_thread.lua`` wrote, alone or followed by stored messages.
 
     Raises:
-        StoreCorruptError: The slice is not what was stored; ``where`` says in which record.
+        StoreCorruptError: The slice is not what was stored; ``where`` says of which thread.
     """
     reply, *packed = [answer] if isinstance(answer, bytes) else answer
     end = reply.index(b"\n")
@@ -257,7 +257,7 @@ def append_args(step: StepAppend) -> tuple[tuple[Value, ...], Head]:
         InvalidRequestError: A step without messages.
     """
     ops.check_step(step)
-    end = head_after(step.head, step.records)
+    end = head_after(step.head, step.messages)
     numbers, made = step_args(step, end.position)
     data = b"" if step.slice is None else with_checksum(step.slice, step.slice_version + 1)
     return (numbers, step.head.last_id, end.last_id, data, *made), end
@@ -271,7 +271,7 @@ def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
         StoreCorruptError: What stands there is damaged.
     """
     if reply.status == "A":
-        return Appended(step.records, end, False, reply.header)
+        return Appended(step.messages, end, False, reply.header)
     stored = read_messages(reply.rest, step.head.position, reply.where)
     if reply.status == "R":
         return Appended(stored, head_after(step.head, stored), True, reply.header)
@@ -281,7 +281,7 @@ def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
 
 
 def refusal_in_reply(reply: Reply, epoch: int) -> HelixError | None:
-    """Why the record refuses this epoch, if the script says that it does."""
+    """Why the hot thread refuses this epoch, if the script says that it does."""
     if reply.status not in {"F", "B"}:
         return None
     refusal = Fence.of(reply.header).find_refusal(epoch)
@@ -378,16 +378,18 @@ class RedisThreads:
             "" if head is None else head.last_id,
             change.keep,
             *header_args(change.header),
-            *record_fields(change.keep, change.records, INSTALL_FIELD_BYTES),
+            *message_fields(change.keep, change.messages, INSTALL_FIELD_BYTES),
         )
         return None if reply is None else reply.header
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         """See `HotTier.install`."""
-        ops.check_install(header, records)
+        ops.check_install(header, messages)
         thread_id = header.thread_id
         key = self._connection.key_of(thread_id)
-        made = record_fields(header.base.position, records, INSTALL_FIELD_BYTES)
+        made = message_fields(header.base.position, messages, INSTALL_FIELD_BYTES)
         arguments: tuple[Value, ...] = (int(replace), *header_args(header))
         if sum(map(len, made)) <= _DIRECT_BYTES:
             answer = await self._connection.run_script(

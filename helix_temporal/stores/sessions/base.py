@@ -1,4 +1,4 @@
-"""What the operations of the session store work with: records, threads, streams, and how a change is made."""
+"""What the operations of the session store work with: rows, threads, streams, and how a change is made."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -7,11 +7,11 @@ from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.store_calls import Page
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKind,
-    SessionRecords,
-    WantedRecords,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
+    SessionRow,
+    SessionRows,
+    WantedRows,
 )
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
@@ -23,7 +23,7 @@ from helix_temporal.stores.sessions.threads import Threads
 
 T = TypeVar("T")
 
-STATE: Final = WantedRecords()
+STATE: Final = WantedRows()
 
 
 class SessionStoreBase:
@@ -31,7 +31,7 @@ class SessionStoreBase:
 
     def __init__(
         self,
-        records: SessionRecords,
+        rows: SessionRows,
         threads: ThreadStore | None = None,
         *,
         together: bool | None = None,
@@ -39,16 +39,14 @@ class SessionStoreBase:
         recalls: bool = False,
         streams: StreamStore | None = None,
     ) -> None:
-        if together and not records.keeps_threads:
+        if together and not rows.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
-        self.loop = Loop(records, require_epoch=require_epoch, recalls=recalls)
-        self.threads = Threads(
-            threads, records, together=records.keeps_threads if together is None else together
-        )
+        self.loop = Loop(rows, require_epoch=require_epoch, recalls=recalls)
+        self.threads = Threads(threads, rows, together=rows.keeps_threads if together is None else together)
         self.streams = streams
-        self.with_thread = WantedRecords(keys=orders.KEYS, thread=self.threads.together)
+        self.with_thread = WantedRows(keys=orders.KEYS, thread=self.threads.together)
 
-    async def view_session(self, session_id: str, wanted: WantedRecords = STATE) -> SeenSession:
+    async def view_session(self, session_id: str, wanted: WantedRows = STATE) -> SeenSession:
         """A session in one instant.
 
         Raises:
@@ -56,31 +54,31 @@ class SessionStoreBase:
         """
         return await self.loop.view_session(validate_id(session_id, "session id"), wanted)
 
-    async def make_change(self, call: Call, wanted: WantedRecords, decide: Decide[T], answer: Any) -> T:
+    async def make_change(self, call: Call, wanted: WantedRows, decide: Decide[T], answer: Any) -> T:
         """Make a change, and return its answer; see `Loop.make_change`."""
         return (await self.loop.make_change(call, wanted, decide, answer)).answer
 
     async def read_page(
         self,
         session_id: str,
-        kind: RecordKind,
-        read: Callable[[KeyedRecord], T],
+        kind: RowKind,
+        read: Callable[[SessionRow], T],
         *,
         limit: int,
         cursor: str | None,
         descending: bool,
     ) -> Page[T]:
-        """A page of a session's records, in their order, by a cursor."""
+        """A page of a session's rows, in their order, by a cursor."""
         scope = f"{kind}.{'desc' if descending else 'asc'}.{session_id}"
         after = None if cursor is None else decode_cursor(scope, cursor)
         limit = checked_limit(limit)
-        page = await self.loop.records.read_page(
+        page = await self.loop.rows.read_page(
             validate_id(session_id, "session id"), kind, limit=limit + 1, after=after, descending=descending
         )
-        shown = page.records[:limit]
-        more = len(page.records) > limit
+        shown = page.rows[:limit]
+        more = len(page.rows) > limit
         return Page(
-            items=tuple(read(record) for record in shown),
+            items=tuple(read(row) for row in shown),
             next_cursor=encode_cursor(scope, shown[-1].order, shown[-1].key) if more else None,
             has_more=more,
             total=page.total,

@@ -128,7 +128,7 @@ async def submit_tool_result(
     root = (await store.view_session(session_id)).present
     owner = call_owner(root, submission.tool_call_id) or session_id
     if owner != session_id and root.expires_at is not None:
-        check_not_expired(root, await store.loop.records.now())
+        check_not_expired(root, await store.loop.rows.now())
     call = Call("submit_tool_result", owner, (submission,), None, operation_id, fenced=False)
     try:
         return await store.make_change(

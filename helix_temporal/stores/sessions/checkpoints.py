@@ -10,15 +10,15 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
 )
 from helix_temporal.models.checkpoints import Checkpoint, CheckpointMeta
-from helix_temporal.models.messages import from_record
-from helix_temporal.models.records import Head, Record, head_after
+from helix_temporal.models.messages import decode_message
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page, SessionSnapshot
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
-    WantedRecords,
+from helix_temporal.models.stored_messages import Head, StoredMessage, head_after
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
+    SessionRow,
+    WantedRows,
 )
 from helix_temporal.stores.sessions import threads
 from helix_temporal.stores.sessions.base import SessionStoreBase
@@ -27,8 +27,8 @@ from helix_temporal.stores.sessions.decisions import (
     Call,
     Decision,
     SeenSession,
-    checkpoint_record,
-    checkpoint_state_record,
+    checkpoint_row,
+    checkpoint_state_row,
     decode_model,
     next_version,
 )
@@ -38,23 +38,23 @@ from helix_temporal.stores.sessions.messages import get_message_count
 from helix_temporal.stores.sessions.threads import ThreadOrder
 
 
-def checkpoint_keys(checkpoint_id: str) -> tuple[RecordKey, RecordKey]:
-    """The records of one checkpoint."""
+def checkpoint_keys(checkpoint_id: str) -> tuple[RowKey, RowKey]:
+    """The rows of one checkpoint."""
     return (
-        RecordKey(RecordKind.CHECKPOINT, checkpoint_id),
-        RecordKey(RecordKind.CHECKPOINT_STATE, checkpoint_id),
+        RowKey(RowKind.CHECKPOINT, checkpoint_id),
+        RowKey(RowKind.CHECKPOINT_STATE, checkpoint_id),
     )
 
 
-def checkpoint_meta_of(record: KeyedRecord) -> CheckpointMeta:
+def checkpoint_meta_of(row: SessionRow) -> CheckpointMeta:
     """A checkpoint without its state."""
-    return decode_model(CheckpointMeta, record.body, "checkpoint")
+    return decode_model(CheckpointMeta, row.body, "checkpoint")
 
 
 def find_checkpoint(seen: SeenSession, checkpoint_id: str) -> Checkpoint | None:
     """A checkpoint that was wanted."""
-    meta = seen.view.find_record(RecordKind.CHECKPOINT, checkpoint_id)
-    state = seen.view.find_record(RecordKind.CHECKPOINT_STATE, checkpoint_id)
+    meta = seen.view.find_row(RowKind.CHECKPOINT, checkpoint_id)
+    state = seen.view.find_row(RowKind.CHECKPOINT_STATE, checkpoint_id)
     if meta is None or state is None:
         return None
     return Checkpoint(
@@ -79,11 +79,11 @@ def require_checkpoint(seen: SeenSession, checkpoint_id: str) -> Checkpoint:
     return found
 
 
-def records_with_head(checkpoint: Checkpoint, head: Head) -> tuple[KeyedRecord, KeyedRecord]:
+def rows_with_head(checkpoint: Checkpoint, head: Head) -> tuple[SessionRow, SessionRow]:
     """A checkpoint whose messages end elsewhere than it was told."""
     state = checkpoint.state.model_copy(update={"head": head})
     meta = checkpoint.meta().model_copy(update={"head": head})
-    return checkpoint_record(meta), checkpoint_state_record(meta, encode_state(state))
+    return checkpoint_row(meta), checkpoint_state_row(meta, encode_state(state))
 
 
 def decide_restore(
@@ -111,9 +111,9 @@ def decide_restore(
     ]
     if checkpoint.superseded_by is not None:
         marked.append(checkpoint.meta().model_copy(update={"superseded_by": None}))
-    puts = [checkpoint_record(meta) for meta in marked]
+    puts = [checkpoint_row(meta) for meta in marked]
     if order is not None:
-        puts.append(threads.record_of(order))
+        puts.append(threads.row_of(order))
     return Decision(after, after, puts=tuple(puts))
 
 
@@ -147,7 +147,7 @@ _TRIES: Final = 20
 async def get_checkpoint(store: SessionStoreBase, session_id: str, checkpoint_id: str) -> Checkpoint | None:
     """See `CheckpointStore.get_checkpoint`."""
     checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
-    seen = await store.view_session(session_id, WantedRecords(keys=checkpoint_keys(checkpoint_id)))
+    seen = await store.view_session(session_id, WantedRows(keys=checkpoint_keys(checkpoint_id)))
     return find_checkpoint(seen, checkpoint_id)
 
 
@@ -172,7 +172,7 @@ async def list_checkpoints(
         raise InvalidRequestError("order: asc or desc expected")
     return await store.read_page(
         session_id,
-        RecordKind.CHECKPOINT,
+        RowKind.CHECKPOINT,
         checkpoint_meta_of,
         limit=limit,
         cursor=cursor,
@@ -198,9 +198,7 @@ async def restore_checkpoint(
     expected = checked_version(expected_version)
     checkpoint_id = checked_text(checkpoint_id, "checkpoint id", _MAX_ID)
     call = Call("restore_checkpoint", session_id, (checkpoint_id, expected), epoch, operation_id)
-    wanted = WantedRecords(
-        keys=(*checkpoint_keys(checkpoint_id), *threads.KEYS), thread=store.threads.together
-    )
+    wanted = WantedRows(keys=(*checkpoint_keys(checkpoint_id), *threads.KEYS), thread=store.threads.together)
 
     async def decide(seen: SeenSession) -> Decision[SessionState] | None:
         state = seen.present
@@ -237,9 +235,9 @@ async def prune_checkpoints(
         old = select_to_prune(state, await _list_metas(store, session_id), keep_last)
         return decide_prune(old[:_MANY])
 
-    total = gone = await store.make_change(call, WantedRecords(), decide, int)
+    total = gone = await store.make_change(call, WantedRows(), decide, int)
     while gone == _MANY:
-        gone = await store.make_change(call, WantedRecords(), decide, int)
+        gone = await store.make_change(call, WantedRows(), decide, int)
         total += gone
     return total
 
@@ -258,13 +256,13 @@ async def build_snapshot(store: SessionStoreBase, session_id: str) -> SessionSna
         meta = await _find_newest_meta(store, session_id, live=True)
         checkpoint = None if meta is None else await get_checkpoint(store, session_id, meta.id)
         if checkpoint is not None:
-            records = await _read_up_to(store, session_id, checkpoint.head)
-            if records is not None:
-                return _snapshot_of(checkpoint.state, checkpoint, records)
-        records = await store.threads.read(session_id, 0, count)
+            messages = await _read_up_to(store, session_id, checkpoint.head)
+            if messages is not None:
+                return _snapshot_of(checkpoint.state, checkpoint, messages)
+        messages = await store.threads.read(session_id, 0, count)
         again = await store.view_session(session_id)
         if again.view.revision == seen.view.revision and again.state is not None:
-            return _snapshot_of(again.state, None, records)
+            return _snapshot_of(again.state, None, messages)
     raise StoreUnavailableError(f"session {session_id!r}: it changed during {_TRIES} attempts to read it")
 
 
@@ -280,11 +278,11 @@ async def _order_to_cut(
     return threads.order_to_cut(there, head, seen.now)
 
 
-async def _read_up_to(store: SessionStoreBase, session_id: str, head: Head) -> list[Record] | None:
+async def _read_up_to(store: SessionStoreBase, session_id: str, head: Head) -> list[StoredMessage] | None:
     """All messages up to a head; None if the thread does not hold it."""
-    records = await store.threads.read(session_id, 0, head.position)
-    last = records[-1].id if records else ""
-    return records if (len(records), last) == (head.position, head.last_id) else None
+    messages = await store.threads.read(session_id, 0, head.position)
+    last = messages[-1].id if messages else ""
+    return messages if (len(messages), last) == (head.position, head.last_id) else None
 
 
 async def _list_metas(
@@ -293,40 +291,40 @@ async def _list_metas(
     """All checkpoints beyond a place; consistent if the session's revision has not moved."""
     metas: list[CheckpointMeta] = []
     while True:
-        page = await store.loop.records.read_page(session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after)
-        metas += [checkpoint_meta_of(each) for each in page.records]
-        if len(page.records) < _MANY:
+        page = await store.loop.rows.read_page(session_id, RowKind.CHECKPOINT, limit=_MANY, after=after)
+        metas += [checkpoint_meta_of(each) for each in page.rows]
+        if len(page.rows) < _MANY:
             return metas
-        after = (page.records[-1].order, page.records[-1].key)
+        after = (page.rows[-1].order, page.rows[-1].key)
 
 
 async def _find_newest_meta(
     store: SessionStoreBase, session_id: str, *, run_id: str | None = None, live: bool = False
 ) -> CheckpointMeta | None:
     """The checkpoint committed last: of a run, or not superseded, if that is asked."""
-    seen = await store.view_session(session_id, WantedRecords(newest=(RecordKind.CHECKPOINT,)))
-    records = seen.view.list_records(RecordKind.CHECKPOINT)
-    while records:
-        for record in records:
-            meta = checkpoint_meta_of(record)
+    seen = await store.view_session(session_id, WantedRows(newest=(RowKind.CHECKPOINT,)))
+    rows = seen.view.list_rows(RowKind.CHECKPOINT)
+    while rows:
+        for row in rows:
+            meta = checkpoint_meta_of(row)
             if run_id in {None, meta.run_id} and not (live and meta.superseded_by is not None):
                 return meta
-        after = (records[-1].order, records[-1].key)
-        page = await store.loop.records.read_page(
-            session_id, RecordKind.CHECKPOINT, limit=_MANY, after=after, descending=True
+        after = (rows[-1].order, rows[-1].key)
+        page = await store.loop.rows.read_page(
+            session_id, RowKind.CHECKPOINT, limit=_MANY, after=after, descending=True
         )
-        records = page.records
+        rows = page.rows
     return None
 
 
 def _snapshot_of(
-    state: SessionState, checkpoint: CheckpointMeta | None, records: list[Record]
+    state: SessionState, checkpoint: CheckpointMeta | None, messages: list[StoredMessage]
 ) -> SessionSnapshot:
     return SessionSnapshot(
         state=state,
         checkpoint_id=checkpoint.id if checkpoint else None,
-        messages=tuple(from_record(record) for record in records),
-        head=head_after(Head(position=0, last_id=""), records),
+        messages=tuple(decode_message(message) for message in messages),
+        head=head_after(Head(position=0, last_id=""), messages),
         stream_sequence=checkpoint.stream_sequence if checkpoint else 0,
         status=state.status,
     )

@@ -1,11 +1,12 @@
 """The commit of a step: thread and session in one change where one store has both, else one by one.
 
+`save_state_and_promote_staging` makes the request.  `_commit_step` picks one of three ways: `_commit_state`
+(no step of the thread), `_commit_with_thread` or `_append_then_commit`.  All decide with `decide_commit`.
+
 A step whose answer was lost is found by its place in the thread (`ThreadStore.step_view`), or by its
 operation.
 """
 
-import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -29,10 +30,10 @@ from helix_temporal.models.checkpoints import (
     StepCommit,
 )
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head, Record, head_after
 from helix_temporal.models.states import MergeChanges, SessionState, StateChange
+from helix_temporal.models.stored_messages import Head, StoredMessage, head_after
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.session_records import RecordKey, RecordKind, WantedRecords
+from helix_temporal.stores.protocols.session_rows import RowKey, RowKind, WantedRows
 from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import checkpoints, threads
@@ -43,20 +44,20 @@ from helix_temporal.stores.sessions.decisions import (
     ChangeDone,
     Decision,
     SeenSession,
-    checkpoint_record,
-    checkpoint_state_record,
+    checkpoint_row,
+    checkpoint_state_row,
     decode_model,
     digest_parts,
     next_version,
 )
 from helix_temporal.stores.sessions.life import apply_merge, check_version, replace_state
-from helix_temporal.stores.sessions.loop import check_fence, encode_state
-from helix_temporal.stores.sessions.messages import known_positions, to_records
+from helix_temporal.stores.sessions.loop import check_fence, encode_state, pause_before_retry
+from helix_temporal.stores.sessions.messages import encode_new_messages, known_positions
 from helix_temporal.stores.sessions.runs import ChangedRun, change_run, wanted_for_change
 from helix_temporal.stores.sessions.staging import (
     ClosedStep,
     apply_staged_changes,
-    closed_step_record,
+    closed_step_row,
     digests_by_call,
     groups_to_clear,
 )
@@ -90,7 +91,7 @@ class StepRequest:
 
     @property
     def key(self) -> str:
-        """Of the record that closes the step."""
+        """Of the row that closes the step."""
         return f"run:{self.step.run_id or ''}"
 
     def with_digest(self) -> "StepRequest":
@@ -109,7 +110,7 @@ class StepRequest:
         if append is None:
             return digest_parts(self.step, self._state_content(), self.run)
         head = None if self.at_end else append.head
-        place = (append.thread_id, head, [list(record) for record in append.inputs])
+        place = (append.thread_id, head, [list(message) for message in append.inputs])
         if append.answer is None:
             return digest_parts(self.step, self._state_content(), self.run, place)
         return digest_parts(self.step, place)
@@ -133,16 +134,16 @@ def check_request(session_id: str, request: StepRequest) -> None:
         )
 
 
-def wanted_for_commit(request: StepRequest, *, thread: bool) -> WantedRecords:
+def wanted_for_commit(request: StepRequest, *, thread: bool) -> WantedRows:
     """What a commit looks at."""
     step = request.step
     runs = wanted_for_change(step.run_id) if request.run is not None and step.run_id else ()
     # Whether a cut is pending matters only where the thread may know better than the caller.
     orders = threads.KEYS if isinstance(request.next_state, SessionState) and not request.append else ()
-    return WantedRecords(
-        keys=(RecordKey(RecordKind.STEP, request.key, step.step_id), *runs, *orders),
-        groups=((RecordKind.STAGED, step.step_id),),
-        newest=(RecordKind.CHECKPOINT,),
+    return WantedRows(
+        keys=(RowKey(RowKind.STEP, request.key, step.step_id), *runs, *orders),
+        groups=((RowKind.STAGED, step.step_id),),
+        newest=(RowKind.CHECKPOINT,),
         thread=thread,
     )
 
@@ -153,10 +154,10 @@ def first_result(seen: SeenSession, request: StepRequest) -> CommitResult | None
     Raises:
         IdempotencyConflictError: The step was committed with other content.
     """
-    record = seen.view.find_record(RecordKind.STEP, request.key, request.step.step_id)
-    if record is None:
+    row = seen.view.find_row(RowKind.STEP, request.key, request.step.step_id)
+    if row is None:
         return None
-    closed = decode_model(ClosedStep, record.body, "closed step")
+    closed = decode_model(ClosedStep, row.body, "closed step")
     if closed.request != request.compute_digest() or closed.result is None:
         raise IdempotencyConflictError(
             f"session {seen.session_id!r}: step {request.step.step_id!r} was committed with other content; "
@@ -202,9 +203,9 @@ def decide_commit(seen: SeenSession, request: StepRequest, head: Head | None) ->
         state,
         body,
         puts=(
-            closed_step_record(closed, request.key, step.step_id),
-            checkpoint_record(meta),
-            checkpoint_state_record(meta, body),
+            closed_step_row(closed, request.key, step.step_id),
+            checkpoint_row(meta),
+            checkpoint_state_row(meta, body),
             *(run.puts if run else ()),
         ),
         removes=run.removes if run else (),
@@ -238,7 +239,7 @@ def _check_place(stored: SessionState, change: StateChange) -> None:
             f"session {stored.session_id!r}: the state stands at {stored.head.position}, and the change "
             f"builds on one at {change.follows} or beyond; bring it forward first",
             session_id=stored.session_id,
-            held=stored.head.position,
+            position=stored.head.position,
             expected=change.follows,
         )
 
@@ -259,7 +260,7 @@ def _change_run(seen: SeenSession, request: StepRequest) -> ChangedRun | None:
 def _build_checkpoint_meta(
     seen: SeenSession, step: StepCommit, state: SessionState, changes: list[StagedChange]
 ) -> CheckpointMeta:
-    last = max((each.order for each in seen.view.list_records(RecordKind.CHECKPOINT)), default=0)
+    last = max((each.order for each in seen.view.list_rows(RowKind.CHECKPOINT)), default=0)
     steps = step.step_count or state.step_count
     return CheckpointMeta(
         id=CheckpointId.make(seen.session_id, steps, seen.now),
@@ -316,7 +317,9 @@ async def save_state_and_promote_staging(
         raise InvalidRequestError("append and messages are both given; a step's messages come once")
     if not messages:
         return await _commit_step(store, session_id, request, epoch, operation_id)
-    return await _commit_at_end(store, session_id, request, to_records(messages), epoch, operation_id)
+    return await _commit_messages_at_end(
+        store, session_id, request, encode_new_messages(messages), epoch, operation_id
+    )
 
 
 async def _commit_step(
@@ -326,28 +329,29 @@ async def _commit_step(
     epoch: int | None,
     operation_id: str | None,
 ) -> tuple[CommitResult, Appended | None]:
+    """Check the request, then commit it: the state alone, with its thread, or after its thread."""
     request = request.with_digest()
     check_request(session_id, request)
     call = Call("commit", session_id, (request.compute_digest(),), epoch, operation_id)
     if request.append is None:
-        return (await _commit_request(store, call, request)).answer, None
+        return (await _commit_state(store, call, request)).answer, None
     if store.threads.together:
-        return await _commit_together(store, call, request, request.append)
-    return await _commit_apart(store, call, request, request.append)
+        return await _commit_with_thread(store, call, request, request.append)
+    return await _append_then_commit(store, call, request, request.append)
 
 
-async def _commit_at_end(
+async def _commit_messages_at_end(
     store: SessionStoreBase,
     session_id: str,
     request: StepRequest,
-    records: tuple[Record, ...],
+    messages: tuple[StoredMessage, ...],
     epoch: int | None,
     operation_id: str | None,
 ) -> tuple[CommitResult, Appended | None]:
     """Commit a step whose messages follow the newest ones, whoever else appends meanwhile."""
     for number in range(_TRIES):
         try:
-            append = await _append_at_end(store, session_id, records)
+            append = await _append_at_end(store, session_id, messages)
             return await _commit_step(
                 store, session_id, replace(request, append=append, at_end=True), epoch, operation_id
             )
@@ -355,28 +359,32 @@ async def _commit_at_end(
             if "session_id" in error.facts:
                 raise
             # Somebody else appended to the thread, or opened it, between look and commit.
-            await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(number, 6))))  # noqa: S311
+            await pause_before_retry(number)
     raise StoreUnavailableError(f"session {session_id!r}: a commit was overtaken {_TRIES} times")
 
 
-async def _append_at_end(store: SessionStoreBase, session_id: str, records: tuple[Record, ...]) -> StepAppend:
+async def _append_at_end(
+    store: SessionStoreBase, session_id: str, messages: tuple[StoredMessage, ...]
+) -> StepAppend:
     """The messages as a step at the end of the thread, or where they stand already."""
     await store.threads.settle_order(session_id)
-    seen = await store.view_session(session_id, WantedRecords(thread=store.threads.together))
+    seen = await store.view_session(session_id, WantedRows(thread=store.threads.together))
     _ = seen.present
     there = await store.threads.join_thread(seen)
-    newest = await store.threads.list_newest_ids(session_id, there, DEDUP + len(records))
-    place = known_positions(newest, there.head, records[:1]).get(records[0].id, there.head.position)
+    newest = await store.threads.list_newest_ids(session_id, there, DEDUP + len(messages))
+    place = known_positions(newest, there.head, messages[:1]).get(messages[0].id, there.head.position)
     head = there.head
     if place < head.position:
         before = await store.threads.read(session_id, place - 1, place) if place else []
         head = Head(position=place, last_id=before[0].id if before else "")
-    return StepAppend(session_id, there.epoch, head, records, commits=True)
+    return StepAppend(session_id, there.epoch, head, messages, commits=True)
 
 
-async def _commit_request(
+async def _commit_state(
     store: SessionStoreBase, call: Call, request: StepRequest
 ) -> ChangeDone[CommitResult]:
+    """State, run, checkpoint and staged changes, with the step if there is one: one view, one commit."""
+
     async def decide(seen: SeenSession) -> Decision[CommitResult]:
         _ = seen.present
         first = first_result(seen, request)
@@ -393,17 +401,18 @@ async def _commit_request(
 async def _head_after_commit(store: SessionStoreBase, seen: SeenSession, request: StepRequest) -> Head | None:
     """Where the thread will stand with this commit; None if the state's own head counts."""
     if request.append is not None and request.appends:
-        return await _find_end(store, seen, request.append)
+        return await _find_head_after_append(store, seen, request.append)
     if request.head is None and isinstance(request.next_state, SessionState) and store.threads.here:
         there = await store.threads.find_standing(seen)
         return furthest_head(seen, request.next_state.head, there)
     return None
 
 
-async def _find_end(store: SessionStoreBase, seen: SeenSession, append: StepAppend) -> Head:
+async def _find_head_after_append(store: SessionStoreBase, seen: SeenSession, append: StepAppend) -> Head:
+    """Where a thread of the same store ends once the step is in it."""
     there = seen.view.thread
     if there is None or there.head == append.head or not store.threads.here:
-        return head_after(append.head, append.records)
+        return head_after(append.head, append.messages)
     return (await _find_standing_step(store, append)).head
 
 
@@ -418,7 +427,7 @@ async def _find_standing_step(store: SessionStoreBase, append: StepAppend) -> Ap
         append.thread_id,
         append.epoch,
         append.head,
-        after=len(append.records),
+        after=len(append.messages),
         limit=1,
         max_bytes=1,
         ids=0,
@@ -435,11 +444,12 @@ async def _find_standing_step(store: SessionStoreBase, append: StepAppend) -> Ap
     return Appended(view.after, head_after(append.head, view.after), True, view.header)
 
 
-async def _commit_together(
+async def _commit_with_thread(
     store: SessionStoreBase, call: Call, request: StepRequest, append: StepAppend
 ) -> tuple[CommitResult, Appended | None]:
+    """Thread and session lie in one store: the step is part of the commit."""
     try:
-        done = await _commit_request(store, call, request)
+        done = await _commit_state(store, call, request)
     except ThreadNotFoundError:
         # The thread may be cold.
         if (
@@ -447,7 +457,7 @@ async def _commit_together(
             or await store.threads.store.hydrate(append.thread_id, append.epoch) is None
         ):
             raise
-        done = await _commit_request(store, call, request)
+        done = await _commit_state(store, call, request)
     if done.appended is not None and done.appended.head != done.answer.head:
         return await _correct_head(store, call, done.answer, done.appended), done.appended
     if done.appended is not None or not store.threads.here:
@@ -464,13 +474,13 @@ async def _correct_head(
     def decide(seen: SeenSession) -> Decision[int]:
         state = seen.present
         checkpoint = checkpoints.find_checkpoint(seen, result.checkpoint_id)
-        puts = () if checkpoint is None else checkpoints.records_with_head(checkpoint, appended.head)
+        puts = () if checkpoint is None else checkpoints.rows_with_head(checkpoint, appended.head)
         if state.head != result.head:
             return Decision(state.version, puts=puts)
         after = seen.next_state(head=appended.head)
         return Decision(after.version, after, puts=puts)
 
-    wanted = WantedRecords(keys=checkpoints.checkpoint_keys(result.checkpoint_id))
+    wanted = WantedRows(keys=checkpoints.checkpoint_keys(result.checkpoint_id))
     version = await store.make_change(replace(call, operation_id=None), wanted, decide, int)
     return result.model_copy(update={"head": appended.head, "new_version": version})
 
@@ -483,9 +493,10 @@ async def _find_repeated_step(store: SessionStoreBase, append: StepAppend) -> Ap
         return None
 
 
-async def _commit_apart(
+async def _append_then_commit(
     store: SessionStoreBase, call: Call, request: StepRequest, append: StepAppend
 ) -> tuple[CommitResult, Appended | None]:
+    """Threads lie elsewhere: the step is appended and flushed first, then the state is committed."""
     seen = await store.view_session(call.session_id, wanted_for_commit(request, thread=False))
     if call.operation_id is None or seen.state is None:
         # As in one unit: who was replaced learns that, whatever else is wrong.
@@ -501,5 +512,5 @@ async def _commit_apart(
     await store.threads.store.flush(
         FlushThread(append.thread_id, append.epoch, mine=appended.head, commits=append.commits)
     )
-    done = await _commit_request(store, call, with_head(request, appended.head))
+    done = await _commit_state(store, call, with_head(request, appended.head))
     return done.answer, appended

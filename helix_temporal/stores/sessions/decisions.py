@@ -1,4 +1,4 @@
-"""What a change of a session is asked, sees and decides; and records as bytes.  Pure."""
+"""What a change of a session is asked, sees and decides; and rows as bytes.  Pure."""
 
 import hashlib
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ from helix_temporal.models.base import canonical_json
 from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
+    SessionRow,
     SessionView,
 )
 
 M = TypeVar("M", bound=BaseModel)
 
 MAX_BODY: Final = 16 * 1024 * 1024
-"""Bytes of a state, and of any record of a session, as JSON."""
+"""Bytes of a state, and of any row of a session, as JSON."""
 
 
 def encode_model(model: BaseModel, what: str) -> bytes:
@@ -54,14 +54,14 @@ def decode_model(kind: type[M], body: bytes, what: str) -> M:
         raise StoreCorruptError(f"{what}: the stored bytes are not a {kind.__name__}") from error
 
 
-def checkpoint_record(meta: CheckpointMeta) -> KeyedRecord:
+def checkpoint_row(meta: CheckpointMeta) -> SessionRow:
     """A checkpoint as it is stored, its state apart."""
-    return KeyedRecord(RecordKind.CHECKPOINT, meta.id, encode_model(meta, "checkpoint"), order=meta.seq)
+    return SessionRow(RowKind.CHECKPOINT, meta.id, encode_model(meta, "checkpoint"), order=meta.seq)
 
 
-def checkpoint_state_record(meta: CheckpointMeta, body: bytes) -> KeyedRecord:
+def checkpoint_state_row(meta: CheckpointMeta, body: bytes) -> SessionRow:
     """The state of a checkpoint as it is stored."""
-    return KeyedRecord(RecordKind.CHECKPOINT_STATE, meta.id, body, order=meta.seq)
+    return SessionRow(RowKind.CHECKPOINT_STATE, meta.id, body, order=meta.seq)
 
 
 @lru_cache(256)
@@ -167,9 +167,9 @@ class Decision(Generic[T]):
     answer: T
     state: SessionState | None = None
     body: bytes | None = None
-    puts: tuple[KeyedRecord, ...] = ()
-    removes: tuple[RecordKey, ...] = ()
-    clears: tuple[tuple[RecordKind, str], ...] = ()
+    puts: tuple[SessionRow, ...] = ()
+    removes: tuple[RowKey, ...] = ()
+    clears: tuple[tuple[RowKind, str], ...] = ()
     deletes: bool = False
     append: StepAppend | None = None
 

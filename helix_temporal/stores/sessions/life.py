@@ -199,7 +199,7 @@ async def load_state(store: SessionStoreBase, session_id: str) -> SessionState |
 
 async def session_exists(store: SessionStoreBase, session_id: str) -> bool:
     """See `SessionStore.session_exists`."""
-    return (await store.loop.records.view(validate_id(session_id, "session id"))).state is not None
+    return (await store.loop.rows.view(validate_id(session_id, "session id"))).state is not None
 
 
 async def save_state(
@@ -303,7 +303,7 @@ async def finish_cleanup(
 
 async def now(store: SessionStoreBase) -> int:
     """See `SessionStore.now`."""
-    return await store.loop.records.now()
+    return await store.loop.rows.now()
 
 
 def _plain_version(expected: int | AnyVersion | None) -> int | str | None:

@@ -1,8 +1,8 @@
 """Lists over all sessions."""
 
 import logging
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, TypeVar
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.states import OwnedPendingCall
@@ -21,6 +21,8 @@ from helix_temporal.stores.sessions.checks import checked_count, checked_limit, 
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T", DueSession, ExpiredSession)
+
 _EVERYTHING: Final = SessionQuery()
 _EXPIRED: Final = "sessions.expired"
 _DUE: Final = "sessions.due"
@@ -37,12 +39,12 @@ async def find_expired_pending(
     found: list[OwnedPendingCall] = []
     after: tuple[int, str] | None = None
     while len(found) < limit:
-        due = await store.loop.records.list_due(before, limit=limit, after=after)
-        for _, session_id in due:
-            found += await _list_expired_calls(store, session_id, now)
+        due = await store.loop.rows.list_due(before, limit=limit, after=after)
+        for each in due:
+            found += await _list_expired_calls(store, each.session_id, now)
         if len(due) < limit:
             break
-        after = due[-1]
+        after = due[-1].due_at, due[-1].session_id
     return found[:limit]
 
 
@@ -62,42 +64,49 @@ async def list_due(
     store: SessionStoreBase, now: int | None = None, *, limit: int = MAX_LIMIT, cursor: str | None = None
 ) -> Page[DueSession]:
     """See `SessionStore.list_due`; the page has no total."""
-    limit = checked_limit(limit)
-    after = None if cursor is None else decode_cursor(_DUE, cursor)
-    before = _expiry_bound(await store.loop.records.now() if now is None else checked_count(now, "now"))
-    found = await store.loop.records.list_due(before, limit=limit + 1, after=after)
-    shown, more = found[:limit], len(found) > limit
-    return Page(
-        items=tuple(DueSession(session_id=session_id, due_at=at) for at, session_id in shown),
-        next_cursor=encode_cursor(_DUE, *shown[-1]) if more else None,
-        has_more=more,
+    return await _list_before(
+        store, store.loop.rows.list_due, now, limit, cursor, _DUE, lambda each: each.due_at
     )
 
 
 async def list_sessions(store: SessionStoreBase, query: SessionQuery = _EVERYTHING) -> SessionPage:
     """See `SessionStore.list_sessions`."""
-    return await store.loop.records.list_sessions(revalidate_model(query, SessionQuery))
+    return await store.loop.rows.list_sessions(revalidate_model(query, SessionQuery))
 
 
 def iter_session_ids(store: SessionStoreBase) -> AsyncIterator[str]:
     """See `SessionStore.iter_session_ids`."""
-    return store.loop.records.scan()
+    return store.loop.rows.scan()
 
 
 async def list_expired(
     store: SessionStoreBase, now: int | None = None, *, limit: int = MAX_LIMIT, cursor: str | None = None
 ) -> Page[ExpiredSession]:
     """See `SessionStore.list_expired`; the page has no total."""
+    return await _list_before(
+        store, store.loop.rows.list_expired, now, limit, cursor, _EXPIRED, lambda each: each.expires_at or 0
+    )
+
+
+async def _list_before(
+    store: SessionStoreBase,
+    read: Callable[..., Awaitable[tuple[T, ...]]],
+    now: int | None,
+    limit: int,
+    cursor: str | None,
+    scope: str,
+    time_of: Callable[[T], int],
+) -> Page[T]:
+    """A page of sessions whose time has come, the earliest first."""
     limit = checked_limit(limit)
-    after = None if cursor is None else decode_cursor(_EXPIRED, cursor)
-    before = _expiry_bound(await store.loop.records.now() if now is None else checked_count(now, "now"))
-    found = await store.loop.records.list_expired(before, limit=limit + 1, after=after)
-    shown, more = found[:limit], len(found) > limit
-    last = shown[-1] if more else None
+    after = None if cursor is None else decode_cursor(scope, cursor)
+    before = _expiry_bound(await store.loop.rows.now() if now is None else checked_count(now, "now"))
+    found = await read(before, limit=limit + 1, after=after)
+    last = found[limit - 1] if len(found) > limit else None
     return Page(
-        items=shown,
-        next_cursor=encode_cursor(_EXPIRED, last.expires_at or 0, last.session_id) if last else None,
-        has_more=more,
+        items=found[:limit],
+        next_cursor=None if last is None else encode_cursor(scope, time_of(last), last.session_id),
+        has_more=last is not None,
     )
 
 
@@ -107,7 +116,7 @@ async def list_cleanup_pending(
     """See `SessionStore.list_cleanup_pending`, by id; without the time, and without a total."""
     limit = checked_limit(limit)
     after = None if cursor is None else decode_cursor(_CLEANUP, cursor)[1]
-    found = await store.loop.records.list_cleanup_pending(limit=limit + 1, after=after)
+    found = await store.loop.rows.list_cleanup_pending(limit=limit + 1, after=after)
     shown, more = found[:limit], len(found) > limit
     return Page(
         items=tuple(ExpiredSession(session_id=each, expires_at=None, cleanup_pending=True) for each in shown),
@@ -119,10 +128,10 @@ async def list_cleanup_pending(
 async def purge_operations(store: SessionStoreBase, *, older_than_ms: int, limit: int = 1000) -> int:
     """See `SessionStore.purge_operations`."""
     age, most = checked_count(older_than_ms, "older_than_ms"), checked_count(limit, "limit")
-    before = await store.loop.records.now() - age
-    return await store.loop.records.purge_operations(before, limit=most) if before > 0 and most else 0
+    before = await store.loop.rows.now() - age
+    return await store.loop.rows.purge_operations(before, limit=most) if before > 0 and most else 0
 
 
 def _expiry_bound(now: int) -> int:
-    """The time before which everything has expired by ``now``: at its deadline a call, or a session, has."""
+    """The time before which everything has expired: at the deadline itself, too."""
     return min(now + 1, _LAST)

@@ -16,16 +16,16 @@ from helix_temporal.errors import (
     StoreUnavailableError,
 )
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import SessionState
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
+from helix_temporal.models.stored_messages import Head
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
     SessionCommit,
-    SessionRecords,
     SessionRow,
-    WantedRecords,
+    SessionRows,
+    StoredState,
+    WantedRows,
 )
 from helix_temporal.stores.sessions.decisions import (
     Call,
@@ -39,12 +39,12 @@ from helix_temporal.stores.sessions.decisions import (
 from helix_temporal.stores.threads.fences import replaced_error
 
 MAX_BYTES: Final = 64 * 1024
-"""Of one session's state and records; larger ones are looked at."""
+"""Of one session's state and rows; larger ones are looked at."""
 _SESSIONS: Final = 256
 _NEW_FOR: Final = 60.0
 """Seconds for which what is not known may be taken for new: the store's clock is the one of the last look."""
 
-_NOTHING: Final = WantedRecords()
+_NOTHING: Final = WantedRows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Recalled:
     """
 
     seen: SeenSession
-    covers: WantedRecords
-    unless: WantedRecords
+    covers: WantedRows
+    unless: WantedRows
 
 
 class Recall:
@@ -72,9 +72,9 @@ class Recall:
     def keep_session(
         self,
         seen: SeenSession,
-        covers: WantedRecords,
+        covers: WantedRows,
         decision: Decision[Any],
-        row: SessionRow,
+        stored: StoredState,
         revision: int,
         fence: int,
     ) -> None:
@@ -83,19 +83,19 @@ class Recall:
         if decision.deletes or taken & set(covers.newest):
             # Of a kind of which some are gone, nobody here knows the newest one.
             return
-        records = _covered_by(covers, _records_after(seen, decision))
-        if len(row.body) + sum(len(each.body) for each in records) > MAX_BYTES:
+        rows = _covered_by(covers, _rows_after(seen, decision))
+        if len(stored.body) + sum(len(each.body) for each in rows) > MAX_BYTES:
             return
         view = replace(
-            seen.view, revision=revision, max_epoch=fence, state=row.body, records=records, thread=None
+            seen.view, revision=revision, max_epoch=fence, state=stored.body, rows=rows, thread=None
         )
-        recalled = Recalled(SeenSession(seen.session_id, view, row.state), covers, _NOTHING)
+        recalled = Recalled(SeenSession(seen.session_id, view, stored.state), covers, _NOTHING)
         self._known[seen.session_id] = recalled, time.monotonic()
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
 
     def take_session(
-        self, session_id: str, wanted: WantedRecords, new_at: Head | None = None
+        self, session_id: str, wanted: WantedRows, new_at: Head | None = None
     ) -> Recalled | None:
         """The session as it was written, if all that is wanted is known; it is forgotten then.
 
@@ -103,7 +103,7 @@ class Recall:
         thread: whoever comes from there comes after this process's own commit.
         """
         recalled, at = self._known.pop(session_id, (None, 0.0))
-        unknown = None if recalled is None else _unknown_records(wanted, recalled.covers)
+        unknown = None if recalled is None else _unknown_rows(wanted, recalled.covers)
         if recalled is None or unknown is None:
             return None
         passed, seen, covers = time.monotonic() - at, recalled.seen, recalled.covers
@@ -115,31 +115,29 @@ class Recall:
         return Recalled(replace(seen, view=view), covers, unknown)
 
 
-def _records_after(seen: SeenSession, decision: Decision[Any]) -> list[KeyedRecord]:
+def _rows_after(seen: SeenSession, decision: Decision[Any]) -> list[SessionRow]:
     removed, cleared = set(decision.removes), set(decision.clears)
     left = [
-        each
-        for each in seen.view.records
-        if each.name not in removed and (each.kind, each.group) not in cleared
+        each for each in seen.view.rows if each.name not in removed and (each.kind, each.group) not in cleared
     ]
     return list({each.name: each for each in (*left, *decision.puts)}.values())
 
 
-def _covered_by(covers: WantedRecords, records: list[KeyedRecord]) -> tuple[KeyedRecord, ...]:
+def _covered_by(covers: WantedRows, rows: list[SessionRow]) -> tuple[SessionRow, ...]:
     keys, groups = set(covers.keys), set(covers.groups)
-    found = [each for each in records if each.name in keys or (each.kind, each.group) in groups]
+    found = [each for each in rows if each.name in keys or (each.kind, each.group) in groups]
     for kind in covers.newest:
-        of_kind = [each for each in records if each.kind is kind]
+        of_kind = [each for each in rows if each.kind is kind]
         found += sorted(of_kind, key=lambda each: (each.order, each.key))[-1:]
     return tuple({each.name: each for each in found}.values())
 
 
-def _unknown_records(wanted: WantedRecords, covers: WantedRecords) -> WantedRecords | None:
+def _unknown_rows(wanted: WantedRows, covers: WantedRows) -> WantedRows | None:
     """Keys and groups that are wanted and not covered; None if something else is."""
     if wanted.thread or not set(covers.newest).issuperset(wanted.newest):
         return None
     keys, groups = set(covers.keys), set(covers.groups)
-    return WantedRecords(
+    return WantedRows(
         keys=tuple(
             name for name in wanted.keys if name not in keys and (name.kind, name.group) not in groups
         ),
@@ -147,10 +145,10 @@ def _unknown_records(wanted: WantedRecords, covers: WantedRecords) -> WantedReco
     )
 
 
-def with_step_records(wanted: WantedRecords, step_id: str) -> WantedRecords:
+def with_step_rows(wanted: WantedRows, step_id: str) -> WantedRows:
     """The same with what a commit of the step will want."""
-    groups = ((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id))
-    return replace(wanted, groups=(*wanted.groups, *groups), newest=(*wanted.newest, RecordKind.CHECKPOINT))
+    groups = ((RowKind.STEP, step_id), (RowKind.STAGED, step_id))
+    return replace(wanted, groups=(*wanted.groups, *groups), newest=(*wanted.newest, RowKind.CHECKPOINT))
 
 
 T = TypeVar("T")
@@ -175,10 +173,8 @@ class Loop:
         recalls: Remember sessions that were written; see `Recall`.
     """
 
-    def __init__(
-        self, records: SessionRecords, *, require_epoch: bool = False, recalls: bool = False
-    ) -> None:
-        self.records, self._require_epoch = records, require_epoch
+    def __init__(self, rows: SessionRows, *, require_epoch: bool = False, recalls: bool = False) -> None:
+        self.rows, self._require_epoch = rows, require_epoch
         self.recall = Recall() if recalls else None
         # Tasks of one event loop queue up instead of outdoing each other; between loops and processes the
         # revision decides.
@@ -186,15 +182,15 @@ class Loop:
             WeakKeyDictionary()
         )
 
-    async def view_session(self, session_id: str, wanted: WantedRecords) -> SeenSession:
+    async def view_session(self, session_id: str, wanted: WantedRows) -> SeenSession:
         """A session in one instant."""
-        view = await self.records.view(session_id, wanted)
+        view = await self.rows.view(session_id, wanted)
         return SeenSession(session_id, view, decode_state(view.state, session_id))
 
     async def make_change(
         self,
         call: Call,
-        wanted: WantedRecords,
+        wanted: WantedRows,
         decide: Decide[T],
         answer: Any,
         *,
@@ -213,7 +209,7 @@ class Loop:
         """
         self.check_call(call)
         wanted = _with_operation(wanted, call)
-        async with self.take_turn(call.session_id):
+        async with self.lock_session(call.session_id):
             recalled = (
                 None if self.recall is None else self.recall.take_session(call.session_id, wanted, new_at)
             )
@@ -234,7 +230,7 @@ class Loop:
                 done = await self._commit_decision(seen, call, decision, answer, wanted if keeps else None)
                 if done is not None:
                     return done
-                await _pause_before_retry(number)
+                await pause_before_retry(number)
         raise StoreUnavailableError(
             f"session {call.session_id!r}: {call.name} was overtaken {TRIES} times",
             session_id=call.session_id,
@@ -265,23 +261,23 @@ class Loop:
         call: Call,
         decision: Decision[T],
         answer: Any,
-        kept: WantedRecords | None,
-        unless: WantedRecords = _NOTHING,
+        kept: WantedRows | None,
+        unless: WantedRows = _NOTHING,
     ) -> ChangeDone[T] | None:
         there = decision.state is not None or seen.state is not None
         if there and not decision.deletes and call.operation_id is not None:
-            remembered = _operation_record(seen, call, decision.answer, answer)
+            remembered = _operation_row(seen, call, decision.answer, answer)
             decision = replace(decision, puts=(*decision.puts, remembered))
         raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
         if not decision.writes and not raises:
             return ChangeDone(decision.answer)
-        row, fence = _session_row(decision), max(seen.view.max_epoch, call.epoch or 0)
-        committed = await self.records.commit(
+        stored, fence = _stored_state(decision), max(seen.view.max_epoch, call.epoch or 0)
+        committed = await self.rows.commit(
             SessionCommit(
                 session_id=call.session_id,
                 revision=seen.view.revision,
                 max_epoch=fence,
-                row=row,
+                state=stored,
                 puts=decision.puts,
                 removes=decision.removes,
                 clears=decision.clears,
@@ -292,11 +288,11 @@ class Loop:
         )
         if committed is None:
             return None
-        if self.recall is not None and kept is not None and row is not None:
-            self.recall.keep_session(seen, kept, decision, row, committed.revision, fence)
+        if self.recall is not None and kept is not None and stored is not None:
+            self.recall.keep_session(seen, kept, decision, stored, committed.revision, fence)
         return ChangeDone(decision.answer, appended=committed.appended)
 
-    def take_turn(self, session_id: str) -> asyncio.Lock:
+    def lock_session(self, session_id: str) -> asyncio.Lock:
         """Whose turn it is among this event loop's writers of a session."""
         loop = asyncio.get_running_loop()
         queues = self._queues.get(loop)
@@ -346,22 +342,22 @@ def encode_state(state: SessionState) -> bytes:
     return encode_model(state, f"session {state.session_id!r}: state")
 
 
-def _session_row(decision: Decision[Any]) -> SessionRow | None:
+def _stored_state(decision: Decision[Any]) -> StoredState | None:
     if decision.state is None:
         return None
-    return SessionRow(decision.state, decision.body or encode_state(decision.state))
+    return StoredState(decision.state, decision.body or encode_state(decision.state))
 
 
-def _with_operation(wanted: WantedRecords, call: Call) -> WantedRecords:
+def _with_operation(wanted: WantedRows, call: Call) -> WantedRows:
     if call.operation_id is None:
         return wanted
-    return replace(wanted, keys=(*wanted.keys, RecordKey(RecordKind.OPERATION, call.operation_id)))
+    return replace(wanted, keys=(*wanted.keys, RowKey(RowKind.OPERATION, call.operation_id)))
 
 
 def _first_answer(seen: SeenSession, call: Call) -> bytes | None:
     if call.operation_id is None:
         return None
-    found = seen.view.find_record(RecordKind.OPERATION, call.operation_id)
+    found = seen.view.find_row(RowKind.OPERATION, call.operation_id)
     if found is None:
         return None
     request = len(_REQUEST) + _DIGEST
@@ -375,11 +371,11 @@ def _first_answer(seen: SeenSession, call: Call) -> bytes | None:
     return found.body[request + len(_ANSWER) : -1]
 
 
-def _operation_record(seen: SeenSession, call: Call, answer: object, kind: Any) -> KeyedRecord:
+def _operation_row(seen: SeenSession, call: Call, answer: object, kind: Any) -> SessionRow:
     assert call.operation_id is not None
     kept = answer_adapter(kind).dump_json(answer, by_alias=True)
     body = b"".join((_REQUEST, call.compute_digest().encode(), _ANSWER, kept, b"}"))
-    return KeyedRecord(RecordKind.OPERATION, call.operation_id, body, order=seen.now)
+    return SessionRow(RowKind.OPERATION, call.operation_id, body, order=seen.now)
 
 
 def check_fence(seen: SeenSession, call: Call) -> None:
@@ -393,6 +389,7 @@ def check_fence(seen: SeenSession, call: Call) -> None:
         raise replaced_error(f"session {call.session_id!r}", current, call.epoch, session_id=call.session_id)
 
 
-async def _pause_before_retry(number: int) -> None:
+async def pause_before_retry(number: int) -> None:
+    """Somebody else was faster: wait for a short, random time, longer after each try."""
     longest = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(number, 10))
     await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 (no secret)

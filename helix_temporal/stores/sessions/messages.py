@@ -1,7 +1,6 @@
 """Messages of a session, for those who use the store without the session workflow."""
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,13 +14,13 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import EMPTY, Head, Record
-from helix_temporal.models.rows import records_of
+from helix_temporal.models.messages import Message, decode_message
+from helix_temporal.models.rows import encode_messages
 from helix_temporal.models.states import SaveResult
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, PageMessagesResult
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.stores.protocols.hot import StepAppend
-from helix_temporal.stores.protocols.session_records import WantedRecords
+from helix_temporal.stores.protocols.session_rows import WantedRows
 from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import (
@@ -32,42 +31,43 @@ from helix_temporal.stores.sessions.checks import (
 )
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
 from helix_temporal.stores.sessions.life import check_version
+from helix_temporal.stores.sessions.loop import pause_before_retry
 from helix_temporal.stores.sessions.threads import DEDUP, RecentMessages, Standing
 
 
-def to_records(messages: Sequence[Message]) -> tuple[Record, ...]:
+def encode_new_messages(messages: Sequence[Message]) -> tuple[StoredMessage, ...]:
     """The messages as a thread keeps them.
 
     Raises:
         InvalidRequestError: Two have the same id.
         InvalidMessageError, TooLargeError: One cannot be kept.
     """
-    records = records_of([revalidate_model(message, Message) for message in messages])
-    if len({record.id for record in records}) < len(records):
+    stored = encode_messages([revalidate_model(message, Message) for message in messages])
+    if len({each.id for each in stored}) < len(stored):
         raise InvalidRequestError("two messages of one append have the same id")
-    return records
+    return stored
 
 
-def known_positions(newest: Sequence[str], head: Head, records: Sequence[Record]) -> dict[str, int]:
-    """Positions of those records whose ids are among the newest ones of the thread."""
+def known_positions(newest: Sequence[str], head: Head, messages: Sequence[StoredMessage]) -> dict[str, int]:
+    """Positions of those messages whose ids are among the newest ones of the thread."""
     first = head.position - len(newest)
     places = {name: first + at for at, name in enumerate(newest)}
-    return {record.id: places[record.id] for record in records if record.id in places}
+    return {message.id: places[message.id] for message in messages if message.id in places}
 
 
 @dataclass(frozen=True, slots=True)
 class AppendPlan:
     """What an append adds, and what it answers."""
 
-    new: tuple[Record, ...]
+    new: tuple[StoredMessage, ...]
     result: AppendResult
 
 
 def plan_append(
     session_id: str,
-    records: Sequence[Record],
+    messages: Sequence[StoredMessage],
     head: Head,
-    there: Mapping[int, Record],
+    there: Mapping[int, StoredMessage],
     places: Mapping[str, int],
 ) -> AppendPlan:
     """Leave out what is there already.
@@ -77,21 +77,21 @@ def plan_append(
     Raises:
         IdempotencyConflictError: An id stands there with other content.
     """
-    for record in records:
-        if record.id in places and there.get(places[record.id]) != record:
+    for message in messages:
+        if message.id in places and there.get(places[message.id]) != message:
             raise IdempotencyConflictError(
-                f"session {session_id!r}: message {record.id!r} stands in the thread with other content; "
+                f"session {session_id!r}: message {message.id!r} stands in the thread with other content; "
                 "an id stands for one content only",
                 session_id=session_id,
-                message_id=record.id,
+                message_id=message.id,
             )
-    new = tuple(record for record in records if record.id not in places)
-    at = {**places, **{record.id: head.position + number for number, record in enumerate(new)}}
-    if not records:
+    new = tuple(message for message in messages if message.id not in places)
+    at = {**places, **{message.id: head.position + number for number, message in enumerate(new)}}
+    if not messages:
         return AppendPlan((), AppendResult(first_index=head.position, count=0, head=head))
-    last = records[-1]
+    last = messages[-1]
     end = Head(position=at[last.id] + 1, last_id=last.id)
-    return AppendPlan(new, AppendResult(first_index=at[records[0].id], count=len(records), head=end))
+    return AppendPlan(new, AppendResult(first_index=at[messages[0].id], count=len(messages), head=end))
 
 
 _TRIES: Final = 100
@@ -110,19 +110,19 @@ async def append_messages(
     Where threads lie in another store the messages are appended first, and then remembered with the
     operation; a repeat after a crash between the two finds them by their ids.
     """
-    records = to_records(messages)
-    content = [[record.kind, record.id, record.body] for record in records]
+    stored = encode_new_messages(messages)
+    content = [[message.kind, message.id, message.body] for message in stored]
     call = Call("append_messages", session_id, (content,), epoch, operation_id)
 
     store.loop.check_call(call)
-    if records and epoch is None and operation_id is None:
-        async with store.loop.take_turn(session_id):
-            result = await _append_where_left(store, session_id, records)
+    if stored and epoch is None and operation_id is None:
+        async with store.loop.lock_session(session_id):
+            result = await _append_where_left(store, session_id, stored)
         if result is not None:
             return result
 
     async def decide(seen: SeenSession) -> Decision[AppendResult] | None:
-        return await _append_records(store, seen, call, records)
+        return await _append_messages(store, seen, call, stored)
 
     for number in range(_TRIES):
         try:
@@ -131,7 +131,7 @@ async def append_messages(
             if "session_id" in error.facts:
                 raise
             # Somebody else appended to the thread, or opened it, between look and append.
-            await asyncio.sleep(random.uniform(0, min(0.05, 0.001 * 2 ** min(number, 6))))  # noqa: S311
+            await pause_before_retry(number)
     raise StoreUnavailableError(f"session {session_id!r}: append was overtaken {_TRIES} times")
 
 
@@ -151,8 +151,8 @@ async def get_messages(
     start, stop = offset, min(offset + limit, total)
     if order == "desc":
         start, stop = max(total - offset - limit, 0), max(total - offset, 0)
-    records = await store.threads.read(session_id, start, stop)
-    messages = [from_record(record) for record in records]
+    stored = await store.threads.read(session_id, start, stop)
+    messages = [decode_message(message) for message in stored]
     return PageMessagesResult(
         messages=tuple(messages if order == "asc" else reversed(messages)),
         offset=offset,
@@ -200,7 +200,7 @@ async def truncate_messages(
         head = await store.threads.find_head(session_id, kept, there.visible_end(session_id) if there else 0)
         order = orders.order_to_cut(there, head, seen.now) if there else None
         after = seen.next_state(head=head)
-        puts = (orders.record_of(order),) if order else ()
+        puts = (orders.row_of(order),) if order else ()
         return Decision(SaveResult(new_version=after.version), after, puts=puts)
 
     result = await store.make_change(call, store.with_thread, decide, SaveResult)
@@ -208,19 +208,19 @@ async def truncate_messages(
     return result
 
 
-async def _append_records(
-    store: SessionStoreBase, seen: SeenSession, call: Call, records: tuple[Record, ...]
+async def _append_messages(
+    store: SessionStoreBase, seen: SeenSession, call: Call, messages: tuple[StoredMessage, ...]
 ) -> Decision[AppendResult] | None:
     _ = seen.present
     if await store.threads.settle_seen_order(seen):
         return None
     session_id = seen.session_id
-    if not records:
+    if not messages:
         there = await store.threads.find_standing(seen)
         return Decision(plan_append(session_id, (), there.head if there else EMPTY, {}, {}).result)
     at = await store.threads.join_thread(seen)
-    newest = await store.threads.list_newest_ids(session_id, at, DEDUP + len(records))
-    plan = await _plan_append(store, session_id, records, at, newest)
+    newest = await store.threads.list_newest_ids(session_id, at, DEDUP + len(messages))
+    plan = await _plan_append(store, session_id, messages, at, newest)
     if not plan.new:
         return Decision(plan.result)
     step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
@@ -235,7 +235,7 @@ async def _append_records(
 
 
 async def _append_where_left(
-    store: SessionStoreBase, session_id: str, records: tuple[Record, ...]
+    store: SessionStoreBase, session_id: str, messages: tuple[StoredMessage, ...]
 ) -> AppendResult | None:
     """Append where this process left the thread, while the session is looked at; None if it is not so.
 
@@ -243,11 +243,11 @@ async def _append_where_left(
     rest, and appended again by the caller.
     """
     recent = store.threads.recent.take_thread(session_id)
-    if recent is None or not {record.id for record in records}.isdisjoint(recent.newest):
+    if recent is None or not {message.id for message in messages}.isdisjoint(recent.newest):
         return None
-    step = StepAppend(session_id, recent.epoch, recent.head, records, commits=True)
+    step = StepAppend(session_id, recent.epoch, recent.head, messages, commits=True)
     seen, appended = await asyncio.gather(
-        store.view_session(session_id, WantedRecords(keys=orders.KEYS)),
+        store.view_session(session_id, WantedRows(keys=orders.KEYS)),
         store.threads.store.append(step),
         return_exceptions=True,
     )
@@ -258,18 +258,22 @@ async def _append_where_left(
         return None
     if isinstance(appended, BaseException):
         raise appended
-    after = recent.with_appended(records)
+    after = recent.with_appended(messages)
     store.threads.recent.keep_thread(session_id, after)
-    return AppendResult(first_index=recent.head.position, count=len(records), head=after.head)
+    return AppendResult(first_index=recent.head.position, count=len(messages), head=after.head)
 
 
 async def _plan_append(
-    store: SessionStoreBase, session_id: str, records: tuple[Record, ...], at: Standing, newest: list[str]
+    store: SessionStoreBase,
+    session_id: str,
+    messages: tuple[StoredMessage, ...],
+    at: Standing,
+    newest: list[str],
 ) -> AppendPlan:
-    places = known_positions(newest, at.head, records)
-    there: dict[int, Record] = {}
+    places = known_positions(newest, at.head, messages)
+    there: dict[int, StoredMessage] = {}
     if places:
         first, last = min(places.values()), max(places.values())
         found = await store.threads.read(session_id, first, last + 1)
         there = dict(enumerate(found, first))
-    return plan_append(session_id, records, at.head, there, places)
+    return plan_append(session_id, messages, at.head, there, places)

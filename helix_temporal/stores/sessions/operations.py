@@ -8,106 +8,107 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, SessionSummary, Unset
+from helix_temporal.models.store_calls import (
+    DueSession,
+    ExpiredSession,
+    SessionPage,
+    SessionQuery,
+    SessionSummary,
+    Unset,
+)
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
-    RecordPage,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
+    RowPage,
     SessionCommit,
     SessionRow,
-    WantedRecords,
+    StoredState,
+    WantedRows,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSession:
-    """One session as it is held; without a row it was deleted."""
+class SessionImage:
+    """One session as it is held; without a stored state it was deleted."""
 
     revision: int = 0
     max_epoch: int = 0
-    row: SessionRow | None = None
-    records: Mapping[RecordKey, KeyedRecord] = field(default_factory=dict)
+    stored: StoredState | None = None
+    rows: Mapping[RowKey, SessionRow] = field(default_factory=dict)
 
 
-_NOWHERE: Final[tuple[int, str, RecordKey | None]] = (-(2**63), "", None)
+_NOWHERE: Final[tuple[int, str, RowKey | None]] = (-(2**63), "", None)
 
-NOTHING: Final = HeldSession()
+NOTHING: Final = SessionImage()
 """What is held of a session that nobody has ever written."""
 
 
-def select_records(held: HeldSession, wanted: WantedRecords) -> tuple[KeyedRecord, ...]:
-    """The records that a view wants, each once."""
-    names = [name for name in wanted.keys if name in held.records]
+def select_rows(held: SessionImage, wanted: WantedRows) -> tuple[SessionRow, ...]:
+    """The rows that a view wants, each once."""
+    names = [name for name in wanted.keys if name in held.rows]
     if not wanted.groups and not wanted.newest:
-        return tuple(held.records[name] for name in dict.fromkeys(names))
+        return tuple(held.rows[name] for name in dict.fromkeys(names))
     groups = set(wanted.groups)
-    newest: dict[RecordKind, tuple[int, str, RecordKey | None]] = dict.fromkeys(wanted.newest, _NOWHERE)
+    newest: dict[RowKind, tuple[int, str, RowKey | None]] = dict.fromkeys(wanted.newest, _NOWHERE)
     looked_at = {kind for kind, _ in groups} | newest.keys()
-    for name, record in held.records.items():
+    for name, row in held.rows.items():
         kind = name.kind
         if kind not in looked_at:
             continue
         if (kind, name.group) in groups:
             names.append(name)
-        if kind in newest and (record.order, name.key) > newest[kind][:2]:
-            newest[kind] = (record.order, name.key, name)
+        if kind in newest and (row.order, name.key) > newest[kind][:2]:
+            newest[kind] = (row.order, name.key, name)
     names += [name for _, _, name in newest.values() if name is not None]
-    return tuple(held.records[name] for name in dict.fromkeys(names))
+    return tuple(held.rows[name] for name in dict.fromkeys(names))
 
 
-def apply_commit(held: HeldSession, change: SessionCommit) -> HeldSession | None:
+def apply_commit(held: SessionImage, change: SessionCommit) -> SessionImage | None:
     """The session after the change, the step in it left out; None if it may not happen."""
-    if held.revision != change.revision or select_records(held, change.unless):
+    if held.revision != change.revision or select_rows(held, change.unless):
         return None
     after = replace(held, revision=held.revision + 1, max_epoch=max(held.max_epoch, change.max_epoch))
     if change.deletes:
-        return replace(after, row=None, records={})
+        return replace(after, stored=None, rows={})
     cleared = set(change.clears)
-    records = {
-        name: record for name, record in held.records.items() if (record.kind, record.group) not in cleared
-    }
+    rows = {name: row for name, row in held.rows.items() if (row.kind, row.group) not in cleared}
     for name in change.removes:
-        records.pop(name, None)
-    records.update({record.name: record for record in change.puts})
-    return replace(after, row=change.row or held.row, records=records)
+        rows.pop(name, None)
+    rows.update({row.name: row for row in change.puts})
+    return replace(after, stored=change.state or held.stored, rows=rows)
 
 
-def page_records(
-    held: HeldSession, kind: RecordKind, *, limit: int, after: tuple[int, str] | None, descending: bool
-) -> RecordPage:
-    """See `SessionRecords.read_page`."""
+def page_rows(
+    held: SessionImage, kind: RowKind, *, limit: int, after: tuple[int, str] | None, descending: bool
+) -> RowPage:
+    """See `SessionRows.read_page`."""
     of_kind = sorted(
-        (each for each in held.records.values() if each.kind is kind),
-        key=_place_of_record,
+        (each for each in held.rows.values() if each.kind is kind),
+        key=_place_of_row,
         reverse=descending,
     )
-    beyond = [
-        each for each in of_kind if after is None or _is_beyond(_place_of_record(each), after, descending)
-    ]
-    return RecordPage(tuple(beyond[:limit]), len(of_kind))
+    beyond = [each for each in of_kind if after is None or _is_beyond(_place_of_row(each), after, descending)]
+    return RowPage(tuple(beyond[:limit]), len(of_kind))
 
 
-def without_old_operations(held: HeldSession, before: int, limit: int) -> tuple[HeldSession, int]:
-    """The session without up to ``limit`` operation records older than ``before``, and how many went."""
+def without_old_operations(held: SessionImage, before: int, limit: int) -> tuple[SessionImage, int]:
+    """The session without up to ``limit`` operation rows older than ``before``, and how many went."""
     old = [
-        each.name
-        for each in held.records.values()
-        if each.kind is RecordKind.OPERATION and each.order < before
+        each.name for each in held.rows.values() if each.kind is RowKind.OPERATION and each.order < before
     ][:limit]
     if not old:
         return held, 0
     gone = set(old)
-    kept = {name: record for name, record in held.records.items() if name not in gone}
-    return replace(held, records=kept), len(old)
+    kept = {name: row for name, row in held.rows.items() if name not in gone}
+    return replace(held, rows=kept), len(old)
 
 
 # ---- lists of sessions ------------------------------------------------------------------------------
 
 
 def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> SessionPage:
-    """See `SessionRecords.list_sessions`; looks at every state that is given."""
+    """See `SessionRows.list_sessions`; looks at every state that is given."""
     order_field, direction = query.order_by.field, query.order_by.direction
     descending = direction == "desc"
     scope = f"sessions.{order_field}.{direction}"
@@ -150,7 +151,7 @@ def matches_query(state: SessionState, query: SessionQuery) -> bool:
 def list_expired(
     states: Iterable[SessionState], before: int, *, limit: int, after: tuple[int, str] | None
 ) -> tuple[ExpiredSession, ...]:
-    """See `SessionRecords.list_expired`."""
+    """See `SessionRows.list_expired`."""
     places = (
         (state.expires_at, state.session_id, state.cleanup_pending)
         for state in states
@@ -164,16 +165,17 @@ def list_expired(
 
 
 def list_due(
-    rows: Iterable[SessionRow], before: int, *, limit: int, after: tuple[int, str] | None
-) -> tuple[tuple[int, str], ...]:
-    """See `SessionRecords.list_due`."""
-    places = ((row.due_at, row.state.session_id) for row in rows)
+    states: Iterable[StoredState], before: int, *, limit: int, after: tuple[int, str] | None
+) -> tuple[DueSession, ...]:
+    """See `SessionRows.list_due`."""
+    places = ((each.due_at, each.state.session_id) for each in states)
     due = sorted((at, name) for at, name in places if at is not None and at < before)
-    return tuple([each for each in due if after is None or each > after][:limit])
+    beyond = [each for each in due if after is None or each > after]
+    return tuple(DueSession(session_id=name, due_at=at) for at, name in beyond[:limit])
 
 
-def _place_of_record(record: KeyedRecord) -> tuple[int, str]:
-    return record.order, record.key
+def _place_of_row(row: SessionRow) -> tuple[int, str]:
+    return row.order, row.key
 
 
 def _is_beyond(place: tuple[int, str], after: tuple[int, str], descending: bool) -> bool:

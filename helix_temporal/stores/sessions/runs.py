@@ -19,16 +19,16 @@ from helix_temporal.models.checkpoints import (
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, Page
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
-    WantedRecords,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
+    SessionRow,
+    WantedRows,
 )
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_reason, checked_status, revalidate_model
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, decode_model, encode_model
-from helix_temporal.stores.sessions.loop import with_step_records
+from helix_temporal.stores.sessions.loop import with_step_rows
 
 STARTABLE: Final = frozenset(SessionStatus) - {SessionStatus.FAILED}
 """A turn starts in these, unless the caller says otherwise."""
@@ -43,20 +43,20 @@ class _StoredRun(Run):
         return Run.model_validate(self.model_dump(exclude={"started_version"}))
 
 
-def run_of(record: KeyedRecord) -> Run:
+def run_of(row: SessionRow) -> Run:
     """A run as callers see it."""
-    return decode_model(Run, record.body, "run")
+    return decode_model(Run, row.body, "run")
 
 
 def find_run(seen: SeenSession, run_id: str) -> Run | None:
     """A run that was wanted."""
-    record = seen.view.find_record(RecordKind.RUN, run_id)
-    return None if record is None else run_of(record)
+    row = seen.view.find_row(RowKind.RUN, run_id)
+    return None if row is None else run_of(row)
 
 
-def wanted_for_start(run_id: str) -> WantedRecords:
+def wanted_for_start(run_id: str) -> WantedRows:
     """What a start looks at."""
-    return WantedRecords(keys=(RecordKey(RecordKind.RUN, run_id),), newest=(RecordKind.RUN,))
+    return WantedRows(keys=(RowKey(RowKind.RUN, run_id),), newest=(RowKind.RUN,))
 
 
 def decide_start(
@@ -64,12 +64,12 @@ def decide_start(
 ) -> Decision[RunRecorded | RunStartRefused]:
     """See `RunStore.start_run`."""
     state = seen.present
-    again = seen.view.find_record(RecordKind.RUN, new.run_id)
+    again = seen.view.find_row(RowKind.RUN, new.run_id)
     if again is not None:
         stored = decode_model(_StoredRun, again.body, "run")
         return Decision(RunRecorded(run=stored.as_run(), new_version=stored.started_version))
     last = max(
-        (run_of(each) for each in seen.view.list_records(RecordKind.RUN)),
+        (run_of(each) for each in seen.view.list_rows(RowKind.RUN)),
         key=lambda run: run.turn,
         default=None,
     )
@@ -86,7 +86,7 @@ def decide_start(
         started_version=after.version,
     )
     return Decision(
-        RunRecorded(run=stored.as_run(), new_version=after.version), after, puts=(_run_record(stored),)
+        RunRecorded(run=stored.as_run(), new_version=after.version), after, puts=(_run_row(stored),)
     )
 
 
@@ -105,8 +105,8 @@ class ChangedRun:
     """A run after a change, and what to write for it."""
 
     stored: _StoredRun
-    puts: tuple[KeyedRecord, ...] = ()
-    removes: tuple[RecordKey, ...] = ()
+    puts: tuple[SessionRow, ...] = ()
+    removes: tuple[RowKey, ...] = ()
     over: bool = False
 
     def current_after(self, run_id: str | None) -> str | None:
@@ -119,9 +119,9 @@ class ChangedRun:
         return self.stored.as_run()
 
 
-def wanted_for_change(run_id: str) -> tuple[RecordKey, ...]:
+def wanted_for_change(run_id: str) -> tuple[RowKey, ...]:
     """What a change of a run looks at."""
-    return (RecordKey(RecordKind.RUN, run_id),)
+    return (RowKey(RowKind.RUN, run_id),)
 
 
 def change_run(seen: SeenSession, run_id: str, change: RunChange) -> ChangedRun:
@@ -130,12 +130,12 @@ def change_run(seen: SeenSession, run_id: str, change: RunChange) -> ChangedRun:
     Raises:
         InvalidRequestError: There is no such run, or it is over and the change says otherwise.
     """
-    record = seen.view.find_record(RecordKind.RUN, run_id)
-    if record is None:
+    row = seen.view.find_row(RowKind.RUN, run_id)
+    if row is None:
         raise InvalidRequestError(
             f"session {seen.session_id!r} has no run {run_id!r}; start it first", run_id=run_id
         )
-    before = decode_model(_StoredRun, record.body, "run")
+    before = decode_model(_StoredRun, row.body, "run")
     status = change.status or before.status
     if not before.status.live and status is not before.status:
         raise InvalidRequestError(
@@ -147,8 +147,8 @@ def change_run(seen: SeenSession, run_id: str, change: RunChange) -> ChangedRun:
     after = before.model_copy(update=fields)
     if after == before:
         return ChangedRun(before, over=not status.live)
-    settled = () if status.live else (RecordKey(RecordKind.STOP, run_id),)
-    return ChangedRun(after, (_run_record(after),), settled, over=not status.live)
+    settled = () if status.live else (RowKey(RowKind.STOP, run_id),)
+    return ChangedRun(after, (_run_row(after),), settled, over=not status.live)
 
 
 def decide_update(seen: SeenSession, run_id: str, change: RunChange) -> Decision[Run]:
@@ -161,9 +161,9 @@ def decide_update(seen: SeenSession, run_id: str, change: RunChange) -> Decision
     return Decision(made.run, after, puts=made.puts, removes=made.removes)
 
 
-def wanted_for_stop(run_id: str) -> WantedRecords:
+def wanted_for_stop(run_id: str) -> WantedRows:
     """What a request looks at."""
-    return WantedRecords(keys=(RecordKey(RecordKind.RUN, run_id), RecordKey(RecordKind.STOP, run_id)))
+    return WantedRows(keys=(RowKey(RowKind.RUN, run_id), RowKey(RowKind.STOP, run_id)))
 
 
 def decide_stop(
@@ -180,47 +180,47 @@ def decide_stop(
     if stored is not None and (stored.kind == "abort" or kind == "interrupt"):
         return Decision(StopOutcome(recorded=True, request=stored))
     request = StopRecord(run_id=run_id, kind=kind, reason=reason, requested_at=seen.now)
-    record = KeyedRecord(RecordKind.STOP, run_id, encode_model(request, "stop request"))
-    return Decision(StopOutcome(recorded=True, request=request), puts=(record,))
+    row = SessionRow(RowKind.STOP, run_id, encode_model(request, "stop request"))
+    return Decision(StopOutcome(recorded=True, request=request), puts=(row,))
 
 
 def stop_of(seen: SeenSession, run_id: str) -> StopRecord | None:
     """The request that stands for a run."""
-    record = seen.view.find_record(RecordKind.STOP, run_id)
-    return None if record is None else decode_model(StopRecord, record.body, "stop request")
+    row = seen.view.find_row(RowKind.STOP, run_id)
+    return None if row is None else decode_model(StopRecord, row.body, "stop request")
 
 
-def _run_record(run: _StoredRun) -> KeyedRecord:
-    return KeyedRecord(RecordKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
+def _run_row(run: _StoredRun) -> SessionRow:
+    return SessionRow(RowKind.RUN, run.run_id, encode_model(run, "run"), order=run.turn)
 
 
-def wanted_children(names: Sequence[str]) -> WantedRecords:
+def wanted_children(names: Sequence[str]) -> WantedRows:
     """What adding or changing these children looks at."""
-    keys = tuple(RecordKey(RecordKind.REF, name) for name in names)
-    return WantedRecords(keys=keys, newest=(RecordKind.REF,))
+    keys = tuple(RowKey(RowKind.REF, name) for name in names)
+    return WantedRows(keys=keys, newest=(RowKind.REF,))
 
 
 def decide_child_refs(seen: SeenSession, refs: Sequence[SubSessionRef]) -> Decision[None]:
     """See `RunStore.add_sub_session_refs`: new ones after all others, known ones in their old place."""
     _ = seen.present
-    place = max((each.order for each in seen.view.list_records(RecordKind.REF)), default=0)
-    puts: dict[str, KeyedRecord] = {}
+    place = max((each.order for each in seen.view.list_rows(RowKind.REF)), default=0)
+    puts: dict[str, SessionRow] = {}
     for ref in refs:
-        before = seen.view.find_record(RecordKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
+        before = seen.view.find_row(RowKind.REF, ref.sub_session_id) or puts.get(ref.sub_session_id)
         if before is None:
             place += 1
         since = decode_model(SubSessionRef, before.body, "child").created_at if before else seen.now
         stamped = ref.model_copy(
             update={"created_at": ref.created_at or since, "updated_at": ref.updated_at or seen.now}
         )
-        puts[ref.sub_session_id] = _child_record(stamped, before.order if before else place)
+        puts[ref.sub_session_id] = _child_row(stamped, before.order if before else place)
     return Decision(None, puts=tuple(puts.values()))
 
 
 def decide_child_status(seen: SeenSession, name: str, status: SessionStatus) -> Decision[SubSessionRef]:
     """See `RunStore.update_sub_session_ref`."""
     _ = seen.present
-    before = seen.view.find_record(RecordKind.REF, name)
+    before = seen.view.find_row(RowKind.REF, name)
     if before is None:
         raise SessionNotFoundError(
             f"session {seen.session_id!r} has no sub-session {name!r}", session_id=seen.session_id, child=name
@@ -229,15 +229,15 @@ def decide_child_status(seen: SeenSession, name: str, status: SessionStatus) -> 
     if ref.status is status:
         return Decision(ref)
     after = ref.model_copy(update={"status": status, "updated_at": max(seen.now, ref.updated_at)})
-    return Decision(after, puts=(_child_record(after, before.order),))
+    return Decision(after, puts=(_child_row(after, before.order),))
 
 
 def decide_child_removal(seen: SeenSession, name: str) -> Decision[bool]:
     """See `RunStore.remove_sub_session_ref`."""
     _ = seen.present
-    if seen.view.find_record(RecordKind.REF, name) is None:
+    if seen.view.find_row(RowKind.REF, name) is None:
         return Decision(False)
-    return Decision(True, removes=(RecordKey(RecordKind.REF, name),))
+    return Decision(True, removes=(RowKey(RowKind.REF, name),))
 
 
 def check_here(seen: SeenSession, name: str) -> None:
@@ -246,7 +246,7 @@ def check_here(seen: SeenSession, name: str) -> None:
     Raises:
         RemoteClientToolUnsupportedError: The child is such a one.
     """
-    found = seen.view.find_record(RecordKind.REF, name)
+    found = seen.view.find_row(RowKind.REF, name)
     remote = None if found is None else ref_of(found).remote
     if remote is not None:
         raise RemoteClientToolUnsupportedError(
@@ -257,13 +257,13 @@ def check_here(seen: SeenSession, name: str) -> None:
         )
 
 
-def ref_of(record: KeyedRecord) -> SubSessionRef:
+def ref_of(row: SessionRow) -> SubSessionRef:
     """A child as it was added."""
-    return decode_model(SubSessionRef, record.body, "child")
+    return decode_model(SubSessionRef, row.body, "child")
 
 
-def _child_record(ref: SubSessionRef, order: int) -> KeyedRecord:
-    return KeyedRecord(RecordKind.REF, ref.sub_session_id, encode_model(ref, "child"), order=order)
+def _child_row(ref: SubSessionRef, order: int) -> SessionRow:
+    return SessionRow(RowKind.REF, ref.sub_session_id, encode_model(ref, "child"), order=order)
 
 
 _TRIES: Final = 20
@@ -292,7 +292,7 @@ async def start_run(
     wanted = wanted_for_start(run.run_id)
     if store.loop.recall is not None:
         # The session workflow commits a turn as a step of its run's name.
-        wanted = with_step_records(wanted, run.run_id)
+        wanted = with_step_rows(wanted, run.run_id)
     done = await store.loop.make_change(
         call,
         wanted,
@@ -316,20 +316,20 @@ async def update_run(
     """See `RunStore.update_run`."""
     run_id, change = validate_id(run_id, "run id"), revalidate_model(change, RunChange)
     call = Call("update_run", session_id, (run_id, change), epoch, operation_id)
-    wanted = WantedRecords(keys=wanted_for_change(run_id))
+    wanted = WantedRows(keys=wanted_for_change(run_id))
     return await store.make_change(call, wanted, lambda seen: decide_update(seen, run_id, change), Run)
 
 
 async def get_run(store: SessionStoreBase, session_id: str, run_id: str) -> Run | None:
     """See `RunStore.get_run`."""
-    wanted = WantedRecords(keys=wanted_for_change(validate_id(run_id, "run id")))
+    wanted = WantedRows(keys=wanted_for_change(validate_id(run_id, "run id")))
     return find_run(await store.view_session(session_id, wanted), run_id)
 
 
 async def get_current_run(store: SessionStoreBase, session_id: str) -> Run | None:
     """See `RunStore.get_current_run`."""
-    seen = await store.view_session(session_id, WantedRecords(newest=(RecordKind.RUN,)))
-    live = [run for run in map(run_of, seen.view.list_records(RecordKind.RUN)) if run.status.live]
+    seen = await store.view_session(session_id, WantedRows(newest=(RowKind.RUN,)))
+    live = [run for run in map(run_of, seen.view.list_rows(RowKind.RUN)) if run.status.live]
     return live[-1] if live else None
 
 
@@ -337,9 +337,7 @@ async def list_runs(
     store: SessionStoreBase, session_id: str, *, limit: int = DEFAULT_LIMIT, cursor: str | None = None
 ) -> Page[Run]:
     """See `RunStore.list_runs`."""
-    return await store.read_page(
-        session_id, RecordKind.RUN, run_of, limit=limit, cursor=cursor, descending=True
-    )
+    return await store.read_page(session_id, RowKind.RUN, run_of, limit=limit, cursor=cursor, descending=True)
 
 
 async def request_stop(
@@ -423,8 +421,8 @@ async def list_sub_session_refs(store: SessionStoreBase, session_id: str) -> lis
     """See `RunStore.list_sub_session_refs`."""
     session_id, found, after = validate_id(session_id, "session id"), [], None
     while True:
-        page = await store.loop.records.read_page(session_id, RecordKind.REF, limit=_MANY, after=after)
-        found += [ref_of(each) for each in page.records]
-        if len(page.records) < _MANY:
+        page = await store.loop.rows.read_page(session_id, RowKind.REF, limit=_MANY, after=after)
+        found += [ref_of(each) for each in page.rows]
+        if len(page.rows) < _MANY:
             return found
-        after = (page.records[-1].order, page.records[-1].key)
+        after = (page.rows[-1].order, page.rows[-1].key)

@@ -26,7 +26,7 @@ from helix_temporal.models.checkpoints import (
 )
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import StoredModel
-from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
+from helix_temporal.stores.protocols.session_rows import RowKind, SessionRow, WantedRows
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_version, revalidate_model
 from helix_temporal.stores.sessions.decisions import (
@@ -159,7 +159,7 @@ def _patch_conflict_error(
 
 
 PROMOTED: Final = "promoted"
-"""Key of the record of a step that `promote_staging` closed."""
+"""Key of the row of a step that `promote_staging` closed."""
 
 
 class ClosedStep(StoredModel):
@@ -176,9 +176,9 @@ class ClosedStep(StoredModel):
     changes: dict[str, str] = Field(default_factory=dict)
 
 
-def wanted_staging(step_id: str) -> WantedRecords:
+def wanted_staging(step_id: str) -> WantedRows:
     """What a change of a step's staging looks at."""
-    return WantedRecords(groups=((RecordKind.STEP, step_id), (RecordKind.STAGED, step_id)))
+    return WantedRows(groups=((RowKind.STEP, step_id), (RowKind.STAGED, step_id)))
 
 
 def decide_staging(seen: SeenSession, step_id: str, change: StagedChange) -> Decision[None]:
@@ -187,7 +187,7 @@ def decide_staging(seen: SeenSession, step_id: str, change: StagedChange) -> Dec
     made = digest_parts(change)
     closed = [
         decode_model(ClosedStep, each.body, "closed step")
-        for each in seen.view.list_records(RecordKind.STEP, step_id)
+        for each in seen.view.list_rows(RowKind.STEP, step_id)
     ]
     if any(each.changes.get(change.tool_call_id) == made for each in closed):
         return Decision(None)
@@ -200,32 +200,30 @@ def decide_staging(seen: SeenSession, step_id: str, change: StagedChange) -> Dec
     if len(change.patches) > MAX_OPERATIONS:
         raise TooLargeError(f"patch: {len(change.patches)} > {MAX_OPERATIONS} operations")
     body = encode_model(change, "staged change")
-    record = KeyedRecord(RecordKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
-    return Decision(None, puts=(record,))
+    row = SessionRow(RowKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
+    return Decision(None, puts=(row,))
 
 
 def staged_changes(seen: SeenSession, step_id: str) -> list[StagedChange]:
     """The changes of a step, in the order in which they are applied."""
-    return [staged_row_of(record).change for record in seen.view.list_records(RecordKind.STAGED, step_id)]
+    return [staged_row_of(row).change for row in seen.view.list_rows(RowKind.STAGED, step_id)]
 
 
-def staged_row_of(record: KeyedRecord) -> StagedRow:
+def staged_row_of(row: SessionRow) -> StagedRow:
     """A staged change as it was given."""
-    change = decode_model(StagedChange, record.body, "staged change")
-    return StagedRow(step_id=record.group, change=change)
+    change = decode_model(StagedChange, row.body, "staged change")
+    return StagedRow(step_id=row.group, change=change)
 
 
 def decide_discard(seen: SeenSession, step_id: str) -> Decision[int]:
     """See `CheckpointStore.discard_staging`."""
     _ = seen.present
-    return Decision(
-        len(seen.view.list_records(RecordKind.STAGED, step_id)), clears=groups_to_clear(seen, step_id)
-    )
+    return Decision(len(seen.view.list_rows(RowKind.STAGED, step_id)), clears=groups_to_clear(seen, step_id))
 
 
-def groups_to_clear(seen: SeenSession, step_id: str) -> tuple[tuple[RecordKind, str], ...]:
+def groups_to_clear(seen: SeenSession, step_id: str) -> tuple[tuple[RowKind, str], ...]:
     """What goes when nothing more of a step is kept aside."""
-    return ((RecordKind.STAGED, step_id),) if seen.view.list_records(RecordKind.STAGED, step_id) else ()
+    return ((RowKind.STAGED, step_id),) if seen.view.list_rows(RowKind.STAGED, step_id) else ()
 
 
 def decide_promotion(
@@ -248,13 +246,13 @@ def decide_promotion(
     result = PromoteResult(
         promoted=len(changes) - len(warnings), new_version=after.version, warnings=warnings
     )
-    before = seen.view.find_record(RecordKind.STEP, PROMOTED, step_id)
+    before = seen.view.find_row(RowKind.STEP, PROMOTED, step_id)
     digests = decode_model(ClosedStep, before.body, "closed step").changes if before else {}
     closed = ClosedStep(changes={**digests, **digests_by_call(changes)})
     return Decision(
         result,
         after,
-        puts=(closed_step_record(closed, PROMOTED, step_id),),
+        puts=(closed_step_row(closed, PROMOTED, step_id),),
         clears=groups_to_clear(seen, step_id),
     )
 
@@ -279,9 +277,9 @@ def digests_by_call(changes: Sequence[StagedChange]) -> dict[str, str]:
     return {change.tool_call_id: digest_parts(change) for change in changes}
 
 
-def closed_step_record(closed: ClosedStep, key: str, step_id: str) -> KeyedRecord:
-    """The record that closes a step."""
-    return KeyedRecord(RecordKind.STEP, key, encode_model(closed, "closed step"), step_id)
+def closed_step_row(closed: ClosedStep, key: str, step_id: str) -> SessionRow:
+    """The row that closes a step."""
+    return SessionRow(RowKind.STEP, key, encode_model(closed, "closed step"), step_id)
 
 
 _MANY: Final = 1_000
@@ -303,18 +301,18 @@ async def list_staged(
     """See `CheckpointStore.list_staged`."""
     if step_id is not None:
         seen = await store.view_session(session_id, wanted_staging(validate_id(step_id, "step id")))
-        return [staged_row_of(each) for each in seen.view.list_records(RecordKind.STAGED, step_id)]
+        return [staged_row_of(each) for each in seen.view.list_rows(RowKind.STAGED, step_id)]
     session_id = validate_id(session_id, "session id")
     rows: dict[tuple[str, str], StagedRow] = {}
     limit, after = _MANY, None
     while True:
-        page = await store.loop.records.read_page(session_id, RecordKind.STAGED, limit=limit, after=after)
-        rows |= {(each.group, each.key): staged_row_of(each) for each in page.records}
-        if len(page.records) < limit:
+        page = await store.loop.rows.read_page(session_id, RowKind.STAGED, limit=limit, after=after)
+        rows |= {(each.group, each.key): staged_row_of(each) for each in page.rows}
+        if len(page.rows) < limit:
             return sorted(rows.values(), key=_order_of_row)
         # Calls of two steps may have one name and one time: a page begins with all of a time.
-        last = page.records[-1].order
-        if page.records[0].order < last:
+        last = page.rows[-1].order
+        if page.rows[0].order < last:
             after = (last, "")
         else:
             limit *= 2

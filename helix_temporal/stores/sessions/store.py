@@ -1,4 +1,4 @@
-"""The session store of all backends: the rules once, over the port `SessionRecords`."""
+"""The session store of all backends: the rules once, over the port `SessionRows`."""
 
 from helix_temporal.stores.sessions import (
     call_answers,
@@ -14,14 +14,14 @@ from helix_temporal.stores.sessions import (
 from helix_temporal.stores.sessions.base import SessionStoreBase
 
 
-class RecordSessions(SessionStoreBase):
-    """A `SessionStore` over a backend's `SessionRecords`, and a thread store for the messages.
+class RowSessions(SessionStoreBase):
+    """A `SessionStore` over a backend's `SessionRows`, and a thread store for the messages.
 
     Every change is one view and one commit, and again if somebody was faster.  What each operation does
     stands beside its rules, in the module named here.
 
     Args:
-        records: Where sessions lie.
+        rows: Where sessions lie.
         threads: Where their messages lie; None if nobody asks this store for messages.
         together: ``threads`` are over the hot threads that lie with these very sessions, so that a step
             and a state are committed in one unit; by default they are, if the backend has any.  With

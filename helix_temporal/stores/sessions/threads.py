@@ -1,6 +1,5 @@
 """A session's thread beside its state: where it stands, what is in it, and what it must be told."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -15,18 +14,19 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.ids import Id
-from helix_temporal.models.records import EMPTY, Epoch, Head, Record, head_after
+from helix_temporal.models.newest import Newest
 from helix_temporal.models.rows import check_split
 from helix_temporal.models.states import Millis, StoredModel
+from helix_temporal.models.stored_messages import EMPTY, Epoch, Head, StoredMessage, head_after
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
 from helix_temporal.stores.protocols.hot import HotHeader
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
     SessionCommit,
-    SessionRecords,
-    WantedRecords,
+    SessionRow,
+    SessionRows,
+    WantedRows,
 )
 from helix_temporal.stores.protocols.threads import (
     Create,
@@ -38,7 +38,7 @@ from helix_temporal.stores.protocols.threads import (
 )
 from helix_temporal.stores.sessions.decisions import SeenSession, decode_model, encode_model
 
-KEY: Final = RecordKey(RecordKind.THREAD, "order")
+KEY: Final = RowKey(RowKind.THREAD, "order")
 KEYS: Final = (KEY,)
 
 
@@ -82,13 +82,13 @@ def owner_of(session_id: str) -> str:
 
 def pending_order(seen: SeenSession) -> ThreadOrder | None:
     """The order that is not carried out yet, if there is one."""
-    record = seen.view.find_record(*KEY)
-    return None if record is None else decode_model(ThreadOrder, record.body, "order for the thread")
+    row = seen.view.find_row(*KEY)
+    return None if row is None else decode_model(ThreadOrder, row.body, "order for the thread")
 
 
-def record_of(order: ThreadOrder) -> KeyedRecord:
+def row_of(order: ThreadOrder) -> SessionRow:
     """The order as it is stored with the state."""
-    return KeyedRecord(KEY.kind, KEY.key, encode_model(order, "order for the thread"))
+    return SessionRow(KEY.kind, KEY.key, encode_model(order, "order for the thread"))
 
 
 def next_epoch(now: Millis, thread_epoch: int = 0) -> int:
@@ -134,9 +134,9 @@ class RecentMessages:
     head: Head
     newest: tuple[str, ...]
 
-    def with_appended(self, new: Sequence[Record]) -> "RecentMessages":
+    def with_appended(self, new: Sequence[StoredMessage]) -> "RecentMessages":
         """The same once these are appended."""
-        newest = (*self.newest, *(record.id for record in new))
+        newest = (*self.newest, *(message.id for message in new))
         return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
 
 
@@ -147,15 +147,11 @@ class RecentThreads:
     """
 
     def __init__(self, limit: int = 1024) -> None:
-        self._limit = limit
-        self._recent: OrderedDict[str, RecentMessages] = OrderedDict()
+        self._recent = Newest[str, RecentMessages](limit)
 
     def keep_thread(self, session_id: str, recent: RecentMessages) -> None:
         """Remember it, and forget what was not used for longest."""
         self._recent[session_id] = recent
-        self._recent.move_to_end(session_id)
-        if len(self._recent) > self._limit:
-            self._recent.popitem(last=False)
 
     def take_thread(self, session_id: str) -> RecentMessages | None:
         """What is known, once."""
@@ -170,8 +166,8 @@ class Threads:
         together: Hot threads lie with the sessions, so that a step and a state are committed in one unit.
     """
 
-    def __init__(self, store: ThreadStore | None, records: SessionRecords, *, together: bool) -> None:
-        self._store, self._records, self.together = store, records, together
+    def __init__(self, store: ThreadStore | None, rows: SessionRows, *, together: bool) -> None:
+        self._store, self._rows, self.together = store, rows, together
         self.recent = RecentThreads()
 
     @property
@@ -202,9 +198,9 @@ class Threads:
         except ThreadNotFoundError:
             return None
 
-    async def read(self, session_id: str, start: int, stop: int) -> list[Record]:
+    async def read(self, session_id: str, start: int, stop: int) -> list[StoredMessage]:
         """The messages of a range, as far as they are there."""
-        records: list[Record] = []
+        messages: list[StoredMessage] = []
         while start < stop:
             wanted = ReadPage(
                 session_id,
@@ -219,11 +215,11 @@ class Threads:
                 page = await self.store.read(wanted)
             except ThreadNotFoundError:
                 break
-            if not page.records:
+            if not page.messages:
                 break
-            records += page.records
-            start += len(page.records)
-        return records
+            messages += page.messages
+            start += len(page.messages)
+        return messages
 
     async def check_head(self, session_id: str, standing: Standing | None, head: Head) -> None:
         """Refuse a head that the thread does not hold among its finished turns.
@@ -295,13 +291,13 @@ class Threads:
         view = await self.store.step_view(
             session_id, at.epoch, at.head, after=0, limit=1, max_bytes=1, ids=count
         )
-        return [*view.earlier_ids, *(record.id for record in view.before)]
+        return [*view.earlier_ids, *(message.id for message in view.before)]
 
     # -- orders
 
     async def settle_order(self, session_id: str) -> None:
         """Carry out what a session's thread must still be told."""
-        view = await self._records.view(session_id, WantedRecords(keys=KEYS))
+        view = await self._rows.view(session_id, WantedRows(keys=KEYS))
         order = pending_order(SeenSession(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
@@ -353,11 +349,11 @@ class Threads:
 
     async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):
-            view = await self._records.view(session_id, WantedRecords(keys=KEYS))
+            view = await self._rows.view(session_id, WantedRows(keys=KEYS))
             if pending_order(SeenSession(session_id, view, None)) != order:
                 return
             gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=KEYS)
-            if await self._records.commit(gone) is not None:
+            if await self._rows.commit(gone) is not None:
                 return
         raise StoreUnavailableError(
             f"session {session_id!r}: overtaken {_TRIES} times", session_id=session_id

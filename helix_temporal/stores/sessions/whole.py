@@ -4,10 +4,10 @@ import logging
 
 from helix_temporal.errors import InvalidRequestError, SessionExistsError, StoreCorruptError
 from helix_temporal.models.ids import validate_id
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import ForkOrigin, SessionState
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import is_child_id
-from helix_temporal.stores.protocols.session_records import WantedRecords
+from helix_temporal.stores.protocols.session_rows import WantedRows
 from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.sessions import checkpoints, threads
 from helix_temporal.stores.sessions.base import SessionStoreBase
@@ -18,10 +18,10 @@ from helix_temporal.stores.sessions.runs import list_sub_session_refs
 from helix_temporal.stores.sessions.threads import ThreadOrder
 
 
-def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> WantedRecords:
+def wanted_for_fork(at_checkpoint: str | None, *, thread: bool) -> WantedRows:
     """What a fork looks at in its source."""
     keys = checkpoints.checkpoint_keys(at_checkpoint) if at_checkpoint is not None else ()
-    return WantedRecords(keys=(*keys, *threads.KEYS), thread=thread)
+    return WantedRows(keys=(*keys, *threads.KEYS), thread=thread)
 
 
 def find_same_fork(
@@ -73,7 +73,7 @@ def decide_fork(
         return Decision(state, state)
     epoch = threads.next_epoch(target.now, thread_epoch)
     order = ThreadOrder(epoch=epoch, head=head, source=source.session_id)
-    return Decision(state, state, puts=(threads.record_of(order),))
+    return Decision(state, state, puts=(threads.row_of(order),))
 
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ async def delete_session(
 ) -> bool:
     """See `SessionStore.delete_session`.
 
-    Sessions of sub-agents go first, from below, then the state with all records, then the thread, then
+    Sessions of sub-agents go first, from below, then the state with all rows, then the thread, then
     the stream; after a crash in between a repeat of this call removes what is left.  A damaged
     one of a sub-agent stays and is named in the log; the others go.
     """

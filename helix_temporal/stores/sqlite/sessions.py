@@ -1,4 +1,4 @@
-"""Sessions in SQLite: a row a session, and a row a record."""
+"""Sessions in SQLite: one in `sessions` each, and its rows in `session_rows`."""
 
 import logging
 import sqlite3
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from helix_temporal.errors import StoreCorruptError, ThreadNotFoundError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.store_calls import (
+    DueSession,
     ExpiredSession,
     SessionPage,
     SessionQuery,
@@ -19,16 +20,16 @@ from helix_temporal.models.store_calls import (
 )
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
-    RecordPage,
-    RecordsCommitted,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
+    RowPage,
+    RowsCommitted,
     SessionCommit,
     SessionRow,
     SessionView,
-    WantedRecords,
+    StoredState,
+    WantedRows,
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
 from helix_temporal.stores.sqlite.threads import SqliteThreads
@@ -41,12 +42,12 @@ _LISTS: Final = {
     ("updated_at", "desc"): "session_list_updated_at_desc",
 }
 """The statement that lists sessions in an order; see ``sql/session_lists.sql``."""
-_STATE_ONLY: Final = WantedRecords()
+_STATE_ONLY: Final = WantedRows()
 _log = logging.getLogger(__name__)
 
 
 class SqliteSessions:
-    """`SessionRecords` on SQLite.  Made by `SqliteBackend`.
+    """`SessionRows` on SQLite.  Made by `SqliteBackend`.
 
     A commit is one transaction, with a step of the thread in it or not.  A damaged session is left out of
     lists, with a warning; `scan` names it.
@@ -67,10 +68,10 @@ class SqliteSessions:
     ) -> None:
         self._database, self._threads, self._clock = database, threads, clock
 
-    async def view(self, session_id: str, wanted: WantedRecords = _STATE_ONLY) -> SessionView:
-        """See `SessionRecords.view`."""
+    async def view(self, session_id: str, wanted: WantedRows = _STATE_ONLY) -> SessionView:
+        """See `SessionRows.view`."""
         async with self._database.read() as on:
-            row = await on.fetch_one("session_row", {"session_id": session_id})
+            row = await on.fetch_one("session_state", {"session_id": session_id})
             revision, max_epoch = _read_guard(
                 session_id, row, None if row is None else row["state"] is not None
             )
@@ -79,12 +80,12 @@ class SqliteSessions:
                 max_epoch=max_epoch,
                 now=self._now_millis(),
                 state=None if row is None else _state_of(session_id, row),
-                records=await _read_wanted(on, session_id, wanted),
+                rows=await _read_wanted(on, session_id, wanted),
                 thread=await self._threads.header_on(on, session_id) if wanted.thread else None,
             )
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
-        """See `SessionRecords.commit`."""
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
+        """See `SessionRows.commit`."""
         session_id, key = change.session_id, {"session_id": change.session_id}
         async with self._database.write(erases=change.deletes) as on:
             row = await on.fetch_one("session_guard", key)
@@ -93,53 +94,53 @@ class SqliteSessions:
             if revision != change.revision or await _read_wanted(on, session_id, change.unless):
                 return None
             revision, max_epoch = revision + 1, max(max_epoch, change.max_epoch)
-            present = not change.deletes and (change.row is not None or bool(present))
+            present = not change.deletes and (change.state is not None or bool(present))
             guard = {
                 **key,
                 "revision": revision,
                 "max_epoch": max_epoch,
                 "guard": _guard_checksum(session_id, revision, max_epoch, present),
             }
-            if change.row is None:
+            if change.state is None:
                 await on.fetch("session_touch", guard)
             else:
-                await on.fetch("session_put", guard | _column_values(change.row))
+                await on.fetch("session_put", guard | _state_values(change.state))
             if change.deletes:
                 await on.fetch("session_delete", key)
-                await on.fetch("session_delete_records", key)
+                await on.fetch("session_delete_rows", key)
             else:
-                await _write_records(on, change)
+                await _write_rows(on, change)
             if change.append is None:
-                return RecordsCommitted(revision)
+                return RowsCommitted(revision)
             appended = await self._threads.append_on(on, change.append)
             if appended is None:
                 raise ThreadNotFoundError(
                     f"thread {change.append.thread_id!r} is not hot here; make it hot first"
                 )
-            return RecordsCommitted(revision, appended)
+            return RowsCommitted(revision, appended)
 
     async def read_page(
         self,
         session_id: str,
-        kind: RecordKind,
+        kind: RowKind,
         *,
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
-    ) -> RecordPage:
-        """See `SessionRecords.read_page`."""
+    ) -> RowPage:
+        """See `SessionRows.read_page`."""
         of_kind = {"session_id": session_id, "kind": kind.value}
         place, key = (None, None) if after is None else after
         async with self._database.read() as on:
-            count = await on.fetch("record_count", of_kind)
-            name = "record_page_desc" if descending else "record_page_asc"
+            count = await on.fetch("row_count", of_kind)
+            name = "row_page_desc" if descending else "row_page_asc"
             rows = await on.fetch(name, of_kind | {"place": place, "key": key, "limit": limit})
-        return RecordPage(tuple(_record_of(session_id, row) for row in rows), count[0]["total"])
+        return RowPage(tuple(_session_row(session_id, row) for row in rows), count[0]["total"])
 
     # -- lists
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        """See `SessionRecords.list_sessions`; a damaged session is counted and left out."""
+        """See `SessionRows.list_sessions`; a damaged session is counted and left out."""
         order, direction = query.order_by.field, query.order_by.direction
         scope = f"sessions.{order}.{direction}"
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
@@ -165,7 +166,7 @@ class SqliteSessions:
         )
 
     async def scan(self) -> AsyncIterator[str]:
-        """See `SessionRecords.scan`."""
+        """See `SessionRows.scan`."""
         last = ""
         while rows := await self._database.fetch("session_scan", {"after": last, "limit": _SCAN}):
             for row in rows:
@@ -175,7 +176,7 @@ class SqliteSessions:
     async def list_expired(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
     ) -> tuple[ExpiredSession, ...]:
-        """See `SessionRecords.list_expired`."""
+        """See `SessionRows.list_expired`."""
         rows = await self._database.fetch("session_expired", _page_values(before, limit, after))
         return tuple(
             ExpiredSession(
@@ -188,13 +189,13 @@ class SqliteSessions:
 
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
-    ) -> tuple[tuple[int, str], ...]:
-        """See `SessionRecords.list_due`."""
+    ) -> tuple[DueSession, ...]:
+        """See `SessionRows.list_due`."""
         rows = await self._database.fetch("session_due", _page_values(before, limit, after))
-        return tuple((row["due_at"], row["session_id"]) for row in rows)
+        return tuple(DueSession(session_id=row["session_id"], due_at=row["due_at"]) for row in rows)
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
-        """See `SessionRecords.list_cleanup_pending`."""
+        """See `SessionRows.list_cleanup_pending`."""
         values = {"after": after or "", "limit": limit}
         rows = await self._database.fetch("session_cleanup_pending", values)
         return tuple(row["session_id"] for row in rows)
@@ -202,12 +203,12 @@ class SqliteSessions:
     # -- upkeep
 
     async def purge_operations(self, before: int, *, limit: int) -> int:
-        """See `SessionRecords.purge_operations`."""
+        """See `SessionRows.purge_operations`."""
         async with self._database.write() as on:
             return len(await on.fetch("session_purge_operations", {"before": before, "limit": limit}))
 
     async def now(self) -> int:
-        """See `SessionRecords.now`: the clock of this machine."""
+        """See `SessionRows.now`: the clock of this machine."""
         return self._now_millis()
 
     async def check(self) -> None:
@@ -252,8 +253,8 @@ def _state_of(session_id: str, row: sqlite3.Row) -> bytes | None:
     )
 
 
-def _column_values(row: SessionRow) -> dict[str, Any]:
-    state = row.state
+def _state_values(stored: StoredState) -> dict[str, Any]:
+    state = stored.state
     summary = dump_json(SessionSummary.of(state).model_dump(mode="json"))
     return {
         "agent_type": state.agent_type,
@@ -265,9 +266,9 @@ def _column_values(row: SessionRow) -> dict[str, Any]:
         "created_at": state.created_at,
         "updated_at": state.updated_at,
         "expires_at": state.expires_at,
-        "due_at": row.due_at,
+        "due_at": stored.due_at,
         "summary": with_checksum(summary, state.session_id, "summary"),
-        "state": with_checksum(row.body, state.session_id, "state"),
+        "state": with_checksum(stored.body, state.session_id, "state"),
     }
 
 
@@ -316,52 +317,52 @@ def _parse_summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
     return found
 
 
-# ---- records ----------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------------------
 
 
-async def _read_wanted(on: Statements, session_id: str, wanted: WantedRecords) -> tuple[KeyedRecord, ...]:
-    """The records that are wanted and there, each once."""
+async def _read_wanted(on: Statements, session_id: str, wanted: WantedRows) -> tuple[SessionRow, ...]:
+    """The rows that are wanted and there, each once."""
     rows: list[sqlite3.Row] = []
     for name in wanted.keys:
-        rows += await on.fetch("record_one", _key_values(session_id, name))
+        rows += await on.fetch("row_one", _key_values(session_id, name))
     for kind, group in wanted.groups:
-        rows += await on.fetch("record_group", _group_values(session_id, kind, group))
+        rows += await on.fetch("row_group", _group_values(session_id, kind, group))
     for kind in wanted.newest:
-        rows += await on.fetch("record_newest", {"session_id": session_id, "kind": kind.value})
+        rows += await on.fetch("row_newest", {"session_id": session_id, "kind": kind.value})
     found = {(row["kind"], row["key"], row["group_id"]): row for row in rows}
-    return tuple(_record_of(session_id, row) for row in found.values())
+    return tuple(_session_row(session_id, row) for row in found.values())
 
 
-async def _write_records(on: Statements, change: SessionCommit) -> None:
+async def _write_rows(on: Statements, change: SessionCommit) -> None:
     session_id = change.session_id
     for kind, group in change.clears:
-        await on.fetch("record_remove_group", _group_values(session_id, kind, group))
-    await on.execute_many("record_remove", [_key_values(session_id, name) for name in change.removes])
+        await on.fetch("row_remove_group", _group_values(session_id, kind, group))
+    await on.execute_many("row_remove", [_key_values(session_id, name) for name in change.removes])
     puts = [
-        _key_values(session_id, record.name)
+        _key_values(session_id, row.name)
         | {
-            "place": record.order,
-            "body": with_checksum(record.body, *_checksum_place(session_id, record.name, record.order)),
+            "place": row.order,
+            "body": with_checksum(row.body, *_checksum_place(session_id, row.name, row.order)),
         }
-        for record in change.puts
+        for row in change.puts
     ]
-    await on.execute_many("record_put", puts)
+    await on.execute_many("row_put", puts)
 
 
-def _record_of(session_id: str, row: sqlite3.Row) -> KeyedRecord:
-    name = RecordKey(RecordKind(row["kind"]), row["key"], row["group_id"])
+def _session_row(session_id: str, row: sqlite3.Row) -> SessionRow:
+    name = RowKey(RowKind(row["kind"]), row["key"], row["group_id"])
     where = f"{name.kind.value} {name.key!r} of session {session_id!r} in SQLite"
     body = verify_checksum(row["body"], where, *_checksum_place(session_id, name, row["place"]))
-    return KeyedRecord(name.kind, name.key, body, name.group, row["place"])
+    return SessionRow(name.kind, name.key, body, name.group, row["place"])
 
 
-def _checksum_place(session_id: str, name: RecordKey, order: int) -> tuple[str | int, ...]:
+def _checksum_place(session_id: str, name: RowKey, order: int) -> tuple[str | int, ...]:
     return session_id, name.kind.value, name.key, name.group, order
 
 
-def _key_values(session_id: str, name: RecordKey) -> dict[str, Any]:
+def _key_values(session_id: str, name: RowKey) -> dict[str, Any]:
     return {"session_id": session_id, "kind": name.kind.value, "group_id": name.group, "key": name.key}
 
 
-def _group_values(session_id: str, kind: RecordKind, group: str) -> dict[str, Any]:
+def _group_values(session_id: str, kind: RowKind, group: str) -> dict[str, Any]:
     return {"session_id": session_id, "kind": kind.value, "group_id": group}

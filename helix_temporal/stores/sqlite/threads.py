@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from helix_temporal.errors import StoreCorruptError, UnsupportedFormatError
 from helix_temporal.models.base import dump_json
-from helix_temporal.models.records import Head, Record
 from helix_temporal.models.states import is_past
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.checksums import damaged_error, verify_checksum, with_checksum
 from helix_temporal.stores.protocols.hot import (
     Appended,
@@ -28,13 +28,13 @@ from helix_temporal.stores.protocols.hot import (
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
 from helix_temporal.stores.threads import operations as ops
-from helix_temporal.stores.threads.operations import HeldThread, OperationOutcome
+from helix_temporal.stores.threads.operations import HotThread, OperationOutcome
 
 T = TypeVar("T")
 
 _SCAN: Final = 500
 _HEADER: Final = TypeAdapter(HotHeader)
-_UNREAD: Final = Record("", "", b"")
+_UNREAD: Final = StoredMessage("", "", b"")
 _FIELDS: Final = tuple(name for name in HotHeader.__dataclass_fields__ if name != "slice")
 
 
@@ -55,7 +55,7 @@ class SqliteThreads:
         self._database, self._clock = database, clock
 
     async def expires_in(self, thread_id: str) -> float | None:
-        """Seconds until the record expires, None if it never does or is not there."""
+        """Seconds until the hot thread expires, None if it never does or is not there."""
         thread = await self._find_thread(self._database, thread_id)
         return None if thread is None or thread.expires_at is None else thread.expires_at - self._clock()
 
@@ -77,8 +77,8 @@ class SqliteThreads:
             if (thread := await self._find_thread(on, thread_id)) is None:
                 return None
             first = ops.snapshot_start(thread.header, since)
-            records = await _read_messages(on, thread_id, first, thread.header.head.position)
-            return HotSnapshot(thread.header, first, records)
+            messages = await _read_messages(on, thread_id, first, thread.header.head.position)
+            return HotSnapshot(thread.header, first, messages)
 
     async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.read_page`."""
@@ -92,8 +92,8 @@ class SqliteThreads:
                 start = max(start, stop - max(wanted.limit, 1))
             else:
                 stop = min(stop, start + max(wanted.limit, 1))
-            first, records = ops.select_page(await _read_messages(on, thread_id, start, stop), start, wanted)
-            return HotSnapshot(thread.header, first, records)
+            first, messages = ops.select_page(await _read_messages(on, thread_id, start, stop), start, wanted)
+            return HotSnapshot(thread.header, first, messages)
 
     async def step_view(
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -132,7 +132,7 @@ class SqliteThreads:
             return ops.append_to_thread(None, step, now).answer
         base, end = thread.header.base.position, thread.header.head.position
         start = min(max(step.head.position - 1, base), end)
-        held = await _with_messages(on, thread, start, min(start + 1 + max(len(step.records), 1), end))
+        held = await _with_messages(on, thread, start, min(start + 1 + max(len(step.messages), 1), end))
         appended, after = ops.append_to_thread(held, step, now)
         if after is not None and after is not held:
             await _store_changes(on, held, after)
@@ -144,11 +144,13 @@ class SqliteThreads:
             change.header.thread_id, lambda held, now: ops.rebase_thread(held, change, now), whole=True
         )
 
-    async def install(self, header: HotHeader, records: Sequence[Record], *, replace: bool) -> HotHeader:
+    async def install(
+        self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
+    ) -> HotHeader:
         """See `HotTier.install`."""
         return await self._change_thread(
             header.thread_id,
-            lambda held, now: ops.install_thread(held, header, records, replace=replace, now=now),
+            lambda held, now: ops.install_thread(held, header, messages, replace=replace, now=now),
             whole=True,
         )
 
@@ -206,7 +208,7 @@ class SqliteThreads:
 
     # -- inside
 
-    async def _find_thread(self, on: Statements | Database, thread_id: str) -> HeldThread | None:
+    async def _find_thread(self, on: Statements | Database, thread_id: str) -> HotThread | None:
         """The thread without its messages; None if there is none or it has expired."""
         row = await on.fetch_one("thread_header", {"thread_id": thread_id})
         if row is None:
@@ -217,7 +219,7 @@ class SqliteThreads:
     async def _change_thread(
         self,
         thread_id: str,
-        operation: Callable[[HeldThread | None, float], OperationOutcome[T]],
+        operation: Callable[[HotThread | None, float], OperationOutcome[T]],
         *,
         whole: bool = False,
         erases: bool = False,
@@ -249,14 +251,14 @@ class SqliteThreads:
             return found
 
 
-async def _with_messages(on: Statements, thread: HeldThread, start: int, stop: int) -> HeldThread:
+async def _with_messages(on: Statements, thread: HotThread, start: int, stop: int) -> HotThread:
     """The thread with the messages of a range; before them stand such that nobody looks at."""
-    records = await _read_messages(on, thread.header.thread_id, start, stop)
+    messages = await _read_messages(on, thread.header.thread_id, start, stop)
     unread = (_UNREAD,) * (start - thread.header.base.position)
-    return changed(thread, records=unread + records)
+    return changed(thread, messages=unread + messages)
 
 
-async def _read_messages(on: Statements, thread_id: str, start: int, stop: int) -> tuple[Record, ...]:
+async def _read_messages(on: Statements, thread_id: str, start: int, stop: int) -> tuple[StoredMessage, ...]:
     """The messages of a range that is held.
 
     Raises:
@@ -266,17 +268,17 @@ async def _read_messages(on: Statements, thread_id: str, start: int, stop: int) 
         return ()
     rows = await on.fetch("thread_messages", {"thread_id": thread_id, "start": start, "stop": stop})
     where = f"thread {thread_id!r} in SQLite"
-    found: list[Record] = []
+    found: list[StoredMessage] = []
     for position, row in enumerate(rows, start):
         place = f"the message at position {position} of {where}"
         body = verify_checksum(row["body"], place, thread_id, position, row["kind"], row["id"])
-        found.append(Record(row["kind"], row["id"], body))
+        found.append(StoredMessage(row["kind"], row["id"], body))
     if len(found) != stop - start:
         raise damaged_error(where, f"it lacks messages between {start} and {stop}")
     return tuple(found)
 
 
-async def _store_changes(on: Statements, before: HeldThread | None, after: HeldThread) -> None:
+async def _store_changes(on: Statements, before: HotThread | None, after: HotThread) -> None:
     """Write what differs."""
     header = after.header
     thread_id = header.thread_id
@@ -295,7 +297,7 @@ async def _store_changes(on: Statements, before: HeldThread | None, after: HeldT
         # One that has expired may have left some.
         await on.fetch("thread_delete_messages", {"thread_id": thread_id})
         await _put_messages(on, after, header.base.position)
-    elif after.records is not before.records:
+    elif after.messages is not before.messages:
         start = _first_difference(before, after)
         if start < before.header.head.position or header.base != before.header.base:
             cut = {"thread_id": thread_id, "first": header.base.position, "stop": start}
@@ -303,27 +305,27 @@ async def _store_changes(on: Statements, before: HeldThread | None, after: HeldT
         await _put_messages(on, after, start)
 
 
-def _first_difference(before: HeldThread, after: HeldThread) -> int:
+def _first_difference(before: HotThread, after: HotThread) -> int:
     """The first position at which another message stands than before; the end where there is none."""
     start = after.header.base.position
     if start < before.header.base.position:
         return start
-    pairs = zip(before.records_from(start), after.records, strict=False)
+    pairs = zip(before.messages_from(start), after.messages, strict=False)
     same = itertools.takewhile(lambda pair: pair[0] is pair[1], pairs)
     return start + sum(1 for _ in same)
 
 
-async def _put_messages(on: Statements, thread: HeldThread, start: int) -> None:
+async def _put_messages(on: Statements, thread: HotThread, start: int) -> None:
     thread_id = thread.header.thread_id
     rows = [
         {
             "thread_id": thread_id,
             "position": position,
-            "kind": record.kind,
-            "id": record.id,
-            "body": with_checksum(record.body, thread_id, position, record.kind, record.id),
+            "kind": message.kind,
+            "id": message.id,
+            "body": with_checksum(message.body, thread_id, position, message.kind, message.id),
         }
-        for position, record in enumerate(thread.records_from(start), start)
+        for position, message in enumerate(thread.messages_from(start), start)
     ]
     await on.execute_many("thread_put_message", rows)
 
@@ -357,7 +359,7 @@ def _is_sound(body: bytes, thread_id: str) -> bool:
     return True
 
 
-def _thread_of(thread_id: str, body: bytes, slice_: bytes) -> HeldThread:
+def _thread_of(thread_id: str, body: bytes, slice_: bytes) -> HotThread:
     """A thread's row, without messages.
 
     Raises:
@@ -376,4 +378,4 @@ def _thread_of(thread_id: str, body: bytes, slice_: bytes) -> HeldThread:
         header = _HEADER.validate_python({**found["header"], "slice": data})
     except ValidationError as error:
         raise damaged_error(where, "its header is whole but none of ours") from error
-    return HeldThread(header, (), found["expires_at"])
+    return HotThread(header, (), found["expires_at"])

@@ -39,7 +39,7 @@ class FeedSource(Protocol):
 
 
 class Feed:
-    """See the module.  A reader joins, waits, and leaves; the last one to leave ends it.
+    """What readers of one stream share.  A reader joins, waits, and leaves; the last one to leave ends it.
 
     Args:
         view: How the stream was when somebody first began to wait.

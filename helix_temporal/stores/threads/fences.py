@@ -1,12 +1,12 @@
 """The fence: what makes two writers of one thread impossible.
 
-A thread stands in up to two places, the hot record and the archive's manifest, and each of them keeps a
+A thread stands in up to two places, the hot thread and the archive's manifest, and each of them keeps a
 `Fence`: the epoch of the open that has the thread, and whether that epoch is over.  An open takes both
 places with a higher epoch.  Every write names the epoch that its writer was given, and the one atomic change
 that writes looks at the fence first: who was replaced is refused there, however late its request arrives.
 
 `Fence.find_refusal` is the rule.  Where the atomic change is not Python the rule runs once more, in
-``redis/lua/_record.lua`` (``refusal``) and ``postgres/sql/_fence.sql``; the errors are always worded here.
+``redis/lua/_thread.lua`` (``refusal``) and ``postgres/sql/_fence.sql``; the errors are always worded here.
 Each rule is removed by ``tests/simulation/_ablations.py`` and, on all backends, by
 ``tests/contracts/test_fence_can_fail.py``.
 """
@@ -19,7 +19,7 @@ from helix_temporal.stores.protocols.threads import OpenThread
 
 
 class HasFence(Protocol):
-    """A hot record's header, or the archive's manifest."""
+    """A hot thread's header, or the archive's manifest."""
 
     @property
     def thread_id(self) -> str:
@@ -59,7 +59,7 @@ class Fence:
 
     @staticmethod
     def of(place: HasFence) -> "Fence":
-        """The fence of a record or of a manifest."""
+        """The fence of a hot thread or of a manifest."""
         return Fence(place.thread_id, place.epoch, place.owner, place.closed, place.deleted)
 
     def find_refusal(self, epoch: int, *, closing: bool = False) -> FencedError | HeadMovedError | None:
@@ -129,7 +129,7 @@ class Fence:
             f"thread {self.thread_id!r} has epoch {self.epoch}, opened with {epoch}: it is older than the "
             "open; open again",
             thread_id=self.thread_id,
-            held=epoch,
+            epoch=epoch,
             current=self.epoch,
         )
 
@@ -138,19 +138,21 @@ class Fence:
         return FencedError(
             f"thread {self.thread_id!r} refuses epoch {epoch}: {why}; stop writing",
             thread_id=self.thread_id,
-            held=epoch,
+            epoch=epoch,
             current=self.epoch,
         )
 
 
-def replaced_error(what: str, current: int, held: int, then: str = "is out", **facts: str) -> FencedError:
+def replaced_error(what: str, current: int, epoch: int, then: str = "is out", **facts: str) -> FencedError:
     """The error for a caller whose place a newer one has taken.
 
     Args:
         what: What it wanted to write, as the error names it: ``thread 'x'`` or ``session 'x'``.
         current: The epoch that has it.
-        held: The caller's.
+        epoch: The caller's.
         then: What becomes of the caller's epoch.
         facts: What else the error knows.
     """
-    return FencedError(f"{what}: epoch {current} has it, {held} {then}", **facts, held=held, current=current)
+    return FencedError(
+        f"{what}: epoch {current} has it, {epoch} {then}", **facts, epoch=epoch, current=current
+    )

@@ -2,6 +2,7 @@
 
 What a fork answered is kept with the thread that it made, so that a repeat answers the same.
 """
+# ruff: noqa: ARG002 (half of the protocol has nothing to do here)
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,8 +16,8 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, Record, head_after, size_of
 from helix_temporal.models.rows import check_split
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after, size_of
 from helix_temporal.stores.paging import Bounds, check_page, finish_page
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
@@ -82,9 +83,6 @@ def first_answer(request: ForkThread, origin: str) -> ForkedThread:
     return forked
 
 
-# ruff: noqa: ARG002 (half of the protocol has nothing to do here)
-
-
 T = TypeVar("T")
 
 TRIES: Final = 60
@@ -104,7 +102,7 @@ class HotThreads:
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
-        header = await self._open_record(request)
+        header = await self._open_thread(request)
         return OpenedThread(
             header,
             created=header.born == header.epoch,
@@ -120,7 +118,7 @@ class HotThreads:
         snapshot = await self._read_snapshot(request)
         return header.head if snapshot is None else await _places(request, snapshot).find_head_again()
 
-    async def _open_record(self, request: OpenThread, origin: str = "") -> HotHeader:
+    async def _open_thread(self, request: OpenThread, origin: str = "") -> HotHeader:
         for _ in range(TRIES):
             snapshot = await self._read_snapshot(request)
             header = snapshot.header if snapshot else None
@@ -142,7 +140,7 @@ class HotThreads:
     async def _build_rebase(self, request: OpenThread, snapshot: HotSnapshot | None, origin: str) -> Rebase:
         old = snapshot.header if snapshot else None
         exists = old is not None and not old.deleted
-        # A deletion leaves a mark: where the owner finds neither record nor mark, the store lost it.
+        # A deletion leaves a mark: where the owner finds neither hot thread nor mark, the store lost it.
         is_lost = old is None and request.reopen is not None and request.reopen.known_head is not None
         if not is_lost:
             check_existence(request, exists=exists)
@@ -158,7 +156,7 @@ class HotThreads:
                 born=request.epoch,
                 origin=origin,
             )
-            return _with_records(Rebase(expected, new, keep=0), request.records, EMPTY, 0)
+            return _with_messages(Rebase(expected, new, keep=0), request.messages, EMPTY, 0)
         Fence.of(snapshot.header).check_same_owner(request)
         check_adapter(request, snapshot.header.adapter)
         return await self._rebase_existing(request, snapshot, expected)
@@ -168,7 +166,7 @@ class HotThreads:
     ) -> Rebase:
         old = snapshot.header
         cut = (await _places(request, snapshot).find_place()).cut
-        size = old.size - size_of(snapshot.records[max(0, cut.position - snapshot.first) :])
+        size = old.size - size_of(snapshot.messages[max(0, cut.position - snapshot.first) :])
         new = replace(
             old,
             epoch=request.epoch,
@@ -184,7 +182,7 @@ class HotThreads:
             data = request.rewrites(old.slice, cut, old.born)
             if data != old.slice:
                 new = replace(new, slice=data, slice_version=old.slice_version + 1)
-        return _with_records(Rebase(expected, new, keep=cut.position), request.records, cut, size)
+        return _with_messages(Rebase(expected, new, keep=cut.position), request.messages, cut, size)
 
     async def append(self, step: StepAppend) -> Appended:
         """As `ThreadStore.append`."""
@@ -209,10 +207,10 @@ class HotThreads:
 
         async def fetch(
             start: int, stop: int, limit: int, max_bytes: int, backward: bool
-        ) -> tuple[int, tuple[Record, ...]]:
+        ) -> tuple[int, tuple[StoredMessage, ...]]:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
             page = _require_found(request.thread_id, await self.hot.read_page(request.thread_id, wanted))
-            return page.first, page.records
+            return page.first, page.messages
 
         return await finish_page(request, bounds, fetch, header.head, header.committed)
 
@@ -236,21 +234,21 @@ class HotThreads:
         source = _require_found(request.source_id, await self.hot.read_snapshot(request.source_id, 0))
         if source.header.deleted:
             raise _not_found(request.source_id)
-        records = source.records[: _fork_cut(request, source)]
-        progress("read", 0, size_of(records))
+        messages = source.messages[: _fork_cut(request, source)]
+        progress("read", 0, size_of(messages))
         if transform is not None:
-            records = tuple(await transform(records))
+            messages = tuple(await transform(messages))
         new = OpenThread(
             request.target_id,
             request.epoch,
             request.owner,
             Create.NEW,
-            records=records,
+            messages=messages,
             slice=source.header.slice if request.slice is None else request.slice,
             adapter=source.header.adapter,
         )
         try:
-            opened = await self._open_record(new, origin_of(_fork_answer(request, new)))
+            opened = await self._open_thread(new, origin_of(_fork_answer(request, new)))
         except (FencedError, ThreadExistsError):
             # Another attempt of this fork was first, and its thread has been opened since.
             made = await self._find_earlier_fork(request)
@@ -299,13 +297,13 @@ class HotThreads:
         return FlushReceipt(FlushStatus.NO_COLD_TIER, reason=NO_COLD_TIER)
 
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
-        """The record is all there is."""
+        """The hot thread is all there is."""
 
     async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
-        """The record is all there is."""
+        """The hot thread is all there is."""
 
     async def evict(self, thread_id: str, epoch: int) -> str:
-        """The record is all there is: it stays, or expires if it was agreed that it may."""
+        """The hot thread is all there is: it stays, or expires if it was agreed that it may."""
         if self._expire_after is None:
             return NO_COLD_TIER
         header = await self.hot.read_header(thread_id)
@@ -327,7 +325,7 @@ def _places(request: OpenThread, snapshot: HotSnapshot) -> OpenPlaces:
 
 
 class _HotStanding:
-    """As `StandingThread`: a thread in a hot record alone."""
+    """As `StandingThread`: a thread in the hot tier alone."""
 
     def __init__(self, snapshot: HotSnapshot) -> None:
         self._snapshot, header = snapshot, snapshot.header
@@ -341,32 +339,32 @@ class _HotStanding:
         """As `StandingThread.read_slice`."""
         return self._snapshot.header.slice
 
-    async def read_records(self, start: int, stop: int) -> Sequence[Record]:
-        """As `StandingThread.read_records`."""
+    async def read_messages(self, start: int, stop: int) -> Sequence[StoredMessage]:
+        """As `StandingThread.read_messages`."""
         first = self._snapshot.first
-        return self._snapshot.records[max(start - first, 0) : max(stop - first, 0)]
+        return self._snapshot.messages[max(start - first, 0) : max(stop - first, 0)]
 
 
-def _with_records(change: Rebase, records: tuple[Record, ...], after: Head, size: int) -> Rebase:
-    if not records:
+def _with_messages(change: Rebase, messages: tuple[StoredMessage, ...], after: Head, size: int) -> Rebase:
+    if not messages:
         return change
-    end = head_after(after, records)
-    header = replace(change.header, head=end, committed=end.position, size=size + size_of(records))
-    return replace(change, header=header, records=records)
+    end = head_after(after, messages)
+    header = replace(change.header, head=end, committed=end.position, size=size + size_of(messages))
+    return replace(change, header=header, messages=messages)
 
 
 def _fork_answer(request: ForkThread, new: OpenThread) -> ForkedThread:
     return ForkedThread(
-        request.source_id, new.thread_id, new.epoch, new.owner, head_after(EMPTY, new.records),
-        NEVER_ARCHIVED, 1 if new.slice else 0, new.adapter, size_of(new.records),
+        request.source_id, new.thread_id, new.epoch, new.owner, head_after(EMPTY, new.messages),
+        NEVER_ARCHIVED, 1 if new.slice else 0, new.adapter, size_of(new.messages),
     )  # fmt: skip
 
 
 def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:
     committed = source.header.committed
     cut = fork_position(request, committed)
-    before = source.records[cut - 1].kind if cut else None
-    after = source.records[cut].kind if cut < committed else None
+    before = source.messages[cut - 1].kind if cut else None
+    after = source.messages[cut].kind if cut < committed else None
     check_split(f"thread {request.source_id!r}", cut, before, after)
     return cut
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
-from helix_temporal.models.records import Head, Kind, Record, head_after
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, head_after
 from helix_temporal.stores.protocols.threads import Create, ForkThread, OpenThread, Reopen
 
 
@@ -51,26 +51,25 @@ def fork_position(request: ForkThread, committed: int) -> int:
 class OpenPlace:
     """Where an open cuts, and where its caller goes on.
 
-    They differ where the caller does not know of the step that it has under way, which is found standing;
-    and after a reset, where behind the finished turns one is under way that only a step can tell to be its
-    own.
+    They differ in two cases: the caller does not know of a step of its own that stands already; and after a
+    reset, when only the next step can tell whether the unfinished turn is its own.
     """
 
     cut: Head
     at: Head
 
 
-def count_kept_messages(reopen: Reopen, after: Sequence[Record], committed: int) -> int | None:
+def count_kept_messages(reopen: Reopen, after: Sequence[StoredMessage], committed: int) -> int | None:
     """How many messages behind ``known_head`` a re-open keeps: the step under way, if it stands there whole.
 
-    None: all of them. They are a turn of other messages, which the workflow was reset to before: its tools
-    may have run, and do not run under other keys.
+    None: all of them.  They belong to a turn of other messages, which the workflow was reset to before.  Its
+    tools may have run already, so they must not run again under other keys.
     """
     count = len(reopen.inputs)
     if not count:
         return 0
     has_answer = len(after) > count and after[count].kind in {Kind.ANSWER, Kind.CALLS}
-    if tuple(record.id for record in after[:count]) == reopen.inputs and has_answer == reopen.answered:
+    if tuple(message.id for message in after[:count]) == reopen.inputs and has_answer == reopen.answered:
         return count + (1 if has_answer else 0)
     begins = reopen.known_head == reopen.turn_start and committed == reopen.turn_start.position
     return None if after and begins else 0
@@ -102,7 +101,7 @@ class StandingThread(Protocol):
         """The session's record."""
         ...
 
-    async def read_records(self, start: int, stop: int) -> Sequence[Record]:
+    async def read_messages(self, start: int, stop: int) -> Sequence[StoredMessage]:
         """Messages ``start <= position < stop``, as far as there are any."""
         ...
 
@@ -165,7 +164,9 @@ class OpenPlaces:
     async def find_end_of_step(self, reopen: Reopen, known_head: Head) -> Head:
         """The end of what a re-open keeps behind the head that its caller knows."""
         start = known_head.position
-        after = await self.thread.read_records(start, start + len(reopen.inputs) + 1) if reopen.inputs else ()
+        after = (
+            await self.thread.read_messages(start, start + len(reopen.inputs) + 1) if reopen.inputs else ()
+        )
         kept = count_kept_messages(reopen, after, self.thread.committed)
         return self.thread.head if kept is None else head_after(known_head, after[:kept])
 

@@ -9,13 +9,13 @@ the contracts of `HotTier` hold all of them to the same answers:
 
 * `check_step_place`, `ends_turn`: ``append.lua``; ``thread_append.sql``, ``thread_at.sql``.
 * `moved_hint`: ``append.lua``; ``_thread_moved.sql``, ``thread_settle.sql``.
-* `unarchived_since`: ``_record.lua`` (``waiting_since``); ``_thread_moved.sql``, ``thread_settle.sql``.
+* `unarchived_since`: ``_thread.lua`` (``waiting_since``); ``_thread_moved.sql``, ``thread_settle.sql``.
 * `archived_all`: ``evict.lua``.  `may_rebase`: ``rebase.lua``.  `header_to_install`: ``install.lua``.
   `trimmed_base`: ``trim.lua``.
 * `save_slice`: ``save_slice.lua``; ``thread_save_slice.sql``.  `close_epoch`: ``close_epoch.lua``;
   ``thread_close_epoch.sql``.
-* `fences.Fence.find_refusal`: ``_record.lua`` (``refusal``); ``_fence.sql``.
-* That a damaged record goes only if the archive has all of it: ``drop_damaged.lua``;
+* `fences.Fence.find_refusal`: ``_thread.lua`` (``refusal``); ``_fence.sql``.
+* That a damaged hot thread goes only if the archive has all of it: ``drop_damaged.lua``;
   ``thread_drop_damaged.sql``.
 """
 
@@ -32,9 +32,9 @@ from helix_temporal.errors import (
     InvalidRequestError,
     StaleStateError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind, Record, head_after, size_of
 from helix_temporal.models.states import is_past
-from helix_temporal.stores.paging import trim_records
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage, head_after, size_of
+from helix_temporal.stores.paging import trim_page
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
     Appended,
@@ -55,20 +55,20 @@ _ANSWERS: Final = Kind.ANSWER + Kind.CALLS
 
 
 @dataclass(frozen=True, slots=True)
-class HeldThread:
+class HotThread:
     """One thread as it is held: the header, every message from the base on, and when it expires."""
 
     header: HotHeader
-    records: tuple[Record, ...]
+    messages: tuple[StoredMessage, ...]
     expires_at: float | None = None
 
-    def records_from(self, start: int) -> tuple[Record, ...]:
+    def messages_from(self, start: int) -> tuple[StoredMessage, ...]:
         """The messages from position ``start`` on."""
-        return self.records[start - self.header.base.position :]
+        return self.messages[start - self.header.base.position :]
 
     def id_before(self, position: int) -> str | None:
         """Id of the message just before ``position``; None if that is not held."""
-        return HotSnapshot(self.header, self.header.base.position, self.records).id_before(position)
+        return HotSnapshot(self.header, self.header.base.position, self.messages).id_before(position)
 
     def expired(self, now: float) -> bool:
         """Whether it counts as gone."""
@@ -79,7 +79,7 @@ class OperationOutcome(NamedTuple, Generic[T_co]):
     """What to answer, and what to hold from now on: the same object for no change, None for nothing."""
 
     answer: T_co
-    thread: HeldThread | None
+    thread: HotThread | None
 
 
 # ---- arguments --------------------------------------------------------------------------------------
@@ -104,31 +104,31 @@ def check_rebase(change: Rebase) -> None:
     header, keep = change.header, change.keep
     had = change.expected[1].position if change.expected else header.base.position
     if change.expected is None and keep != had:
-        _raise_contradiction(header, f"keep {keep} of an absent record, its base is {had}")
+        _raise_contradiction(header, f"keep {keep} of an absent hot thread, its base is {had}")
     if not header.base.position <= keep <= had:
         _raise_contradiction(header, f"keep {keep} is outside base {header.base.position} to head {had}")
-    _check_span(header, keep, change.records)
+    _check_span(header, keep, change.messages)
 
 
-def check_install(header: HotHeader, records: Sequence[Record]) -> None:
-    """Refuse records that do not lead from the header's base to its head.
+def check_install(header: HotHeader, messages: Sequence[StoredMessage]) -> None:
+    """Refuse messages that do not lead from the header's base to its head.
 
     Raises:
         InvalidRequestError: It says what the header claims and what was given.
     """
-    _check_span(header, header.base.position, records)
-    if not records and header.head != header.base:
-        _raise_contradiction(header, f"head {header.head} without records, but base {header.base}")
+    _check_span(header, header.base.position, messages)
+    if not messages and header.head != header.base:
+        _raise_contradiction(header, f"head {header.head} without messages, but base {header.base}")
 
 
-def _check_span(header: HotHeader, start: int, records: Sequence[Record]) -> None:
-    if start + len(records) != header.head.position:
+def _check_span(header: HotHeader, start: int, messages: Sequence[StoredMessage]) -> None:
+    if start + len(messages) != header.head.position:
         _raise_contradiction(
-            header, f"head {header.head.position}, yet {len(records)} records follow {start}"
+            header, f"head {header.head.position}, yet {len(messages)} messages follow {start}"
         )
-    if records and records[-1].id != header.head.last_id:
+    if messages and messages[-1].id != header.head.last_id:
         _raise_contradiction(
-            header, f"head names message {header.head.last_id!r}, the last is {records[-1].id!r}"
+            header, f"head names message {header.head.last_id!r}, the last is {messages[-1].id!r}"
         )
     if header.committed > header.head.position:
         _raise_contradiction(header, f"committed {header.committed} is beyond head {header.head.position}")
@@ -180,7 +180,7 @@ def stale_slice_error(header: HotHeader, expected_version: int) -> StaleStateErr
 def other_id_error(thread_id: str) -> InvalidIdError:
     """Two long ids have the same hashed form."""
     return InvalidIdError(
-        f"thread {thread_id!r}: its key holds the record of another id with the same hashed form; "
+        f"thread {thread_id!r}: its key holds the thread of another id with the same hashed form; "
         "use another id",
         thread_id=thread_id,
     )
@@ -190,7 +190,7 @@ def other_id_error(thread_id: str) -> InvalidIdError:
 
 
 def check_step_place(
-    header: HotHeader, id_before: str | None, stored: Sequence[Record], step: StepAppend
+    header: HotHeader, id_before: str | None, stored: Sequence[StoredMessage], step: StepAppend
 ) -> bool:
     """Whether a step stands already; False where it may be added.
 
@@ -276,7 +276,7 @@ def trimmed_base(header: HotHeader, id_before: str | None, epoch: int, archived:
     return max(base, min(keep_from, archived.position))
 
 
-def same_step(step: StepAppend, stored: Sequence[Record]) -> bool:
+def same_step(step: StepAppend, stored: Sequence[StoredMessage]) -> bool:
     """Whether ``stored``, read from the step's head on, is this step: its inputs, then some answer."""
     count = len(step.inputs)
     if tuple(stored[:count]) != step.inputs:
@@ -291,18 +291,18 @@ def answer_kinds(kind: str) -> str:
     return _ANSWERS if kind in _ANSWERS else kind
 
 
-def ends_turn(step: StepAppend, stored: Sequence[Record]) -> bool:
+def ends_turn(step: StepAppend, stored: Sequence[StoredMessage]) -> bool:
     """Whether the step, as it stands, commits: a first answer that asks for tools never does, whatever
     a later attempt's own answer would have been.
     """
     return step.commits and stored[-1].kind != Kind.CALLS
 
 
-def step_conflict_error(step: StepAppend, header: HotHeader, stored: Sequence[Record]) -> HelixError:
+def step_conflict_error(step: StepAppend, header: HotHeader, stored: Sequence[StoredMessage]) -> HelixError:
     """The error for a step at whose head something else stands."""
-    ids = [record.id for record in step.inputs]
+    ids = [message.id for message in step.inputs]
     found = stored[: len(ids)]
-    if ids and [record.id for record in found] == ids and tuple(found) != step.inputs:
+    if ids and [message.id for message in found] == ids and tuple(found) != step.inputs:
         return other_bytes_error(header, step.head)
     return head_moved_error(header, step.head)
 
@@ -330,17 +330,19 @@ def snapshot_start(header: HotHeader, since: int) -> int:
     return min(max(wanted, header.base.position), header.head.position)
 
 
-def select_page(records: Sequence[Record], first: int, wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
-    """Position and records of one page out of ``records``, the first of which stands at ``first``."""
-    start = min(max(wanted.start, first), first + len(records))
-    stop = max(min(wanted.stop, first + len(records)), start)
-    return trim_records(
-        start, records[start - first : stop - first], changed(wanted, limit=max(wanted.limit, 1))
+def select_page(
+    messages: Sequence[StoredMessage], first: int, wanted: PageRange
+) -> tuple[int, tuple[StoredMessage, ...]]:
+    """Position and messages of one page out of ``messages``, the first of which stands at ``first``."""
+    start = min(max(wanted.start, first), first + len(messages))
+    stop = max(min(wanted.stop, first + len(messages)), start)
+    return trim_page(
+        start, messages[start - first : stop - first], changed(wanted, limit=max(wanted.limit, 1))
     )
 
 
 def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:
-    """Whether ``archived`` is exactly what the record holds, under this epoch."""
+    """Whether ``archived`` is exactly what the hot thread holds, under this epoch."""
     return (header.epoch, header.head, header.committed, header.slice_version) == (
         epoch,
         archived.head,
@@ -352,32 +354,30 @@ def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:
 # ---- reads ------------------------------------------------------------------------------------------
 
 
-def take_snapshot(thread: HeldThread, since: int) -> HotSnapshot:
+def take_snapshot(thread: HotThread, since: int) -> HotSnapshot:
     """See `HotTier.read_snapshot`."""
     first = snapshot_start(thread.header, since)
-    return HotSnapshot(thread.header, first, thread.records_from(first))
+    return HotSnapshot(thread.header, first, thread.messages_from(first))
 
 
-def read_page(thread: HeldThread, wanted: PageRange) -> HotSnapshot:
+def read_page(thread: HotThread, wanted: PageRange) -> HotSnapshot:
     """See `HotTier.read_page`."""
-    first, records = select_page(thread.records, thread.header.base.position, wanted)
-    return HotSnapshot(thread.header, first, records)
+    first, messages = select_page(thread.messages, thread.header.base.position, wanted)
+    return HotSnapshot(thread.header, first, messages)
 
 
-def step_view(
-    thread: HeldThread, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
-) -> StepView:
+def step_view(thread: HotThread, head: Head, *, after: int, limit: int, max_bytes: int, ids: int) -> StepView:
     """See `HotTier.step_view`."""
     header, base = thread.header, thread.header.base.position
     at = min(max(head.position, base), header.head.position)
     window = PageRange(base, at, limit=limit, max_bytes=max_bytes, backward=True)
-    first, before = select_page(thread.records, base, window)
-    earlier = thread.records[max(first - base - max(ids - len(before), 0), 0) : first - base]
+    first, before = select_page(thread.messages, base, window)
+    earlier = thread.messages[max(first - base - max(ids - len(before), 0), 0) : first - base]
     return StepView(
         header=header,
-        after=thread.records_from(at)[:after] if at == head.position else (),
+        after=thread.messages_from(at)[:after] if at == head.position else (),
         before=before,
-        earlier_ids=tuple(record.id for record in earlier),
+        earlier_ids=tuple(message.id for message in earlier),
         last_id_at_head=thread.id_before(head.position),
     )
 
@@ -386,55 +386,58 @@ def step_view(
 
 
 def append_to_thread(
-    thread: HeldThread | None, step: StepAppend, now: float
+    thread: HotThread | None, step: StepAppend, now: float
 ) -> OperationOutcome[Appended | None]:
     """See `HotTier.append`."""
     check_step(step)
     if thread is None:
         return OperationOutcome(None, None)
     header = thread.header
-    stored = thread.records_from(step.head.position)[: len(step.records)]
+    stored = thread.messages_from(step.head.position)[: len(step.messages)]
     repeated = check_step_place(header, thread.id_before(step.head.position), stored, step)
     if not repeated:
-        stored = step.records
+        stored = step.messages
         if step.slice is not None:
             header = changed(header, slice=step.slice, slice_version=step.slice_version + 1)
     end = head_after(step.head, stored)
-    grown = thread.records if repeated else thread.records + stored
+    grown = thread.messages if repeated else thread.messages + stored
     commits = ends_turn(step, stored)
     header = _header_after(header, step, end, commits, added=0 if repeated else size_of(stored), now=now)
     unexpiring = not repeated or header.committed != thread.header.committed
-    kept = HeldThread(header, grown, None if unexpiring else thread.expires_at)
+    kept = HotThread(header, grown, None if unexpiring else thread.expires_at)
     return OperationOutcome(Appended(stored, end, repeated, header), _unless_same(kept, thread))
 
 
-def rebase_thread(
-    thread: HeldThread | None, change: Rebase, now: float
-) -> OperationOutcome[HotHeader | None]:
+def rebase_thread(thread: HotThread | None, change: Rebase, now: float) -> OperationOutcome[HotHeader | None]:
     """See `HotTier.rebase`."""
     check_rebase(change)
     if not may_rebase(None if thread is None else thread.header, change):
         return OperationOutcome(None, thread)
-    kept = () if thread is None else thread.records[: max(change.keep - thread.header.base.position, 0)]
-    return _hold_thread(change.header, kept + change.records, now)
+    kept = () if thread is None else thread.messages[: max(change.keep - thread.header.base.position, 0)]
+    return _hold_thread(change.header, kept + change.messages, now)
 
 
 def install_thread(
-    thread: HeldThread | None, header: HotHeader, records: Sequence[Record], *, replace: bool, now: float
+    thread: HotThread | None,
+    header: HotHeader,
+    messages: Sequence[StoredMessage],
+    *,
+    replace: bool,
+    now: float,
 ) -> OperationOutcome[HotHeader]:
     """See `HotTier.install`."""
-    check_install(header, records)
+    check_install(header, messages)
     if thread is None:
-        return _hold_thread(header, tuple(records), now)
+        return _hold_thread(header, tuple(messages), now)
     id_before = thread.id_before(header.head.position)
     made = header_to_install(thread.header, id_before, header, replace=replace)
     if made is None:
         return OperationOutcome(thread.header, thread)
-    return _hold_thread(made, tuple(records), now)
+    return _hold_thread(made, tuple(messages), now)
 
 
 def evict_thread(
-    thread: HeldThread | None, epoch: int, archived: Archived, *, warm_ttl: float | None, now: float
+    thread: HotThread | None, epoch: int, archived: Archived, *, warm_ttl: float | None, now: float
 ) -> OperationOutcome[Eviction]:
     """See `HotTier.evict`."""
     if thread is None:
@@ -446,26 +449,26 @@ def evict_thread(
     header = changed(
         thread.header, archived=archived.head.position, archived_size=archived.size, unarchived_since=0
     )
-    return OperationOutcome(Eviction.KEPT_WARM, HeldThread(header, thread.records, now + warm_ttl))
+    return OperationOutcome(Eviction.KEPT_WARM, HotThread(header, thread.messages, now + warm_ttl))
 
 
 def trim_thread(
-    thread: HeldThread | None, epoch: int, archived: Head, keep_from: int
+    thread: HotThread | None, epoch: int, archived: Head, keep_from: int
 ) -> OperationOutcome[HotHeader | None]:
     """See `HotTier.trim`."""
     if thread is None:
         return OperationOutcome(None, None)
-    header, records = thread.header, thread.records
+    header, messages = thread.header, thread.messages
     start = trimmed_base(header, thread.id_before(archived.position), epoch, archived, keep_from)
-    gone = records[: start - header.base.position]
+    gone = messages[: start - header.base.position]
     if not gone:
         return OperationOutcome(header, thread)
     base = head_after(header.base, gone)
     header = changed(header, base=base, base_size=header.base_size + size_of(gone))
-    return OperationOutcome(header, HeldThread(header, records[len(gone) :], thread.expires_at))
+    return OperationOutcome(header, HotThread(header, messages[len(gone) :], thread.expires_at))
 
 
-def close_epoch(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
+def close_epoch(thread: HotThread | None, epoch: int) -> OperationOutcome[None]:
     """See `HotTier.close_epoch`."""
     if thread is None or thread.header.epoch != epoch or thread.header.closed:
         return OperationOutcome(None, thread)
@@ -473,7 +476,7 @@ def close_epoch(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]
 
 
 def save_slice(
-    thread: HeldThread | None, epoch: int, data: bytes, expected_version: int
+    thread: HotThread | None, epoch: int, data: bytes, expected_version: int
 ) -> OperationOutcome[int | None]:
     """See `HotTier.save_slice`."""
     if thread is None:
@@ -484,10 +487,10 @@ def save_slice(
         return OperationOutcome(version, thread)
     check_slice_version(header, expected_version)
     saved = changed(header, slice=data, slice_version=version)
-    return OperationOutcome(version, HeldThread(saved, thread.records))
+    return OperationOutcome(version, HotThread(saved, thread.messages))
 
 
-def drop_thread(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]:
+def drop_thread(thread: HotThread | None, epoch: int) -> OperationOutcome[None]:
     """See `HotTier.drop`."""
     if thread is not None:
         Fence.of(thread.header).check_not_replaced(epoch)
@@ -497,12 +500,14 @@ def drop_thread(thread: HeldThread | None, epoch: int) -> OperationOutcome[None]
 # ---- inside -----------------------------------------------------------------------------------------
 
 
-def _unless_same(kept: HeldThread, thread: HeldThread) -> HeldThread:
-    same = kept.records is thread.records and kept.expires_at == thread.expires_at
+def _unless_same(kept: HotThread, thread: HotThread) -> HotThread:
+    same = kept.messages is thread.messages and kept.expires_at == thread.expires_at
     return thread if same and kept.header == thread.header else kept
 
 
-def _hold_thread(header: HotHeader, records: tuple[Record, ...], now: float) -> OperationOutcome[HotHeader]:
+def _hold_thread(
+    header: HotHeader, messages: tuple[StoredMessage, ...], now: float
+) -> OperationOutcome[HotHeader]:
     since = unarchived_since(
         header.unarchived_since,
         header.archived,
@@ -511,7 +516,7 @@ def _hold_thread(header: HotHeader, records: tuple[Record, ...], now: float) -> 
         _to_milliseconds(now),
     )
     header = changed(header, unarchived_since=since)
-    return OperationOutcome(header, HeldThread(header, records))
+    return OperationOutcome(header, HotThread(header, messages))
 
 
 def _header_after(

@@ -10,7 +10,7 @@ from helix_temporal.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
 )
-from helix_temporal.models.records import EMPTY, Head, Kind, head_after, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, head_after, size_of
 from helix_temporal.stores.protocols.hot import Appended, HotTier
 from helix_temporal.testing.builders import (
     a_header,
@@ -33,11 +33,11 @@ class AppendContract(HotTierFixtures):
         step = a_step(thread_id)
         done = await store.append(step)
         assert done is not None
-        assert (done.records, done.repeated) == (step.records, False)
-        assert done.head == done.header.head == head_after(EMPTY, step.records)
-        assert done.header.size == size_of(step.records)
+        assert (done.messages, done.repeated) == (step.messages, False)
+        assert done.head == done.header.head == head_after(EMPTY, step.messages)
+        assert done.header.size == size_of(step.messages)
         assert done.header == await store.read_header(thread_id)
-        assert await stored(store, thread_id) == step.records
+        assert await stored(store, thread_id) == step.messages
 
     async def test_a_step_follows_the_one_before(self, store: HotTier, thread_id: str) -> None:
         """Steps appended one after the other read as one log."""
@@ -65,7 +65,7 @@ class AppendContract(HotTierFixtures):
         again = await store.append(step)
         assert first is not None
         assert again == replace(first, repeated=True)
-        assert await stored(store, thread_id) == step.records
+        assert await stored(store, thread_id) == step.messages
 
     async def test_a_repeat_answers_the_same_after_growth(self, store: HotTier, thread_id: str) -> None:
         """However late an attempt comes, it learns what its step became, not where the thread is now."""
@@ -79,7 +79,7 @@ class AppendContract(HotTierFixtures):
             await store.append(a_step(thread_id, header.head))
         again = await store.append(step)
         assert again is not None
-        assert (again.records, again.head, again.repeated) == (first.records, first.head, True)
+        assert (again.messages, again.head, again.repeated) == (first.messages, first.head, True)
         assert again.header.head.position == 8
 
     async def test_the_first_answer_wins(self, store: HotTier, thread_id: str) -> None:
@@ -89,8 +89,8 @@ class AppendContract(HotTierFixtures):
         await store.append(step)
         late = await store.append(replace(step, answer=an_answer("another thought")))
         assert late is not None
-        assert (late.records, late.repeated) == (step.records, True)
-        assert await stored(store, thread_id) == step.records
+        assert (late.messages, late.repeated) == (step.messages, True)
+        assert await stored(store, thread_id) == step.messages
 
     async def test_an_answer_that_asks_for_tools_is_an_answer_too(
         self, store: HotTier, thread_id: str
@@ -101,7 +101,7 @@ class AppendContract(HotTierFixtures):
         await store.append(step)
         late = await store.append(replace(step, answer=an_answer()))
         assert late is not None
-        assert late.records == step.records
+        assert late.messages == step.messages
 
     async def test_a_message_is_no_answer(self, store: HotTier, thread_id: str) -> None:
         """A second user message after the inputs must not be taken for what the model said."""
@@ -119,7 +119,7 @@ class AppendContract(HotTierFixtures):
         await store.append(step)
         late = await store.append(replace(step, answer=an_answer("second")))
         assert late is not None
-        assert late.records == step.records
+        assert late.messages == step.messages
 
     async def test_a_plain_append_is_known_by_its_inputs(self, store: HotTier, thread_id: str) -> None:
         """A plain append that stands is repeated even where an answer follows it."""
@@ -128,7 +128,7 @@ class AppendContract(HotTierFixtures):
         await store.append(step)
         plain = await store.append(replace(step, answer=None))
         assert plain is not None
-        assert (plain.records, plain.repeated) == (step.inputs, True)
+        assert (plain.messages, plain.repeated) == (step.inputs, True)
         assert plain.head == head_after(EMPTY, step.inputs)
 
     async def test_other_inputs_at_the_head_are_refused(self, store: HotTier, thread_id: str) -> None:
@@ -154,7 +154,7 @@ class AppendContract(HotTierFixtures):
     async def test_another_message_before_the_head_is_refused(
         self, store: HotTier, thread_id: str, position: int
     ) -> None:
-        """A record of the right length that holds another history is another record."""
+        """A hot thread of the right length that holds another history is another one."""
         await grown(store, thread_id, messages(4))
         with pytest.raises(HeadMovedError):
             await store.append(a_step(thread_id, Head(position=position, last_id="other")))
@@ -168,13 +168,13 @@ class AppendContract(HotTierFixtures):
 
     async def test_a_head_before_the_base_is_refused(self, store: HotTier, thread_id: str) -> None:
         """What is no longer held here cannot be compared."""
-        records = messages(6)
-        held = a_header(thread_id, records[3:], base=at(records, 3))
-        await store.install(held, records[3:], replace=False)
+        stored = messages(6)
+        held = a_header(thread_id, stored[3:], base=at(stored, 3))
+        await store.install(held, stored[3:], replace=False)
         with pytest.raises(HeadMovedError):
-            await store.append(a_step(thread_id, at(records, 2), inputs=records[2:3]))
+            await store.append(a_step(thread_id, at(stored, 2), inputs=stored[2:3]))
 
-    async def test_a_step_follows_the_base_of_an_otherwise_empty_record(
+    async def test_a_step_follows_the_base_of_an_otherwise_empty_thread(
         self, store: HotTier, thread_id: str
     ) -> None:
         """A thread hydrated without any of its messages still knows the one before."""
@@ -203,7 +203,7 @@ class AppendContract(HotTierFixtures):
         won = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
         lost = [outcome for outcome in outcomes if isinstance(outcome, HeadMovedError)]
         assert (len(won), len(lost)) == (1, 31)
-        assert await stored(store, thread_id) == won[0].records
+        assert await stored(store, thread_id) == won[0].messages
 
     async def test_of_many_attempts_of_one_step_all_get_one_answer(
         self, store: HotTier, thread_id: str
@@ -213,6 +213,6 @@ class AppendContract(HotTierFixtures):
         step = a_step(thread_id)
         attempts = [replace(step, answer=an_answer(f"thought {n}")) for n in range(32)]
         outcomes = await asyncio.gather(*map(store.append, attempts))
-        answers = {outcome.records for outcome in outcomes if outcome is not None}
+        answers = {outcome.messages for outcome in outcomes if outcome is not None}
         assert len(answers) == 1
         assert sum(outcome is not None and outcome.repeated for outcome in outcomes) == 31

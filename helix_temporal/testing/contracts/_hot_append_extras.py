@@ -9,7 +9,7 @@ import pytest
 from helix_temporal.errors import (
     StaleStateError,
 )
-from helix_temporal.models.records import Head, Kind, Record, size_of
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
 from helix_temporal.stores.protocols.hot import Archived, HotTier
 from helix_temporal.testing.builders import (
     a_header,
@@ -56,7 +56,7 @@ class AppendExtrasContract(HotTierFixtures):
         await store.append(replace(step, answer=asks))
         again = await store.append(replace(step, commits=True))
         assert again is not None
-        assert again.records[-1] == asks
+        assert again.messages[-1] == asks
         assert again.header.committed == 0
 
     async def test_a_late_repeat_does_not_lower_the_committed_position(
@@ -138,7 +138,7 @@ class AppendExtrasContract(HotTierFixtures):
         assert second.header.unarchived_since == first.header.unarchived_since
 
     @pytest.mark.parametrize(
-        "records",
+        "inputs",
         [
             pytest.param(messages(500, size=7), id="many"),
             pytest.param(messages(3, size=300_000), id="large"),
@@ -148,19 +148,19 @@ class AppendExtrasContract(HotTierFixtures):
         ],
     )
     async def test_a_large_step_is_appended_and_repeated_whole(
-        self, store: HotTier, thread_id: str, records: tuple[Record, ...]
+        self, store: HotTier, thread_id: str, inputs: tuple[StoredMessage, ...]
     ) -> None:
         """However a backend splits a step, it stands whole and is known again."""
         await opened(store, thread_id)
-        step = a_step(thread_id, inputs=records, answer=an_answer())
+        step = a_step(thread_id, inputs=inputs, answer=an_answer())
         first = await store.append(step)
         again = await store.append(replace(step, answer=an_answer("late")))
         assert first is not None
         assert again == replace(first, repeated=True)
-        assert await stored(store, thread_id) == step.records
+        assert await stored(store, thread_id) == step.messages
         follow = await store.append(a_step(thread_id, first.head))
         assert follow is not None
-        assert follow.header.size == size_of(step.records) + size_of(follow.records)
+        assert follow.header.size == size_of(step.messages) + size_of(follow.messages)
 
     async def test_bodies_are_byte_identical(self, store: HotTier, thread_id: str) -> None:
         """Nothing is parsed or re-encoded: not JSON, not numbers, not NUL."""
@@ -172,9 +172,9 @@ class AppendExtrasContract(HotTierFixtures):
             b'{"a":[],"n":12345678901234567890,"x":1.0}',
             os.urandom(70_000),
         ]
-        records = tuple(a_message(body, message_id=f"m{n}") for n, body in enumerate(bodies))
-        await grown(store, thread_id, records[:4], records[4:])
-        assert await stored(store, thread_id) == records
+        messages = tuple(a_message(body, message_id=f"m{n}") for n, body in enumerate(bodies))
+        await grown(store, thread_id, messages[:4], messages[4:])
+        assert await stored(store, thread_id) == messages
 
     @pytest.mark.parametrize("epoch", [0, 1, 1_800_000_000_000_001, 2**53 - 1])
     async def test_epochs_are_exact(self, store: HotTier, thread_id: str, epoch: int) -> None:

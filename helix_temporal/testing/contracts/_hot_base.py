@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from helix_temporal.models.records import Head, Record
+from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.testing.builders import an_id
 
 TimeToLive = Callable[[str], Awaitable[float | None]]
-"""Seconds until a thread's record expires; None if it never does, or is not there."""
+"""Seconds until a hot thread expires; None if it never does, or is not there."""
 
 MIB = 1 << 20
 
@@ -24,7 +24,7 @@ class HotTierFixtures:
 
     @pytest.fixture
     async def time_to_live(self, store: HotTier) -> TimeToLive:
-        """How to ask this store when a record expires."""
+        """How to ask this store when a hot thread expires."""
         raise NotImplementedError("bind the contract: override the fixture `time_to_live`")
 
     @pytest.fixture
@@ -33,11 +33,11 @@ class HotTierFixtures:
         return f"thread-{an_id()}"
 
 
-async def stored(store: HotTier, thread_id: str) -> tuple[Record, ...]:
-    """All records that are held of a thread."""
+async def stored(store: HotTier, thread_id: str) -> tuple[StoredMessage, ...]:
+    """All messages that are held of a thread."""
     snapshot = await store.read_snapshot(thread_id, 0)
     assert snapshot is not None, f"{thread_id!r} is not hot"
-    return snapshot.records
+    return snapshot.messages
 
 
 async def image(store: HotTier, thread_id: str) -> object:
@@ -45,6 +45,6 @@ async def image(store: HotTier, thread_id: str) -> object:
     return await store.read_snapshot(thread_id, 0)
 
 
-def at(records: tuple[Record, ...], position: int) -> Head:
-    """The head after the first ``position`` of all of a thread's records."""
-    return Head(position=position, last_id=records[position - 1].id if position else "")
+def at(messages: tuple[StoredMessage, ...], position: int) -> Head:
+    """The head after the first ``position`` of all of a thread's messages."""
+    return Head(position=position, last_id=messages[position - 1].id if position else "")

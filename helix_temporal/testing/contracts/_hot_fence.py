@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import FencedError, HeadMovedError, StaleStateError
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import HotTier, Rebase
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, grown, messages, opened
 from helix_temporal.testing.contracts._hot_base import HotTierFixtures, image
@@ -52,10 +52,10 @@ class FenceContract(HotTierFixtures):
         assert await image(store, thread_id) == before
 
     @pytest.mark.parametrize("write", WRITES)
-    async def test_a_record_older_than_the_open_is_refused(
+    async def test_a_thread_older_than_the_open_is_refused(
         self, store: HotTier, thread_id: str, write: Write
     ) -> None:
-        """A record that was rolled back to before the caller's open is not what it opened."""
+        """A hot thread that was rolled back to before the caller's open is not what it opened."""
         await grown(store, thread_id, messages(2))
         before = await image(store, thread_id)
         with pytest.raises(HeadMovedError):

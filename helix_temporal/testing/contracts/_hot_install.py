@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import FencedError, InvalidRequestError
-from helix_temporal.models.records import EMPTY, Head, Record, head_after, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after, size_of
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.testing.builders import (
     EPOCH,
@@ -26,7 +26,7 @@ class InstallContract(HotTierFixtures):
     """Becoming hot: whole, and never over something newer."""
 
     async def test_an_absent_thread_becomes_hot(self, store: HotTier, thread_id: str) -> None:
-        """Header and records as the archive has them."""
+        """Header and messages as the archive has them."""
         header = replace(
             a_header(thread_id, LOG), committed=29, archived=30, archived_size=size_of(LOG), slice=b"{}"
         )
@@ -72,7 +72,7 @@ class InstallContract(HotTierFixtures):
         assert await image(store, thread_id) == before
 
     @pytest.mark.parametrize("position", [0, 1, 5, 8])
-    async def test_a_record_that_continues_the_archive_is_kept(
+    async def test_a_thread_that_continues_the_archive_is_kept(
         self, store: HotTier, thread_id: str, position: int
     ) -> None:
         """It holds the archive's last message at its place, and maybe more that is not archived."""
@@ -88,8 +88,8 @@ class InstallContract(HotTierFixtures):
             pytest.param((*LOG[:7], *messages(1, prefix="other")), id="other message"),
         ],
     )
-    async def test_a_record_that_does_not_continue_the_archive_is_replaced(
-        self, store: HotTier, thread_id: str, archive: tuple[Record, ...]
+    async def test_a_thread_that_does_not_continue_the_archive_is_replaced(
+        self, store: HotTier, thread_id: str, archive: tuple[StoredMessage, ...]
     ) -> None:
         """A store that was rolled back is mended from the archive."""
         await grown(store, thread_id, LOG[:3], LOG[3:8])
@@ -97,7 +97,7 @@ class InstallContract(HotTierFixtures):
         assert made.head == head_after(EMPTY, archive)
         assert await stored(store, thread_id) == archive
 
-    async def test_a_record_that_continues_right_at_its_base_is_kept(
+    async def test_a_thread_that_continues_right_at_its_base_is_kept(
         self, store: HotTier, thread_id: str
     ) -> None:
         """It knows the id of the message before the base."""
@@ -106,7 +106,7 @@ class InstallContract(HotTierFixtures):
         await store.install(a_header(thread_id, LOG[:10]), LOG[:10], replace=True)
         assert await image(store, thread_id) == before
 
-    async def test_a_record_that_begins_beyond_an_install_is_kept(
+    async def test_a_thread_that_begins_beyond_an_install_is_kept(
         self, store: HotTier, thread_id: str
     ) -> None:
         """An install that was held up on its way must not take back what came after it."""
@@ -116,7 +116,7 @@ class InstallContract(HotTierFixtures):
         assert await image(store, thread_id) == before
 
     async def test_a_closed_epoch_stays_closed(self, store: HotTier, thread_id: str) -> None:
-        """Mending the record must not let late attempts in again."""
+        """Mending the hot thread must not let late attempts in again."""
         await opened(store, thread_id)
         await store.close_epoch(thread_id, EPOCH)
         made = await store.install(a_header(thread_id, LOG), LOG, replace=True)
@@ -165,7 +165,7 @@ class InstallContract(HotTierFixtures):
         assert (await archived(store, more.header)).unarchived_since == 0
 
     @pytest.mark.parametrize("head", [at(LOG, 29), Head(position=30, last_id="x"), at(LOG, 8)])
-    async def test_records_that_do_not_lead_to_the_head_are_refused(
+    async def test_messages_that_do_not_lead_to_the_head_are_refused(
         self, store: HotTier, thread_id: str, head: Head
     ) -> None:
         """A damaged copy never becomes hot."""

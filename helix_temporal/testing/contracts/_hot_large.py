@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import HeadMovedError, IdempotencyConflictError
-from helix_temporal.models.records import Kind, Record, size_of
+from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
 from helix_temporal.stores.protocols.hot import HotTier, PageRange, Rebase
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, grown
 from helix_temporal.testing.contracts._hot_base import MIB, HotTierFixtures, at, stored
 
 KINDS = (Kind.USER, Kind.CALLS, Kind.RESULT, Kind.ANSWER)
 SIZES = (3, 5_000, 70_000, 300_000, 0, 9_000)
-LOG = tuple(Record(KINDS[n % 4], f"m{n}", bytes([n]) * SIZES[n % 6]) for n in range(24))
+LOG = tuple(StoredMessage(KINDS[n % 4], f"m{n}", bytes([n]) * SIZES[n % 6]) for n in range(24))
 
 
 class LargeContract(HotTierFixtures):
@@ -40,10 +40,10 @@ class LargeContract(HotTierFixtures):
         wanted = PageRange(start, 23, limit=99, max_bytes=400_000, backward=backward)
         page = await store.read_page(thread, wanted)
         assert page is not None
-        stop = page.first + len(page.records)
+        stop = page.first + len(page.messages)
         beyond = LOG[page.first - 1 : stop] if backward else LOG[page.first : stop + 1]
-        assert page.records == LOG[page.first : stop]
-        assert size_of(page.records) <= 400_000 < size_of(beyond)
+        assert page.messages == LOG[page.first : stop]
+        assert size_of(page.messages) <= 400_000 < size_of(beyond)
 
     @pytest.mark.parametrize("position", [1, 2, 3, 4, 7, 22])
     async def test_a_step_sees_its_window_and_its_ids(
@@ -54,7 +54,7 @@ class LargeContract(HotTierFixtures):
         assert view is not None
         first = max(position - 3, 0)
         assert (view.before, view.after) == (LOG[first:position], LOG[position : position + 2])
-        assert view.earlier_ids == tuple(record.id for record in LOG[:first])
+        assert view.earlier_ids == tuple(message.id for message in LOG[:first])
         assert view.last_id_at_head == LOG[position - 1].id
 
     @pytest.mark.parametrize("start", [0, 8, 20])
@@ -64,7 +64,7 @@ class LargeContract(HotTierFixtures):
         step = a_step(thread, at(LOG, start), inputs=LOG[start : start + 3], answer=other)
         appended = await store.append(step)
         assert appended is not None
-        assert (appended.records, appended.repeated) == (LOG[start : start + 4], True)
+        assert (appended.messages, appended.repeated) == (LOG[start : start + 4], True)
 
     @pytest.mark.parametrize("which", [1, 2])
     async def test_the_same_ids_with_another_byte_are_refused(
@@ -90,12 +90,12 @@ class LargeContract(HotTierFixtures):
         """And others take their places."""
         header = await store.read_header(thread)
         assert header is not None
-        new = (Record(Kind.USER, "new", b"!" * 6_000),)
-        records = (*LOG[:keep], *new)
-        after = replace(a_header(thread, records), epoch=EPOCH + 1)
+        new = (StoredMessage(Kind.USER, "new", b"!" * 6_000),)
+        messages = (*LOG[:keep], *new)
+        after = replace(a_header(thread, messages), epoch=EPOCH + 1)
         made = await store.rebase(Rebase((EPOCH, header.head), after, keep, new))
         assert made == await store.read_header(thread)
-        assert await stored(store, thread) == records
+        assert await stored(store, thread) == messages
 
     @pytest.mark.parametrize("keep_from", [1, 2, 6, 7, 9, 24])
     async def test_they_are_forgotten_anywhere(self, store: HotTier, thread: str, keep_from: int) -> None:
@@ -106,6 +106,6 @@ class LargeContract(HotTierFixtures):
         assert await stored(store, thread) == LOG[keep_from:]
 
 
-def replace_body(record: Record, body: bytes) -> Record:
+def replace_body(message: StoredMessage, body: bytes) -> StoredMessage:
     """The same message with other content."""
-    return record._replace(body=body)
+    return message._replace(body=body)

@@ -1,4 +1,4 @@
-"""How a record ends, what never expires, and whose record it is."""
+"""How a hot thread ends, what never expires, and whose it is."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import FencedError
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import Archived, Eviction, HotHeader, HotTier, Rebase
 from helix_temporal.testing.builders import (
     EPOCH,
@@ -65,7 +65,7 @@ class EvictContract(HotTierFixtures):
         assert await time_to_live(thread_id) is None
 
     @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
-    async def test_the_record_of_another_epoch_is_kept(
+    async def test_the_thread_of_another_epoch_is_kept(
         self, store: HotTier, thread_id: str, epoch: int
     ) -> None:
         """Somebody else has opened it, or it was rolled back: not the caller's to drop."""
@@ -73,13 +73,13 @@ class EvictContract(HotTierFixtures):
         assert await store.evict(thread_id, epoch, all_of(header)) is Eviction.NEWER
         assert await stored(store, thread_id) == LOG
 
-    async def test_a_closed_record_can_be_dropped(self, store: HotTier, thread_id: str) -> None:
+    async def test_a_closed_thread_can_be_dropped(self, store: HotTier, thread_id: str) -> None:
         """The finaliser closes before it evicts."""
         header = await grown(store, thread_id, LOG)
         await store.close_epoch(thread_id, EPOCH)
         assert await store.evict(thread_id, EPOCH, all_of(header)) is Eviction.DROPPED
 
-    async def test_a_warm_record_expires_by_itself(self, store: HotTier, thread_id: str) -> None:
+    async def test_a_warm_thread_expires_by_itself(self, store: HotTier, thread_id: str) -> None:
         """It is a cache of the archive for a while."""
         header = await grown(store, thread_id, LOG)
         assert await store.evict(thread_id, EPOCH, all_of(header), warm_ttl=0.02) is Eviction.KEPT_WARM
@@ -87,9 +87,9 @@ class EvictContract(HotTierFixtures):
             if await store.read_header(thread_id) is None:
                 return
             await asyncio.sleep(0.01)
-        pytest.fail("a record with a time to live of 20 ms is still there")
+        pytest.fail("a hot thread with a time to live of 20 ms is still there")
 
-    async def test_a_warm_record_knows_that_it_is_archived(
+    async def test_a_warm_thread_knows_that_it_is_archived(
         self, store: HotTier, thread_id: str, time_to_live: TimeToLive
     ) -> None:
         """The next flush reads from there."""
@@ -126,7 +126,7 @@ class ExpiryContract(HotTierFixtures):
     """Unarchived data never expires."""
 
     @pytest.mark.parametrize("write", [_append, _commit, _save, _rebase, _install])
-    async def test_a_write_makes_a_warm_record_unexpiring(
+    async def test_a_write_makes_a_warm_thread_unexpiring(
         self,
         store: HotTier,
         thread_id: str,
@@ -142,7 +142,7 @@ class ExpiryContract(HotTierFixtures):
         assert await time_to_live(thread_id) is None
         assert await store.read_header(thread_id) is not None
 
-    async def test_a_repeat_that_changes_nothing_leaves_a_warm_record_warm(
+    async def test_a_repeat_that_changes_nothing_leaves_a_warm_thread_warm(
         self, store: HotTier, thread_id: str, time_to_live: TimeToLive
     ) -> None:
         """A late attempt must not pin a thread in memory for good."""
@@ -152,7 +152,7 @@ class ExpiryContract(HotTierFixtures):
         await store.close_epoch(thread_id, EPOCH)
         assert await time_to_live(thread_id) is not None
 
-    async def test_a_record_has_no_time_to_live_by_itself(
+    async def test_a_thread_has_no_time_to_live_by_itself(
         self, store: HotTier, thread_id: str, time_to_live: TimeToLive
     ) -> None:
         """However it came to be, small or large."""
@@ -170,7 +170,7 @@ class DropContract(HotTierFixtures):
     """Deleting for good."""
 
     @pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
-    async def test_a_dropped_record_is_gone(self, store: HotTier, thread_id: str, epoch: int) -> None:
+    async def test_a_dropped_thread_is_gone(self, store: HotTier, thread_id: str, epoch: int) -> None:
         """Archived or not, closed or not."""
         await grown(store, thread_id, LOG)
         await store.close_epoch(thread_id, EPOCH)
@@ -194,9 +194,9 @@ HOSTILE_IDS = [
 
 
 class IdentityContract(HotTierFixtures):
-    """Whose record it is."""
+    """Whose hot thread it is."""
 
-    async def test_no_two_ids_share_a_record(self, store: HotTier) -> None:
+    async def test_no_two_ids_share_a_thread(self, store: HotTier) -> None:
         """Whatever characters they hold: braces, wildcards, separators, look-alikes."""
         for n, thread_id in enumerate(HOSTILE_IDS):
             await grown(store, thread_id, (a_message(f"of {n}", message_id=f"m{n}"),))
@@ -212,9 +212,9 @@ class IdentityContract(HotTierFixtures):
 
     async def test_message_ids_may_hold_anything(self, store: HotTier, thread_id: str) -> None:
         """Clients choose them."""
-        records = tuple(a_message(message_id=hostile) for hostile in HOSTILE_IDS)
-        header = await grown(store, thread_id, records[:1], records[1:10], records[10:])
-        assert await stored(store, thread_id) == records
+        messages = tuple(a_message(message_id=hostile) for hostile in HOSTILE_IDS)
+        header = await grown(store, thread_id, messages[:1], messages[1:10], messages[10:])
+        assert await stored(store, thread_id) == messages
         view = await store.step_view(thread_id, header.head, after=0, limit=1, max_bytes=1, ids=99)
         assert view is not None
         assert (*view.earlier_ids, view.before[0].id) == tuple(HOSTILE_IDS)

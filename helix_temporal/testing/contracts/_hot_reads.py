@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from helix_temporal.models.records import EMPTY, Head, Record, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, size_of
 from helix_temporal.stores.protocols.hot import SINCE_ARCHIVED, HotTier, PageRange
 from helix_temporal.testing.builders import a_header, a_step, archived, grown, messages
 from helix_temporal.testing.contracts._hot_base import MIB, HotTierFixtures, at
 
 LOG = messages(40, size=93)
-"""Forty records of about a hundred bytes, appended in steps of odd lengths, see `_grown`."""
+"""Forty messages of about a hundred bytes, appended in steps of odd lengths, see `_grown`."""
 
 ONE = size_of(LOG[20:21])
 
@@ -24,11 +24,11 @@ async def _tail(store: HotTier, thread_id: str, base: int) -> None:
     await store.install(a_header(thread_id, LOG[base:], base=at(LOG, base)), LOG[base:], replace=False)
 
 
-async def _page(store: HotTier, thread_id: str, wanted: PageRange) -> tuple[int, tuple[Record, ...]]:
+async def _page(store: HotTier, thread_id: str, wanted: PageRange) -> tuple[int, tuple[StoredMessage, ...]]:
     page = await store.read_page(thread_id, wanted)
     assert page is not None
     assert page.header.head.position == 40
-    return page.first, page.records
+    return page.first, page.messages
 
 
 class PageContract(HotTierFixtures):
@@ -69,13 +69,13 @@ class PageContract(HotTierFixtures):
         assert backward == (36 - count, LOG[36 - count : 36])
 
     @pytest.mark.parametrize("backward", [False, True])
-    async def test_a_page_holds_at_least_one_record(
+    async def test_a_page_holds_at_least_one_message(
         self, store: HotTier, thread_id: str, backward: bool
     ) -> None:
         """A reader always gets on, however large a message is."""
         await _grown(store, thread_id)
-        first, records = await _page(store, thread_id, PageRange(12, 31, 100, 1, backward=backward))
-        assert (first, records) == ((30, LOG[30:31]) if backward else (12, LOG[12:13]))
+        first, messages = await _page(store, thread_id, PageRange(12, 31, 100, 1, backward=backward))
+        assert (first, messages) == ((30, LOG[30:31]) if backward else (12, LOG[12:13]))
 
     @pytest.mark.parametrize("backward", [False, True])
     async def test_a_page_stays_in_its_range(self, store: HotTier, thread_id: str, backward: bool) -> None:
@@ -89,10 +89,10 @@ class PageContract(HotTierFixtures):
     async def test_an_empty_range_is_an_empty_page(
         self, store: HotTier, thread_id: str, backward: bool, start: int, stop: int
     ) -> None:
-        """Nothing there, or nothing held here: no records, and no error."""
+        """Nothing there, or nothing held here: no messages, and no error."""
         await _tail(store, thread_id, 5)
-        _, records = await _page(store, thread_id, PageRange(start, stop, 9, MIB, backward=backward))
-        assert records == ()
+        _, messages = await _page(store, thread_id, PageRange(start, stop, 9, MIB, backward=backward))
+        assert messages == ()
 
     @pytest.mark.parametrize("backward", [False, True])
     async def test_a_page_begins_at_the_base(self, store: HotTier, thread_id: str, backward: bool) -> None:
@@ -105,28 +105,28 @@ class PageContract(HotTierFixtures):
     async def test_a_snapshot_holds_all_from_a_position(
         self, store: HotTier, thread_id: str, since: int
     ) -> None:
-        """Header and records of one instant."""
+        """Header and messages of one instant."""
         await _grown(store, thread_id)
         snapshot = await store.read_snapshot(thread_id, since)
         assert snapshot is not None
-        assert (snapshot.first, snapshot.records) == (min(since, 40), LOG[since:])
+        assert (snapshot.first, snapshot.messages) == (min(since, 40), LOG[since:])
 
     async def test_a_snapshot_begins_at_the_base(self, store: HotTier, thread_id: str) -> None:
         """It tells where it begins."""
         await _tail(store, thread_id, 17)
         snapshot = await store.read_snapshot(thread_id, 3)
         assert snapshot is not None
-        assert (snapshot.first, snapshot.records) == (17, LOG[17:])
+        assert (snapshot.first, snapshot.messages) == (17, LOG[17:])
 
     async def test_a_snapshot_since_the_archive_includes_the_last_archived_message(
         self, store: HotTier, thread_id: str
     ) -> None:
-        """That message shows whether the record continues the archive."""
+        """That message shows whether the hot thread continues the archive."""
         await archived(store, await grown(store, thread_id, LOG[:7], LOG[7:20]))
         await store.append(a_step(thread_id, at(LOG, 20), inputs=LOG[20:23]))
         snapshot = await store.read_snapshot(thread_id, SINCE_ARCHIVED)
         assert snapshot is not None
-        assert (snapshot.first, snapshot.records) == (19, LOG[19:23])
+        assert (snapshot.first, snapshot.messages) == (19, LOG[19:23])
 
     async def test_a_snapshot_since_the_archive_holds_all_of_a_thread_never_archived(
         self, store: HotTier, thread_id: str
@@ -135,7 +135,7 @@ class PageContract(HotTierFixtures):
         await _grown(store, thread_id)
         snapshot = await store.read_snapshot(thread_id, SINCE_ARCHIVED)
         assert snapshot is not None
-        assert (snapshot.first, snapshot.records) == (0, LOG)
+        assert (snapshot.first, snapshot.messages) == (0, LOG)
 
 
 class StepViewContract(HotTierFixtures):
@@ -161,7 +161,7 @@ class StepViewContract(HotTierFixtures):
             assert view.header == await store.read_header(thread_id)
             assert view.after == LOG[position : position + 3]
             assert view.before == LOG[first:position]
-            assert view.earlier_ids == tuple(record.id for record in LOG[earliest:first])
+            assert view.earlier_ids == tuple(message.id for message in LOG[earliest:first])
             assert view.last_id_at_head == at(LOG, position).last_id
 
     async def test_a_window_is_bounded_by_bytes(self, store: HotTier, thread_id: str) -> None:
@@ -173,7 +173,7 @@ class StepViewContract(HotTierFixtures):
         assert view.before == LOG[32:35]
         assert view.earlier_ids == ("m29", "m30", "m31")
 
-    async def test_a_window_holds_at_least_one_record(self, store: HotTier, thread_id: str) -> None:
+    async def test_a_window_holds_at_least_one_message(self, store: HotTier, thread_id: str) -> None:
         """Even one that is too large."""
         await _grown(store, thread_id)
         view = await store.step_view(thread_id, at(LOG, 40), after=2, limit=9, max_bytes=1, ids=2)
@@ -181,7 +181,7 @@ class StepViewContract(HotTierFixtures):
         assert (view.before, view.earlier_ids, view.after) == (LOG[39:], ("m38",), ())
 
     async def test_a_view_ends_at_the_base(self, store: HotTier, thread_id: str) -> None:
-        """Fewer ids and records where the hot part begins."""
+        """Fewer ids and messages where the hot part begins."""
         await _tail(store, thread_id, 20)
         view = await store.step_view(thread_id, at(LOG, 25), after=1, limit=2, max_bytes=MIB, ids=200)
         assert view is not None

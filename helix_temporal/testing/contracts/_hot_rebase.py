@@ -1,4 +1,4 @@
-"""Changing the whole record at once."""
+"""Changing the whole hot thread at once."""
 
 import asyncio
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.records import EMPTY, Head, Record, head_after, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after, size_of
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, Rebase
 from helix_temporal.testing.builders import (
     EPOCH,
@@ -20,7 +20,7 @@ from helix_temporal.testing.contracts._hot_base import HotTierFixtures, at, imag
 LOG = messages(30)
 
 
-def _cut(header: HotHeader, keep: int, *more: Record, epoch: int = EPOCH + 1) -> Rebase:
+def _cut(header: HotHeader, keep: int, *more: StoredMessage, epoch: int = EPOCH + 1) -> Rebase:
     """Open the thread of `LOG` again under a higher epoch, cut at ``keep``, then ``more``."""
     head = head_after(at(LOG, keep), more)
     size = size_of(LOG[:keep]) + size_of(more)
@@ -29,7 +29,7 @@ def _cut(header: HotHeader, keep: int, *more: Record, epoch: int = EPOCH + 1) ->
 
 
 class RebaseContract(HotTierFixtures):
-    """Opening: compare the record, then replace its header and cut it."""
+    """Opening: compare the hot thread, then replace its header and cut it."""
 
     async def test_an_absent_thread_is_created(self, store: HotTier, thread_id: str) -> None:
         """The header is kept to the last field."""
@@ -53,7 +53,7 @@ class RebaseContract(HotTierFixtures):
             cut=3,
             origin='{"fork": "\n ü"}',
         )
-        made = await store.rebase(Rebase(None, header, keep=5, records=LOG[5:8]))
+        made = await store.rebase(Rebase(None, header, keep=5, messages=LOG[5:8]))
         assert made == header == await store.read_header(thread_id)
         assert await stored(store, thread_id) == LOG[5:8]
 
@@ -73,7 +73,7 @@ class RebaseContract(HotTierFixtures):
             pytest.param((EPOCH, Head(position=4, last_id="x")), id="other message"),
         ],
     )
-    async def test_another_record_is_left_alone(
+    async def test_another_thread_is_left_alone(
         self, store: HotTier, thread_id: str, expected: tuple[int, Head]
     ) -> None:
         """Somebody else was faster; the caller reads again."""
@@ -83,7 +83,7 @@ class RebaseContract(HotTierFixtures):
         assert await store.rebase(change) is None
         assert await image(store, thread_id) == before
 
-    async def test_an_absent_record_is_not_the_expected_one(self, store: HotTier, thread_id: str) -> None:
+    async def test_an_absent_thread_is_not_the_expected_one(self, store: HotTier, thread_id: str) -> None:
         """A wiped store is seen."""
         assert await store.rebase(Rebase((EPOCH, EMPTY), a_header(thread_id), keep=0)) is None
         assert await store.read_header(thread_id) is None
@@ -102,7 +102,7 @@ class RebaseContract(HotTierFixtures):
         assert await stored(store, thread_id) == LOG[:keep] + more
 
     @pytest.mark.parametrize("keep", [0, 3, 11, 30])
-    async def test_records_are_added_after_the_cut(self, store: HotTier, thread_id: str, keep: int) -> None:
+    async def test_messages_are_added_after_the_cut(self, store: HotTier, thread_id: str, keep: int) -> None:
         """Rewind and repair are one change."""
         header = await grown(store, thread_id, LOG[:3], LOG[3:20], LOG[20:])
         more = messages(100, prefix="n")
@@ -117,11 +117,11 @@ class RebaseContract(HotTierFixtures):
         await store.install(header, many, replace=False)
         more = messages(4_000, prefix="new")
         changed = replace(a_header(thread_id, many[:100] + more), epoch=EPOCH + 1)
-        made = await store.rebase(Rebase((EPOCH, header.head), changed, keep=100, records=more))
+        made = await store.rebase(Rebase((EPOCH, header.head), changed, keep=100, messages=more))
         assert made is not None
         assert await stored(store, thread_id) == many[:100] + more
 
-    async def test_a_repeated_open_finds_its_own_record(self, store: HotTier, thread_id: str) -> None:
+    async def test_a_repeated_open_finds_its_own_thread(self, store: HotTier, thread_id: str) -> None:
         """The second attempt is refused and learns from the header that the first one did it."""
         header = await grown(store, thread_id, LOG[:4])
         change = _cut(header, 2)
@@ -136,7 +136,7 @@ class RebaseContract(HotTierFixtures):
         made = await asyncio.gather(*map(store.rebase, changes))
         assert sum(one is not None for one in made) == 1
 
-    async def test_a_record_with_another_base_is_left_alone(self, store: HotTier, thread_id: str) -> None:
+    async def test_a_thread_with_another_base_is_left_alone(self, store: HotTier, thread_id: str) -> None:
         """It was evicted and came back in part: the header must not claim what is not held."""
         tail = a_header(thread_id, LOG[10:], base=at(LOG, 10))
         await store.install(tail, LOG[10:], replace=False)
@@ -147,12 +147,12 @@ class RebaseContract(HotTierFixtures):
         assert await store.rebase(Rebase((EPOCH, tail.head), part, keep=5)) is None
         assert await image(store, thread_id) == before
 
-    async def test_a_record_may_be_replaced_from_another_base(self, store: HotTier, thread_id: str) -> None:
+    async def test_a_thread_may_be_replaced_from_another_base(self, store: HotTier, thread_id: str) -> None:
         """Nothing of the old one is kept then."""
         tail = a_header(thread_id, LOG[10:20], base=at(LOG, 10))
         await store.install(tail, LOG[10:20], replace=False)
         other = replace(a_header(thread_id, LOG[5:12], base=at(LOG, 5)), epoch=EPOCH + 1)
-        assert await store.rebase(Rebase((EPOCH, tail.head), other, keep=5, records=LOG[5:12])) is not None
+        assert await store.rebase(Rebase((EPOCH, tail.head), other, keep=5, messages=LOG[5:12])) is not None
         assert await stored(store, thread_id) == LOG[5:12]
 
     @pytest.mark.parametrize(

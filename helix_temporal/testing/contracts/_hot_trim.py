@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import HeadMovedError
-from helix_temporal.models.records import Head, size_of
+from helix_temporal.models.stored_messages import Head, size_of
 from helix_temporal.stores.protocols.hot import Eviction, HotTier
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, grown, messages
 from helix_temporal.testing.contracts._hot_base import (
@@ -56,10 +56,10 @@ class TrimContract(HotTierFixtures):
             pytest.param(Head(position=0, last_id=""), id="nothing archived"),
         ],
     )
-    async def test_an_archive_that_the_record_does_not_continue_proves_nothing(
+    async def test_an_archive_that_the_thread_does_not_continue_proves_nothing(
         self, store: HotTier, thread_id: str, archived: Head
     ) -> None:
-        """The record was rolled back, or the archive is of another timeline."""
+        """The hot thread was rolled back, or the archive is of another timeline."""
         await grown(store, thread_id, LOG[:8])
         before = await image(store, thread_id)
         assert await store.trim(thread_id, EPOCH, archived, 5) == await store.read_header(thread_id)
@@ -75,7 +75,7 @@ class TrimContract(HotTierFixtures):
         await store.trim(thread_id, epoch, at(LOG, 8), 5)
         assert await image(store, thread_id) == before
 
-    async def test_a_closed_record_is_left_as_it_is(self, store: HotTier, thread_id: str) -> None:
+    async def test_a_closed_thread_is_left_as_it_is(self, store: HotTier, thread_id: str) -> None:
         """Whoever opens next compares it with what it saw before the closing."""
         await grown(store, thread_id, LOG[:8])
         await store.close_epoch(thread_id, EPOCH)
@@ -141,7 +141,7 @@ class TrimContract(HotTierFixtures):
         snapshot = await store.read_snapshot(thread_id, 0)
         assert snapshot is not None
         assert snapshot.header.head == at(LOG, 130)
-        assert snapshot.records == LOG[snapshot.first : 130]
+        assert snapshot.messages == LOG[snapshot.first : 130]
         assert snapshot.header.base == at(LOG, snapshot.first)
         assert snapshot.header.base_size == size_of(LOG[: snapshot.first])
 
@@ -157,7 +157,7 @@ class TrimContract(HotTierFixtures):
     async def test_when_it_expires_stays_as_it_was(
         self, store: HotTier, thread_id: str, time_to_live: TimeToLive
     ) -> None:
-        """Only an evict lets a record expire, and only an append stops that."""
+        """Only an evict lets a hot thread expire, and only an append stops that."""
         header = await grown(store, thread_id, LOG[:8])
         await store.trim(thread_id, EPOCH, at(LOG, 8), 2)
         assert await time_to_live(thread_id) is None

@@ -11,7 +11,7 @@ from helix_temporal.errors import (
     LeaseLostError,
     LockHeldError,
 )
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.locks import Lock, LockManager
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage, ThreadStore
@@ -224,4 +224,4 @@ def step(thread_id: str, epoch: int, head: Head, text: str) -> StepAppend:
 
 async def bodies(threads: ThreadStore, thread_id: str) -> list[bytes]:
     """What the thread holds."""
-    return [record.body for record in (await threads.read(ReadPage(thread_id))).records]
+    return [message.body for message in (await threads.read(ReadPage(thread_id))).messages]

@@ -81,6 +81,7 @@ class CleanupContract(SessionFixtures):
             CleanUpExpiredInput()
         )
         assert (summary.detected, summary.marked, summary.skipped) == (1, 0, 1)
+        assert (summary.error_count, summary.errors) == (0, ())
         state = await loaded(store, "s")
         assert (state.status, state.failure_reason) == (SessionStatus.ACTIVE, None)
         assert disks.snapshots["s"] == ["s1"]
@@ -112,7 +113,7 @@ class CleanupContract(SessionFixtures):
         for number in range(5):
             await _make(store, f"s{number}", _LONG_AGO + number)
         dry = await Cleanup(store).clean_up_expired(CleanUpExpiredInput(dry_run=True))
-        assert (dry.detected, dry.marked, dry.skipped) == (5, 0, 5)
+        assert (dry.detected, dry.marked, dry.skipped, dry.would_end) == (5, 0, 0, 5)
         some = await Cleanup(store).clean_up_expired(CleanUpExpiredInput(max_sessions=2))
         assert (some.detected, some.marked) == (2, 2)
         statuses = [(await loaded(store, f"s{number}")).status.value for number in range(5)]

@@ -16,8 +16,7 @@ from helix_temporal.errors import (
     StepClosedError,
 )
 from helix_temporal.models.checkpoints import RunChange, RunStatus, StepCommit
-from helix_temporal.models.messages import Message, from_record, to_record
-from helix_temporal.models.records import Record
+from helix_temporal.models.messages import Message, decode_message, encode_message
 from helix_temporal.models.states import (
     MergeChanges,
     PendingClientToolCall,
@@ -26,6 +25,7 @@ from helix_temporal.models.states import (
     StateChange,
     SuspensionContext,
 )
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, StepAppend
 from helix_temporal.stores.protocols.sessions import ANY_VERSION, SessionStore
 from helix_temporal.testing.builders import a_header
@@ -59,8 +59,8 @@ async def a_thread(threads: HotTier, session_id: str) -> HotHeader:
 async def an_append(threads: HotTier, session_id: str, *messages: Message) -> StepAppend:
     """These messages as a step at the present head of the session's thread, made if it is not there."""
     header = await threads.read_header(session_id) or await a_thread(threads, session_id)
-    records = tuple(to_record(each) for each in messages)
-    return StepAppend(session_id, header.epoch, header.head, records[:-1], records[-1], commits=True)
+    stored = tuple(encode_message(each) for each in messages)
+    return StepAppend(session_id, header.epoch, header.head, stored[:-1], stored[-1], commits=True)
 
 
 class CommitContract(SessionFixtures):
@@ -86,7 +86,7 @@ class CommitContract(SessionFixtures):
     async def test_all_parts_are_visible_together(
         self, store: SessionStore, threads: HotTier, ready: SessionState, session_id: str
     ) -> None:
-        """State, messages, custom ready, checkpoint, run and an empty staging (case 44)."""
+        """State, messages, custom state, checkpoint, run and an empty staging (case 44)."""
         new = talk(4)[2:]
         result, appended = await store.save_state_and_promote_staging(
             session_id,
@@ -96,7 +96,7 @@ class CommitContract(SessionFixtures):
             run=RunChange(step_count=1, status=RunStatus.COMPLETED, completion_reason="completed"),
         )
         assert appended is not None
-        assert [from_record(each) for each in appended.records] == new
+        assert [decode_message(each) for each in appended.messages] == new
         assert (result.new_version, result.promoted, result.warnings) == (ready.version + 1, 2, ())
         assert result.head == appended.head
         found = await loaded(store, session_id)
@@ -220,7 +220,7 @@ class CommitContract(SessionFixtures):
         before = await image(store, session_id)
         with pytest.raises(StateBehindThreadError) as behind:
             await store.save_state_and_promote_staging(session_id, change, step())
-        assert behind.value.facts["held"] == ready.head.position
+        assert behind.value.facts["position"] == ready.head.position
         assert await image(store, session_id) == before
         there = change.model_copy(update={"follows": ready.head.position})
         await store.save_state_and_promote_staging(session_id, there, step())
@@ -268,7 +268,7 @@ class CommitContract(SessionFixtures):
         assert late[0] == first[0]
         assert first[1] is not None
         assert late[1] is not None
-        assert late[1].records == first[1].records
+        assert late[1].messages == first[1].messages
         assert await image(store, session_id) == before
         assert await messages_of(store, session_id) == talk(4)
         assert len(await checkpoints_of(store, session_id)) == 2
@@ -448,7 +448,7 @@ class CommitContract(SessionFixtures):
         assert await messages_of(store, session_id) == talk(2) + new
 
 
-def replace_id(message_id: str, number: int, append: StepAppend) -> Record:
+def replace_id(message_id: str, number: int, append: StepAppend) -> StoredMessage:
     """The append's first input under an id of its own."""
     return append.inputs[0]._replace(id=f"{message_id}-{number}")
 

@@ -10,7 +10,6 @@ from helix_temporal.errors import (
     InvalidRequestError,
     SessionExistsError,
 )
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import (
     ClientToolResponse,
     CompletedClientToolCall,
@@ -26,6 +25,7 @@ from helix_temporal.models.states import (
     TracingContext,
     WorkspaceRef,
 )
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
     MANY,

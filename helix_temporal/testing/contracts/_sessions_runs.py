@@ -6,8 +6,8 @@ import pytest
 
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunRecorded, RunStartRefused, RunStatus
-from helix_temporal.models.records import Head
 from helix_temporal.models.states import ErrorInfo, RemoteRef, SessionState, SessionStatus, SubSessionRef
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
     MANY,

@@ -12,7 +12,7 @@ from helix_temporal.errors import (
     StaleStateError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, size_of
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.testing.builders import a_message, a_step, an_answer, messages
@@ -26,16 +26,16 @@ class StepContract(ThreadFixtures):
         """Inputs and answer become part of the thread together, in order."""
         step = author.step(a_message("hi"), answer=an_answer("hello"))
         appended = await author.append(step)
-        assert (appended.records, appended.repeated) == (step.records, False)
-        assert appended.head == Head(position=2, last_id=step.records[1].id)
-        assert await author.everything() == step.records
+        assert (appended.messages, appended.repeated) == (step.messages, False)
+        assert appended.head == Head(position=2, last_id=step.messages[1].id)
+        assert await author.everything() == step.messages
 
     async def test_the_first_answer_wins(self, author: Author) -> None:
         """Two attempts of one model call: one answer counts, and both callers learn which."""
         step = author.step(a_message("hi"), answer=an_answer("first"))
         await author.threads.append(step)
         second = await author.threads.append(replace(step, answer=an_answer("second")))
-        assert (second.records, second.repeated) == (step.records, True)
+        assert (second.messages, second.repeated) == (step.messages, True)
         assert await author.texts() == ["hi", "first"]
 
     async def test_the_first_answer_wins_after_the_thread_has_grown(self, author: Author) -> None:
@@ -44,7 +44,7 @@ class StepContract(ThreadFixtures):
         first = await author.append(step)
         await author.turns(3)
         late = await author.threads.append(replace(step, answer=an_answer("late")))
-        assert (late.records, late.head, late.repeated) == (first.records, first.head, True)
+        assert (late.messages, late.head, late.repeated) == (first.messages, first.head, True)
         assert len(await author.everything()) == 8
 
     async def test_a_step_that_asks_for_tools_may_win_over_one_that_does_not(self, author: Author) -> None:
@@ -52,15 +52,15 @@ class StepContract(ThreadFixtures):
         step = author.step(a_message("hi"), answer=calls(), commits=False)
         await author.threads.append(step)
         second = await author.threads.append(replace(step, answer=an_answer(), commits=False))
-        assert second.records == step.records
+        assert second.messages == step.messages
 
     async def test_of_attempts_at_once_one_answer_counts(self, author: Author) -> None:
         """A worker that was thought dead and its successor append in the same moment."""
         step = author.step(a_message("hi"), answer=an_answer())
         attempts = [replace(step, answer=an_answer(f"attempt {n}")) for n in range(8)]
         outcomes = await asyncio.gather(*(author.threads.append(attempt) for attempt in attempts))
-        assert len({outcome.records for outcome in outcomes}) == 1
-        assert await author.everything() == outcomes[0].records
+        assert len({outcome.messages for outcome in outcomes}) == 1
+        assert await author.everything() == outcomes[0].messages
 
     async def test_a_plain_append_is_applied_once(self, author: Author) -> None:
         """Inputs without an answer are their own identity."""
@@ -70,12 +70,12 @@ class StepContract(ThreadFixtures):
         assert await author.texts() == ["a note"]
 
     async def test_a_head_beyond_the_end_is_refused(self, author: Author) -> None:
-        """The record lacks what the caller knows: it was rolled back."""
+        """The hot thread lacks what the caller knows: it was rolled back."""
         await author.turn()
         await self._step_refused(author, Head(position=4, last_id="x"))
 
     async def test_a_head_after_another_message_is_refused(self, author: Author) -> None:
-        """The record is of another timeline."""
+        """The hot thread is of another timeline."""
         await author.turn()
         await self._step_refused(author, Head(position=2, last_id="x"))
 
@@ -110,7 +110,7 @@ class StepContract(ThreadFixtures):
         await author.turn()
         await author.asks_for_tools()
         page = await author.threads.read(ReadPage(author.thread_id))
-        assert (len(page.records), page.committed, page.head) == (2, 2, author.head)
+        assert (len(page.messages), page.committed, page.head) == (2, 2, author.head)
         assert len(await author.everything()) == 4
 
     async def test_a_repeat_commits(self, author: Author) -> None:
@@ -163,7 +163,7 @@ class ViewContract(ThreadFixtures):
         """A model call whose answer stands is never paid again."""
         step = author.step(a_message(), answer=an_answer())
         await author.append(step)
-        assert (await self._view(author, step.head)).after == step.records
+        assert (await self._view(author, step.head)).after == step.messages
 
     async def test_a_step_sees_the_newest_messages_before_it(self, author: Author) -> None:
         """The context window, oldest first."""
@@ -176,7 +176,7 @@ class ViewContract(ThreadFixtures):
         """Ids of users' messages must not repeat, also outside the window."""
         await author.turns(5)
         view = await self._view(author, author.head, limit=3, ids=7)
-        assert view.earlier_ids == tuple(record.id for record in (await author.everything())[3:7])
+        assert view.earlier_ids == tuple(message.id for message in (await author.everything())[3:7])
 
     async def test_a_step_sees_the_state(self, author: Author) -> None:
         """Slice, version and place come in the same read."""

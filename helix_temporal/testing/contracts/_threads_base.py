@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from helix_temporal.models.records import EMPTY, Head, Kind, Record
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import (
     Create,
@@ -45,14 +45,14 @@ class Author:
         create: Create = Create.AUTO,
         reopen: Reopen | None = None,
         rewind_to: Head | None = None,
-        records: tuple[Record, ...] = (),
+        messages: tuple[StoredMessage, ...] = (),
         state: bytes = b"",
         adapter: str = "",
     ) -> OpenedThread:
         """Take the epoch."""
         opened = await self.threads.open(
             OpenThread(
-                self.thread_id, self.epoch, self.owner, create, reopen, rewind_to, records, state, adapter
+                self.thread_id, self.epoch, self.owner, create, reopen, rewind_to, messages, state, adapter
             )
         )
         self.head = self.turn_start = opened.at
@@ -62,7 +62,7 @@ class Author:
         """The same thread under a higher epoch, not opened yet."""
         return replace(self, epoch=self.epoch + by, owner=self.owner if owner is None else owner)
 
-    def step(self, *inputs: Record, answer: Record | None, commits: bool = True) -> StepAppend:
+    def step(self, *inputs: StoredMessage, answer: StoredMessage | None, commits: bool = True) -> StepAppend:
         """A step at the head that this author knows."""
         return StepAppend(self.thread_id, self.epoch, self.head, inputs, answer, commits)
 
@@ -107,42 +107,42 @@ class Author:
         """Where the thread stands."""
         return await self.threads.read_facts(self.thread_id)
 
-    async def everything(self) -> tuple[Record, ...]:
+    async def everything(self) -> tuple[StoredMessage, ...]:
         """All messages, those of the unfinished turn included."""
         page = await self.threads.read(ReadPage(self.thread_id, limit=10_000, committed_only=False))
-        return page.records
+        return page.messages
 
-    async def image(self) -> tuple[ThreadFacts, tuple[Record, ...]]:
+    async def image(self) -> tuple[ThreadFacts, tuple[StoredMessage, ...]]:
         """All that can be seen of the thread, to find that nothing changed."""
         return await self.facts(), await self.everything()
 
     async def texts(self) -> list[str]:
         """The bodies of all messages."""
-        return [record.body.decode() for record in await self.everything()]
+        return [message.body.decode() for message in await self.everything()]
 
 
-def calls(text: str = "let me see") -> Record:
+def calls(text: str = "let me see") -> StoredMessage:
     """An answer that asks for tools."""
     return a_message(text, kind=Kind.CALLS)
 
 
-def result(number: int) -> Record:
+def result(number: int) -> StoredMessage:
     """What a tool gave."""
     return a_message(f"result {number}", kind=Kind.RESULT)
 
 
-def noise(count: int, *, size: int = 300, prefix: str = "n") -> tuple[Record, ...]:
+def noise(count: int, *, size: int = 300, prefix: str = "n") -> tuple[StoredMessage, ...]:
     """Messages that no compression makes smaller, the same each time."""
     chance = random.Random(f"{prefix}{count}{size}")
     return tuple(a_message(chance.randbytes(size), message_id=f"{prefix}{n}") for n in range(count))
 
 
-async def pages(threads: ThreadStore, request: ReadPage) -> list[tuple[Record, ...]]:
+async def pages(threads: ThreadStore, request: ReadPage) -> list[tuple[StoredMessage, ...]]:
     """All pages from this one on, in the order in which they are read."""
     found = []
     while True:
         page = await threads.read(request)
-        found.append(page.records)
+        found.append(page.messages)
         if request.backward:
             if page.before is None:
                 return found

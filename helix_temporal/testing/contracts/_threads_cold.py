@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import FencedError, HeadMovedError, ThreadNotFoundError
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.threads import FlushStatus, FlushThread, ReadPage, Reopen
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures, noise, pages, result
@@ -29,7 +29,7 @@ class ColdFixtures(ThreadFixtures):
 
 
 async def wipe(author: Author) -> None:
-    """Lose the hot record, as a restarted Redis does."""
+    """Lose the hot thread, as a restarted Redis does."""
     threads = author.threads
     assert isinstance(threads, TieredThreads)
     await threads.hot.drop(author.thread_id, author.epoch + 10**9)
@@ -67,7 +67,7 @@ class FlushContract(ColdFixtures):
         assert (blobs.count("put"), blobs.count("get")) == (1, 0)
 
     async def test_a_step_that_is_archived_already_is_so_again(self, author: Author) -> None:
-        """A repeated step finds its record in the archive, whatever followed."""
+        """A repeated step finds itself in the archive, whatever followed."""
         step = author.step(a_message(), answer=an_answer())
         first = await author.append(step)
         await author.threads.archive_step(step, first)
@@ -164,7 +164,7 @@ class EvictContract(ColdFixtures):
         assert (await author.facts()).committed == 2
 
     async def test_a_thread_of_another_epoch_stays(self, author: Author) -> None:
-        """An evict of an execution that is out does not touch its successor's record."""
+        """An evict of an execution that is out does not touch its successor's hot thread."""
         await author.turn()
         await author.flush()
         later = author.later()
@@ -195,7 +195,7 @@ class ColdContract(ColdFixtures):
         await author.append(step)
         await author.flush()
         late = await author.threads.append(replace(step, answer=an_answer("late")))
-        assert (late.records, late.repeated) == (step.records, True)
+        assert (late.messages, late.repeated) == (step.messages, True)
 
     async def test_the_first_answer_wins_after_the_thread_went_cold(self, author: Author) -> None:
         """And when it has come back from the archive."""
@@ -203,7 +203,7 @@ class ColdContract(ColdFixtures):
         await author.append(step)
         await author.go_cold()
         late = await author.threads.append(replace(step, answer=an_answer("late")))
-        assert (late.records, late.repeated) == (step.records, True)
+        assert (late.messages, late.repeated) == (step.messages, True)
         assert await author.texts() == ["hello", "first"]
 
     async def test_a_view_makes_a_cold_thread_hot(self, author: Author) -> None:
@@ -214,7 +214,7 @@ class ColdContract(ColdFixtures):
         view = await author.threads.step_view(
             author.thread_id, author.epoch, step.head, after=2, limit=9, max_bytes=9999, ids=9
         )
-        assert view.after == step.records
+        assert view.after == step.messages
 
     async def test_pages_of_a_cold_thread_leave_it_cold(self, author: Author) -> None:
         """Readers never fill the hot tier."""
@@ -223,8 +223,8 @@ class ColdContract(ColdFixtures):
         await author.go_cold()
         forward = await pages(author.threads, ReadPage(author.thread_id, limit=7))
         backward = await pages(author.threads, ReadPage(author.thread_id, limit=7, backward=True))
-        assert tuple(record for page in forward for record in page) == before
-        assert tuple(record for page in reversed(backward) for record in page) == before
+        assert tuple(message for page in forward for message in page) == before
+        assert tuple(message for page in reversed(backward) for message in page) == before
         assert not (await author.facts()).hot
 
     async def test_pages_of_a_cold_thread_hold_whole_steps(self, author: Author) -> None:
@@ -233,7 +233,7 @@ class ColdContract(ColdFixtures):
         await author.append(author.step(*noise(60), answer=None))
         await author.go_cold()
         page = await author.threads.read(ReadPage(author.thread_id, limit=2))
-        assert (len(page.records), page.after) == (42, 42)
+        assert (len(page.messages), page.after) == (42, 42)
 
     async def test_facts_of_a_cold_thread(self, author: Author) -> None:
         """The same as of a hot one, but for where it is."""

@@ -37,7 +37,7 @@ class ConfirmContract(ColdFixtures):
         copy, known = await an_old_copy(author, threads), author.head
         await author.turn("two", "first answer")
         await author.go_cold()
-        await threads.hot.install(copy.header, copy.records, replace=False)
+        await threads.hot.install(copy.header, copy.messages, replace=False)
         late = replace(author, head=known)
         step = late.step(a_message("two"), answer=an_answer("second answer"))
         appended = await late.append(step)
@@ -52,7 +52,7 @@ class ConfirmContract(ColdFixtures):
         copy, known, question = await an_old_copy(author, threads), author.head, a_message("two")
         await author.append(author.step(question, answer=an_answer("first answer")))
         await author.go_cold()
-        await threads.hot.install(copy.header, copy.records, replace=False)
+        await threads.hot.install(copy.header, copy.messages, replace=False)
         late = replace(author, head=known)
         await late.append(late.step(question, answer=an_answer("second answer")))
         again = late.later()
@@ -62,7 +62,7 @@ class ConfirmContract(ColdFixtures):
     async def test_a_step_behind_the_archive_is_confirmed_by_one_look(
         self, author: Author, threads: TieredThreads, blobs: FaultyBlobs
     ) -> None:
-        """And those behind it by none: from then on nothing drops the record that is not archived."""
+        """And those behind it by none: from then on nothing drops the hot thread that is not archived."""
         await author.turn("one")
         await author.go_cold()
         await threads.hydrate(author.thread_id, author.epoch)
@@ -101,7 +101,7 @@ class ConfirmContract(ColdFixtures):
         later = author.later()
         await later.open()
         await later.go_cold()
-        await threads.hot.install(copy.header, copy.records, replace=False)
+        await threads.hot.install(copy.header, copy.messages, replace=False)
         step = author.step(a_message(), answer=an_answer())
         appended = await author.append(step)
         with pytest.raises(FencedError):
@@ -121,7 +121,7 @@ class ConfirmContract(ColdFixtures):
             await threads.confirm_step(step, appended)
         await threads.confirm_step(step, appended)
 
-    async def test_a_record_that_went_back_is_told_before_its_step_is_tried_again(
+    async def test_a_thread_that_went_back_is_told_before_its_step_is_tried_again(
         self, author: Author, threads: TieredThreads
     ) -> None:
         """An earlier attempt's answer is in the archive: nobody need pay for another one."""
@@ -129,7 +129,7 @@ class ConfirmContract(ColdFixtures):
         copy, known = await an_old_copy(author, threads), author.head
         await author.turn("two", "first answer")
         await author.go_cold()
-        await threads.hot.install(copy.header, copy.records, replace=False)
+        await threads.hot.install(copy.header, copy.messages, replace=False)
         with pytest.raises(HeadMovedError, match="older copy"):
             await threads.confirm_head(author.thread_id, author.epoch, known)
 
@@ -143,7 +143,7 @@ class ConfirmContract(ColdFixtures):
             await threads.confirm_head(author.thread_id, author.epoch, author.head)
         await threads.confirm_head(author.thread_id, author.epoch, author.head)
 
-    async def test_a_step_of_a_record_that_went_back_behind_a_newer_open_is_not_made(
+    async def test_a_step_of_a_thread_that_went_back_behind_a_newer_open_is_not_made(
         self, author: Author, threads: TieredThreads
     ) -> None:
         """Its answer may stand there, found by the open of a run that was reset before this one was."""
@@ -153,11 +153,11 @@ class ConfirmContract(ColdFixtures):
         later = author.later()
         await later.open()
         await later.go_cold()
-        await threads.hot.install(copy.header, copy.records, replace=False)
+        await threads.hot.install(copy.header, copy.messages, replace=False)
         with pytest.raises(FencedError):
             await threads.confirm_head(author.thread_id, author.epoch, known)
 
-    async def test_a_page_of_a_newer_open_is_not_read_from_a_record_that_went_back(
+    async def test_a_page_of_a_newer_open_is_not_read_from_a_thread_that_went_back(
         self, author: Author, threads: TieredThreads
     ) -> None:
         """At the same places there stood a turn that was cut since."""
@@ -169,14 +169,14 @@ class ConfirmContract(ColdFixtures):
         await later.open(reopen=Reopen(first, first))
         await later.append(later.step(a_message("kept"), answer=an_answer("kept, too")))
         await later.go_cold()
-        await threads.hot.install(copy.header, copy.records, replace=False)
+        await threads.hot.install(copy.header, copy.messages, replace=False)
         facts = await threads.read_facts(author.thread_id)
         page = await threads.read(
             ReadPage(author.thread_id, 2, 4, committed_only=False, whole=False, epoch=facts.epoch)
         )
-        assert [each.body for each in page.records] == [b"kept", b"kept, too"]
+        assert [each.body for each in page.messages] == [b"kept", b"kept, too"]
 
-    async def test_a_record_that_is_where_the_archive_is_or_beyond_may_go_on(
+    async def test_a_thread_that_is_where_the_archive_is_or_beyond_may_go_on(
         self, author: Author, threads: TieredThreads
     ) -> None:
         """Also one that was opened again, and cut, since."""

@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import ArchiveAccessError, FencedError, InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.stores.protocols.threads import ForkThread
 from helix_temporal.testing.contracts._threads_base import Author, noise
 from helix_temporal.testing.contracts._threads_cold import ColdFixtures
@@ -181,7 +181,7 @@ class ColdDeleteContract(ColdFixtures):
         snapshot = await threads.hot.read_snapshot(author.thread_id, 0)
         assert snapshot is not None
         await threads.delete(author.thread_id, author.epoch)
-        await threads.hot.install(snapshot.header, snapshot.records, replace=False)
+        await threads.hot.install(snapshot.header, snapshot.messages, replace=False)
         with pytest.raises(ThreadNotFoundError):
             await author.facts()
         later = author.later()

@@ -8,7 +8,7 @@ from helix_temporal.errors import (
     InvalidRequestError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.threads import FlushThread, OpenThread, Reopen, ThreadStore
 from helix_temporal.testing.builders import a_message, an_answer, messages
@@ -38,7 +38,7 @@ class CutContract(ThreadFixtures):
         assert await later.texts() == ["one", "hi there"]
 
     async def test_a_reopen_keeps_the_turn_under_way(self, author: Author) -> None:
-        """An execution that lost its record goes on where it stands."""
+        """An execution that lost its hot thread goes on where it stands."""
         await author.turn()
         known = (await author.asks_for_tools()).head
         opened = await author.later().open(reopen=Reopen(known, author.turn_start))
@@ -79,11 +79,11 @@ class CutContract(ThreadFixtures):
         if archived:
             await author.flush()
         later = author.later()
-        opened = await later.open(reopen=Reopen(start, start, (standing.records[0].id,)))
+        opened = await later.open(reopen=Reopen(start, start, (standing.messages[0].id,)))
         assert (opened.cut, opened.header.head, opened.header.committed) == (0, standing.head, 2)
         assert (opened.at, later.head) == (finished, finished)
-        again = later.step(standing.records[0], answer=calls(), commits=False)
-        assert (await later.append(again)).records == standing.records
+        again = later.step(standing.messages[0], answer=calls(), commits=False)
+        assert (await later.append(again)).messages == standing.messages
 
     @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
     async def test_a_reopen_keeps_a_turn_of_other_messages(self, author: Author, archived: bool) -> None:
@@ -92,7 +92,7 @@ class CutContract(ThreadFixtures):
         later = author.later()
         opened = await later.open(reopen=Reopen(finished, finished, ("m-other",)))
         assert (opened.cut, opened.header.head, opened.at) == (0, standing.head, finished)
-        both = Reopen(finished, finished, (standing.records[0].id, "m-other"))
+        both = Reopen(finished, finished, (standing.messages[0].id, "m-other"))
         assert (await author.later(by=2_000_000).open(reopen=both)).cut == 0
         given_up = author.later(by=3_000_000)
         opened = await given_up.open(reopen=Reopen(finished, finished))
@@ -142,7 +142,7 @@ class CutContract(ThreadFixtures):
         await author.turn("one")
         known, appended = author.head, await author.turn("two")
         later = author.later()
-        opened = await later.open(reopen=Reopen(known, known, (appended.records[0].id,)))
+        opened = await later.open(reopen=Reopen(known, known, (appended.messages[0].id,)))
         assert (opened.cut, opened.header.head, opened.header.committed) == (0, appended.head, 4)
         assert opened.at == known
 
@@ -285,28 +285,28 @@ class CutContract(ThreadFixtures):
         assert await author.image() == before
 
     async def test_all_messages_are_replaced_at_once(self, author: Author) -> None:
-        """Replacing is a rewind to the beginning with records: nobody sees neither."""
+        """Replacing is a rewind to the beginning with messages: nobody sees neither."""
         await author.turns(3)
-        records = messages(3, prefix="new")
+        stored = messages(3, prefix="new")
         later = author.later()
-        first = await later.open(rewind_to=EMPTY, records=records)
-        assert (first.header.committed, await later.everything()) == (3, records)
-        assert await later.open(rewind_to=EMPTY, records=records) == first
+        first = await later.open(rewind_to=EMPTY, messages=stored)
+        assert (first.header.committed, await later.everything()) == (3, stored)
+        assert await later.open(rewind_to=EMPTY, messages=stored) == first
 
-    async def test_records_follow_a_rewind_to_the_middle(self, author: Author) -> None:
+    async def test_messages_follow_a_rewind_to_the_middle(self, author: Author) -> None:
         """An edited message stands where the old one stood."""
         first = (await author.turn("one")).head
         await author.turns(2)
         edited = (a_message("edited"), calls(), result(0), an_answer("fine"))
         later = author.later()
-        await later.open(rewind_to=first, records=edited)
+        await later.open(rewind_to=first, messages=edited)
         assert (await later.everything())[2:] == edited
         assert (await later.facts()).committed == 6
 
     async def test_a_step_goes_on_after_replaced_messages(self, author: Author) -> None:
         """The head after a replacement is one that a step can stand at."""
         later = author.later()
-        await later.open(rewind_to=EMPTY, records=messages(3))
+        await later.open(rewind_to=EMPTY, messages=messages(3))
         assert later.head == Head(position=3, last_id="m2")
         await later.turn("next")
         assert (await later.facts()).head.position == 5

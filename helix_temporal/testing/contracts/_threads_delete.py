@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from helix_temporal.errors import FencedError, HeadMovedError, ThreadNotFoundError
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.stores.protocols.threads import Create, FlushThread, ForkThread, ReadPage, ThreadStore
 from helix_temporal.testing.builders import an_id
 from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from helix_temporal.errors import FencedError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
-from helix_temporal.models.records import EMPTY, Record
+from helix_temporal.models.stored_messages import EMPTY, StoredMessage
 from helix_temporal.stores.protocols.threads import ForkThread, ThreadStore
 from helix_temporal.testing.builders import a_message
 from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures, noise
@@ -133,9 +133,9 @@ class ForkContract(ThreadFixtures):
         request = fork_of(author)
         asked: list[int] = []
 
-        async def transform(records: Sequence[Record]) -> Sequence[Record]:
-            asked.append(len(records))
-            return records[:1]
+        async def transform(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+            asked.append(len(messages))
+            return messages[:1]
 
         first = await author.threads.fork(request, transform)
         assert await author.threads.fork(request, transform) == first
@@ -194,11 +194,11 @@ class ForkContract(ThreadFixtures):
     async def test_a_transform_changes_the_messages_of_a_fork(self, author: Author) -> None:
         """A summary may take the place of what was said; all of it counts as finished."""
         await author.turns(3)
-        seen: list[Record] = []
+        seen: list[StoredMessage] = []
 
-        async def summarise(records: Sequence[Record]) -> Sequence[Record]:
-            seen.extend(records)
-            return (a_message("summary", message_id="s"), *records[-2:])
+        async def summarise(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+            seen.extend(messages)
+            return (a_message("summary", message_id="s"), *messages[-2:])
 
         request = fork_of(author)
         forked = await author.threads.fork(request, summarise)
@@ -211,8 +211,8 @@ class ForkContract(ThreadFixtures):
         """A fork is there as a whole or not at all."""
         await author.turn()
 
-        async def fail(records: Sequence[Record]) -> Sequence[Record]:
-            raise ValueError(len(records))
+        async def fail(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+            raise ValueError(len(messages))
 
         request = fork_of(author)
         with pytest.raises(ValueError, match="2"):

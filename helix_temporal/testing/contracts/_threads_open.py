@@ -11,7 +11,7 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.threads import Create, OpenedThread, OpenThread, ThreadStore
 from helix_temporal.testing.builders import EPOCH, an_answer, messages
 from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures, calls, result
@@ -91,14 +91,14 @@ class OpenContract(ThreadFixtures):
         assert (again.header.head, again.created) == (author.head, True)
         assert await author.texts() == ["one", "hi there"]
 
-    async def test_open_with_records_makes_a_committed_thread(
+    async def test_open_with_messages_makes_a_committed_thread(
         self, threads: ThreadStore, thread_id: str
     ) -> None:
         """A conversation that was recorded elsewhere becomes a thread at once."""
-        records = messages(5)
-        opened = await Author(threads, thread_id).open(records=records)
+        stored = messages(5)
+        opened = await Author(threads, thread_id).open(messages=stored)
         assert (opened.header.head, opened.header.committed) == (Head(position=5, last_id="m4"), 5)
-        assert await Author(threads, thread_id).everything() == records
+        assert await Author(threads, thread_id).everything() == stored
 
     async def test_open_stores_the_slice_of_a_new_thread(self, threads: ThreadStore, thread_id: str) -> None:
         """State that belongs to the thread is there from its first moment."""
@@ -244,7 +244,7 @@ class FencingContract(ThreadFixtures):
         assert await author.image() == before
 
     async def test_an_epoch_that_never_opened_may_not_append(self, author: Author) -> None:
-        """A record from before the caller's open was rolled back: the caller opens again."""
+        """A hot thread from before the caller's open was rolled back: the caller opens again."""
         later = author.later()
         with pytest.raises(HeadMovedError):
             await later.turn()

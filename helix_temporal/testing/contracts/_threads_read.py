@@ -3,7 +3,7 @@
 import pytest
 
 from helix_temporal.errors import InvalidRequestError, ThreadNotFoundError
-from helix_temporal.models.records import EMPTY, Kind, size_of
+from helix_temporal.models.stored_messages import EMPTY, Kind, size_of
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.testing.contracts._threads_base import Author, ThreadFixtures, pages
 
@@ -16,14 +16,14 @@ class ReadContract(ThreadFixtures):
         await author.turns(10)
         found = await pages(author.threads, ReadPage(author.thread_id, limit=3))
         assert [len(page) for page in found] == [3, 3, 3, 3, 3, 3, 2]
-        assert tuple(record for page in found for record in page) == await author.everything()
+        assert tuple(message for page in found for message in page) == await author.everything()
 
     async def test_pages_backward_give_every_message_once(self, author: Author) -> None:
         """A reader that starts at the newest and follows ``before``."""
         await author.turns(10)
         found = await pages(author.threads, ReadPage(author.thread_id, limit=3, backward=True))
         assert [len(page) for page in found] == [3, 3, 3, 3, 3, 3, 2]
-        assert tuple(record for page in reversed(found) for record in page) == await author.everything()
+        assert tuple(message for page in reversed(found) for message in page) == await author.everything()
 
     async def test_a_page_says_where_it_begins(self, author: Author) -> None:
         """Positions are the thread's, not the page's."""
@@ -39,7 +39,7 @@ class ReadContract(ThreadFixtures):
         room = size_of(everything[:3])
         found = await pages(author.threads, ReadPage(author.thread_id, max_bytes=room))
         assert max(size_of(page) for page in found) <= room
-        assert tuple(record for page in found for record in page) == everything
+        assert tuple(message for page in found for message in page) == everything
 
     async def test_pages_by_bytes_backward_hold_no_more_than_asked(self, author: Author) -> None:
         """The same from the newest on."""
@@ -48,35 +48,35 @@ class ReadContract(ThreadFixtures):
         room = size_of(everything[-3:])
         found = await pages(author.threads, ReadPage(author.thread_id, max_bytes=room, backward=True))
         assert max(size_of(page) for page in found) <= room
-        assert tuple(record for page in reversed(found) for record in page) == everything
+        assert tuple(message for page in reversed(found) for message in page) == everything
 
     async def test_a_page_holds_at_least_one_message(self, author: Author) -> None:
         """A message larger than a page can still be read."""
         await author.turn("x" * 5000)
         page = await author.threads.read(ReadPage(author.thread_id, max_bytes=1))
-        assert len(page.records) == 1
+        assert len(page.messages) == 1
 
     async def test_a_forward_page_never_ends_between_a_call_and_its_results(self, author: Author) -> None:
         """What a model or a person gets to see is well formed."""
         await author.turn()
         await author.tool_turn(results=40)
         page = await author.threads.read(ReadPage(author.thread_id, limit=4))
-        assert [record.kind for record in page.records[3:]] == [Kind.CALLS, *[Kind.RESULT] * 40]
+        assert [message.kind for message in page.messages[3:]] == [Kind.CALLS, *[Kind.RESULT] * 40]
         assert page.after == 44
 
     async def test_a_backward_page_never_begins_between_a_call_and_its_results(self, author: Author) -> None:
         """The same from the other side."""
         await author.tool_turn(results=40)
         page = await author.threads.read(ReadPage(author.thread_id, limit=2, backward=True))
-        assert page.records[0].kind == Kind.CALLS
-        assert (page.first, page.before, len(page.records)) == (1, 1, 42)
+        assert page.messages[0].kind == Kind.CALLS
+        assert (page.first, page.before, len(page.messages)) == (1, 1, 42)
 
     async def test_pages_of_whole_steps_give_every_message_once(self, author: Author) -> None:
         """Also where pages were made longer for it."""
         for _ in range(4):
             await author.tool_turn(results=3)
         found = await pages(author.threads, ReadPage(author.thread_id, limit=2))
-        assert tuple(record for page in found for record in page) == await author.everything()
+        assert tuple(message for page in found for message in page) == await author.everything()
 
     async def test_steps_may_be_split_where_asked(self, author: Author) -> None:
         """A copier wants pages of exactly the size it said."""
@@ -88,14 +88,14 @@ class ReadContract(ThreadFixtures):
         """Start and stop are positions of the thread."""
         await author.turns(10)
         page = await author.threads.read(ReadPage(author.thread_id, start=5, stop=9))
-        assert (page.first, page.records) == (5, (await author.everything())[5:9])
+        assert (page.first, page.messages) == (5, (await author.everything())[5:9])
         assert (page.before, page.after) == (5, 9)
 
     async def test_a_range_beyond_the_end_is_empty(self, author: Author) -> None:
         """Polling for what is new is no error."""
         await author.turn()
         page = await author.threads.read(ReadPage(author.thread_id, start=2))
-        assert (page.records, page.after) == ((), None)
+        assert (page.messages, page.after) == ((), None)
 
     async def test_pages_of_a_range_come_to_an_end(self, author: Author) -> None:
         """A reader that follows ``after`` up to a stop is not led in circles."""
@@ -106,7 +106,7 @@ class ReadContract(ThreadFixtures):
     async def test_an_empty_thread_has_an_empty_page(self, author: Author) -> None:
         """It exists, and nothing was said."""
         page = await author.threads.read(ReadPage(author.thread_id))
-        assert (page.records, page.before, page.after, page.head) == ((), None, None, EMPTY)
+        assert (page.messages, page.before, page.after, page.head) == ((), None, None, EMPTY)
 
     @pytest.mark.parametrize(
         "bounds",

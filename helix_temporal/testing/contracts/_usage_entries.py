@@ -23,7 +23,7 @@ from helix_temporal.testing.contracts._usage_base import (
 )
 
 
-class RecordContract(UsageFixtures):
+class RowContract(UsageFixtures):
     """Entries are kept once and as they were."""
 
     async def test_entries_of_all_kinds_come_back_as_they_were(

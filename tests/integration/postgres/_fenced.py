@@ -7,7 +7,7 @@ from typing import Final
 import asyncpg
 
 from helix_temporal.errors import FencedError, HelixError, LeaseLostError
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
@@ -74,9 +74,9 @@ async def _round(
         tally.lost += not await _until_answered(old, key, first.fencing_token)
         page = await HotThreads(new.threads).read(ReadPage(key))
         tally.stale += [
-            f"{key}: {record.body!r}"
-            for record in page.records
-            if record.body not in {b"ok", str(second.fencing_token).encode()}
+            f"{key}: {message.body!r}"
+            for message in page.messages
+            if message.body not in {b"ok", str(second.fencing_token).encode()}
         ]
         tally.rounds += 1
     finally:

@@ -25,7 +25,7 @@ from helix_temporal.stores.postgres import (
     run_in_transaction,
 )
 from helix_temporal.stores.postgres.migrations import check_server, refuse_unsupported
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 
 SECRET = "hunter2"
 
@@ -239,7 +239,7 @@ async def test_a_right_that_is_missed_later_names_its_table(
     """Taken away while workers ran, or under a program that checks nothing."""
     backend = await granted("SELECT")
     with pytest.raises(InvalidConfigError, match=f"a right on {unique}_states .*grant"):
-        await RecordSessions(backend.sessions).create_session("s")
+        await RowSessions(backend.sessions).create_session("s")
 
 
 async def test_a_missing_right_is_a_matter_of_settings(
@@ -314,7 +314,7 @@ async def test_a_session_goes_on_when_its_database_takes_writes_again(
     backend = PostgresBackend(replaced(postgres_dsn, path=f"/{unique}"))
     await backend.migrations.run()
     await backend.check()
-    sessions = RecordSessions(backend.sessions)
+    sessions = RowSessions(backend.sessions)
     await sessions.create_session("s")
     await adapter.execute(f"ALTER DATABASE {unique} SET default_transaction_read_only = on")
     await backend.adapter.close()

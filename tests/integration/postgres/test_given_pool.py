@@ -23,7 +23,7 @@ from helix_temporal.stores.postgres import (
     PostgresUsage,
 )
 from helix_temporal.stores.redis import RedisSessionStorage, RedisStreams
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.testing import helix_env
 
 PREFIX = "given_"
@@ -44,7 +44,7 @@ async def is_open(pool: "asyncpg.Pool[asyncpg.Record]") -> bool:
 async def test_each_store_takes_a_pool(pool: "asyncpg.Pool[asyncpg.Record]") -> None:
     """An application that has one opens no second one for us."""
     session_id = uuid.uuid4().hex
-    sessions = RecordSessions(PostgresSessions(pool, table_prefix=PREFIX))
+    sessions = RowSessions(PostgresSessions(pool, table_prefix=PREFIX))
     await sessions.create_session(session_id)
     assert await sessions.load_state(session_id) is not None
     async with PostgresLocks(pool, table_prefix=PREFIX).hold(session_id):
@@ -76,7 +76,7 @@ async def test_sessions_are_served_over_a_given_pool(
         answer = await env.sessions.ask(unique, "Where is it?", agent="support")
         assert answer.text == "It is on its way."
         assert isinstance(env.backends.hot, PostgresThreads)
-    sessions = RecordSessions(PostgresSessions(pool, table_prefix=PREFIX))
+    sessions = RowSessions(PostgresSessions(pool, table_prefix=PREFIX))
     assert await sessions.load_state(unique) is not None
     assert await is_open(pool)
 

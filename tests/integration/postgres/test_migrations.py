@@ -18,12 +18,12 @@ from helix_temporal.stores.postgres import (
 )
 from helix_temporal.stores.postgres.migrations import load_migrations
 from helix_temporal.stores.postgres.sessions import PostgresSessions
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKind,
-    RecordsCommitted,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
+    RowsCommitted,
     SessionCommit,
-    WantedRecords,
+    SessionRow,
+    WantedRows,
 )
 from helix_temporal.testing.contracts._usage_base import some_tokens
 
@@ -63,13 +63,13 @@ _BEFORE: dict[str, dict[str, Any]] = {
     "runs": {"run_id": "r", "turn": 5, "status": "done", "completion_reason": "end", "body": None},
     "sub_session_refs": {"sub_session_id": "child", "seq": 6, "remote_json": "{}", "body": None},
 }
-"""A row of each table of records that version 7 has, but its session and its bytes."""
+"""A row of each table of a session's rows that version 7 has, but its session and its bytes."""
 
 _AFTER = (
-    KeyedRecord(RecordKind.CHECKPOINT, "c", b"\x00\xff", order=3),
-    KeyedRecord(RecordKind.STAGED, "é", b"\x00\xff", group="p", order=4),
-    KeyedRecord(RecordKind.RUN, "r", b"\x00\xff", order=5),
-    KeyedRecord(RecordKind.REF, "child", b"\x00\xff", order=6),
+    SessionRow(RowKind.CHECKPOINT, "c", b"\x00\xff", order=3),
+    SessionRow(RowKind.STAGED, "é", b"\x00\xff", group="p", order=4),
+    SessionRow(RowKind.RUN, "r", b"\x00\xff", order=5),
+    SessionRow(RowKind.REF, "child", b"\x00\xff", order=6),
 )
 
 
@@ -125,7 +125,7 @@ async def test_an_older_version_is_brought_up_with_its_data(
 async def test_what_version_7_holds_is_there_afterwards(
     adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
 ) -> None:
-    """Records lie in one table since, bodies have checksums, and a session takes commits."""
+    """Rows of sessions lie in one table since, bodies have checksums, and a session takes commits."""
     await migrations.run(target=7)
     await _add_session(adapter, table_prefix, "sé", body='{"é": "\0"}'.encode())
     for table, columns in _BEFORE.items():
@@ -142,12 +142,12 @@ async def test_what_version_7_holds_is_there_afterwards(
     await migrations.run()
     sessions = PostgresSessions(adapter, table_prefix=table_prefix)
     keys = tuple(each.name for each in _AFTER)
-    view = await sessions.view("sé", WantedRecords(keys=keys))
+    view = await sessions.view("sé", WantedRows(keys=keys))
     assert (view.revision, view.state) == (1, '{"é": "\0"}'.encode())
-    assert view.records == _AFTER
+    assert view.rows == _AFTER
     assert await PostgresUsage(adapter, table_prefix=table_prefix).get_entries("sé") == [some_tokens("sé")]
     done = await sessions.commit(SessionCommit("sé", 1, 0, removes=keys))
-    assert done == RecordsCommitted(2)
+    assert done == RowsCommitted(2)
 
 
 def test_twenty_processes_at_once_apply_each_version_once(postgres_dsn: str, table_prefix: str) -> None:
@@ -209,7 +209,7 @@ async def test_prefixes_in_one_database_are_independent(
         assert await migrations.current_version() == 1
         names = await _tables(adapter, prefix)
         assert max(map(len, names)) <= 63
-        assert f"{prefix}records_operations" in names
+        assert f"{prefix}session_rows_operations" in names
     finally:
         await _drop(adapter, prefix)
 

@@ -1,4 +1,4 @@
-"""Statements about sessions read what they need by an index, however many sessions and records there are."""
+"""Statements about sessions read what they need by an index, however many sessions and rows there are."""
 
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -21,8 +21,8 @@ _SESSIONS: Final = """
         CASE WHEN n % 2 = 0 THEN 's' || n / 100 END, n, n
     FROM generate_series(1, 10000) AS n"""
 
-_RECORDS: Final = """
-    INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)
+_ROWS: Final = """
+    INSERT INTO "{prefix}session_rows" (session_id, kind, grp, key, ord, body)
     SELECT 's' || s, kind, CASE WHEN kind = 'staged' THEN 'step' || n % 10 ELSE '' END, 'key' || n, n,
         convert_to(repeat('x', 1000), 'UTF8')
     FROM generate_series(1, 300) AS s, generate_series(1, 20) AS n,
@@ -60,9 +60,9 @@ STATEMENTS = {
     "session_touch": f"'s1', 9, 1, {CHANGES}, {UNLESS}",
     "session_touch_append": f"'s1', 9, 1, {CHANGES}, {UNLESS}, {STEP}",
     "session_delete": "'s1', 9, 1",
-    "session_records_page_asc": "'s1', 'run', 50, 10, 'key10'",
-    "session_records_page_desc": "'s1', 'run', 50, 10, 'key10'",
-    "session_records_page_count": "'s1', 'run'",
+    "session_rows_page_asc": "'s1', 'run', 50, 10, 'key10'",
+    "session_rows_page_desc": "'s1', 'run', 50, 10, 'key10'",
+    "session_rows_page_count": "'s1', 'run'",
     "session_purge_operations": "2, 50",
 }
 
@@ -74,7 +74,7 @@ async def connection(postgres_dsn: str) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(postgres_dsn)
     if postgres_dsn not in _FILLED:
         async with _postgres.emptied(postgres_dsn, prefix):
-            for statement in (_SESSIONS, _RECORDS, 'ANALYZE "{prefix}states"', 'ANALYZE "{prefix}records"'):
+            for statement in (_SESSIONS, _ROWS, 'ANALYZE "{prefix}states"', 'ANALYZE "{prefix}session_rows"'):
                 await connection.execute(statement.replace("{prefix}", prefix))
         _FILLED.add(postgres_dsn)
     yield connection
@@ -128,7 +128,7 @@ async def test_a_list_goes_on_at_its_cursor(connection: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("name", STATEMENTS)
-async def test_records_are_found_by_an_index(connection: Any, name: str, mode: str) -> None:
+async def test_rows_are_found_by_an_index(connection: Any, name: str, mode: str) -> None:
     """A step of a long session costs what it costs in a short one, whichever plan the server keeps."""
     await connection.execute(f"SET plan_cache_mode = {mode}")
     await _prepare(connection, name)
@@ -138,7 +138,7 @@ async def test_records_are_found_by_an_index(connection: Any, name: str, mode: s
 
 
 @pytest.mark.parametrize("name", [name for name in STATEMENTS if name != "session_purge_operations"])
-async def test_one_plan_is_kept_for_records(connection: Any, name: str) -> None:
+async def test_one_plan_is_kept_for_rows(connection: Any, name: str) -> None:
     """Planning a commit anew costs several times what the commit does."""
     await _prepare(connection, name)
     for _ in range(8):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.postgres import PostgresBackend, run_in_transaction
 from helix_temporal.stores.postgres.adapter import PostgresExecutor
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
@@ -44,7 +44,7 @@ async def test_nothing_relies_on_the_state_of_a_session(backend: PostgresBackend
             head = (await threads.append(replace(a_step(thread_id, head, epoch=10), commits=True))).head
         await backend.payloads.put_payload(thread_id, "k", b"bytes", 60)
         page = await threads.read(ReadPage(thread_id))
-        return [record.id for record in page.records]
+        return [message.id for message in page.messages]
 
     told = await asyncio.gather(*(talk(f"thread-{number}") for number in range(6)))
     assert [len(set(ids)) for ids in told] == [8] * 6

@@ -12,7 +12,7 @@ import pytest
 
 from helix_temporal.devstack import Stack, start_stack
 from helix_temporal.errors import HelixError, StoreUnavailableError
-from helix_temporal.models.records import EMPTY, Head, Record
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
@@ -55,8 +55,8 @@ async def test_an_append_whose_answer_is_lost_counts_once(
     second = replace(step, answer=an_answer("another attempt's"))
     told = await threads.append(second)
     assert told.repeated
-    assert told.records == step.records
-    assert len((await threads.read(ReadPage("t", committed_only=False))).records) == 4
+    assert told.messages == step.messages
+    assert len((await threads.read(ReadPage("t", committed_only=False))).messages) == 4
 
 
 @pytest.mark.parametrize("at", range(6))
@@ -66,9 +66,11 @@ async def test_an_open_cut_anywhere_is_all_or_nothing(
     """Begin, lock, header, messages, commit: whichever answer is lost, a repeat finishes the work."""
     proxy, backend = proxied
     threads = HotThreads(backend.threads)
-    opened = await threads.open(OpenThread("t", EPOCH, "owner", records=(a_message("one"), a_message("two"))))
+    opened = await threads.open(
+        OpenThread("t", EPOCH, "owner", messages=(a_message("one"), a_message("two")))
+    )
     proxy.fail(CutReply(), skip=at)
-    again = OpenThread("t", EPOCH + 1, "other", records=(a_message("three"),))
+    again = OpenThread("t", EPOCH + 1, "other", messages=(a_message("three"),))
     for _ in range(3):
         try:
             reopened = await threads.open(again)
@@ -79,9 +81,9 @@ async def test_an_open_cut_anywhere_is_all_or_nothing(
         pytest.fail("not opened in three tries")
     page = await threads.read(ReadPage("t", committed_only=False))
     assert reopened.header.epoch == EPOCH + 1
-    assert [record.body for record in page.records][-1] == b"three"
-    assert page.head.position == len(page.records)
-    assert opened.header.head.position >= page.records.index(again.records[0])
+    assert [message.body for message in page.messages][-1] == b"three"
+    assert page.head.position == len(page.messages)
+    assert opened.header.head.position >= page.messages.index(again.messages[0])
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Writer:
     threads: HotThreads
     thread_id: str
     head: Head = EMPTY
-    acknowledged: list[Record] = field(default_factory=list)
+    acknowledged: list[StoredMessage] = field(default_factory=list)
     failures: int = 0
 
     async def talk(self, ending: asyncio.Event) -> None:
@@ -107,7 +109,7 @@ class Writer:
                     self.failures += 1
                     await asyncio.sleep(0.02)
             self.head = told.head
-            self.acknowledged += told.records
+            self.acknowledged += told.messages
 
 
 @pytest.fixture
@@ -146,7 +148,7 @@ async def test_a_server_that_keeps_crashing_loses_and_doubles_nothing(
         page = await threads.read(
             ReadPage(writer.thread_id, start=max(0, writer.head.position - 10_000), limit=10_000)
         )
-        assert list(page.records) == writer.acknowledged[-10_000:]
+        assert list(page.messages) == writer.acknowledged[-10_000:]
         assert page.head == writer.head
     await backend.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.postgres import PostgresBackend, PostgresThreads
 from helix_temporal.stores.protocols.hot import Rebase
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, messages

@@ -11,8 +11,8 @@ from helix_temporal.agents import (
     choose_context,
     repair_tool_results,
 )
-from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
-from helix_temporal.models.records import Record
+from helix_temporal.models.messages import Message, ToolCall, decode_message, encode_message
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.testing.recorded import ExpectedMessage
 
 EXAMPLE = "examples/quickstart/conversation.json"
@@ -27,13 +27,13 @@ def a_request(*messages: Message) -> ModelRequest:
     return ModelRequest(agent="a", session_id="s", thread_id="s", messages=messages)
 
 
-async def ask(fresh_agent: Callable[[], Agent], thread: list[Record], text: str) -> None:
+async def ask(fresh_agent: Callable[[], Agent], thread: list[StoredMessage], text: str) -> None:
     """One turn; each model call and each tool call is served by an agent of its own, as by other workers."""
     inputs = [Message(id=f"m{len(thread)}", role="user", content=text)]
     while inputs:
-        thread += [to_record(message) for message in inputs]
+        thread += [encode_message(message) for message in inputs]
         answer = await _step(fresh_agent(), thread)
-        thread.append(to_record(answer))
+        thread.append(encode_message(answer))
         outcomes = await asyncio.gather(*(_result(fresh_agent(), call) for call in answer.tool_calls))
         inputs = [
             Message(
@@ -43,9 +43,9 @@ async def ask(fresh_agent: Callable[[], Agent], thread: list[Record], text: str)
         ]
 
 
-async def _step(agent: Agent, thread: list[Record]) -> Message:
+async def _step(agent: Agent, thread: list[StoredMessage]) -> Message:
     window = choose_context(thread, agent.context, complete_before=True)
-    messages, _ = repair_tool_results([from_record(record) for record in window])
+    messages, _ = repair_tool_results([decode_message(message) for message in window])
     response = await call_model(agent.model, a_request(*messages))
     return Message(
         id=f"m{len(thread)}",
@@ -64,9 +64,9 @@ async def _result(agent: Agent, call: ToolCall) -> str:
     return outcome.content
 
 
-def seen(thread: list[Record]) -> tuple[ExpectedMessage, ...]:
+def seen(thread: list[StoredMessage]) -> tuple[ExpectedMessage, ...]:
     """The thread in the words of a recording."""
-    return tuple(_seen(from_record(record)) for record in thread)
+    return tuple(_seen(decode_message(message)) for message in thread)
 
 
 def _seen(message: Message) -> ExpectedMessage:

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from helix_temporal.agents import ContextPolicy, choose_context, repair_tool_results
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.messages import Message, ToolCall
-from helix_temporal.models.records import Kind, Record, size_of
+from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
 
 
-def _records(kinds: str, size: int = 0) -> list[Record]:
-    return [Record(kind, f"m{at}", b"x" * size) for at, kind in enumerate(kinds)]
+def _stored(kinds: str, size: int = 0) -> list[StoredMessage]:
+    return [StoredMessage(kind, f"m{at}", b"x" * size) for at, kind in enumerate(kinds)]
 
 
-def _kinds(chosen: Sequence[Record]) -> str:
-    return "".join(record.kind for record in chosen)
+def _kinds(chosen: Sequence[StoredMessage]) -> str:
+    return "".join(message.kind for message in chosen)
 
 
 STEP_WITH_TOOLS = st.integers(1, 3).map(lambda results: "c" + "t" * results)
@@ -31,13 +31,13 @@ THREAD = st.lists(TURN, min_size=1, max_size=5).map("".join)
 POLICY = st.builds(ContextPolicy, max_messages=st.integers(1, 20), max_bytes=st.integers(1, 400))
 
 
-def _place(chosen: Sequence[Record], thread: list[Record]) -> int:
+def _place(chosen: Sequence[StoredMessage], thread: list[StoredMessage]) -> int:
     start = len(thread) - len(chosen)
     assert list(chosen) == thread[start:]
     return start
 
 
-def _fits(chosen: Sequence[Record], policy: ContextPolicy) -> bool:
+def _fits(chosen: Sequence[StoredMessage], policy: ContextPolicy) -> bool:
     return len(chosen) <= policy.max_messages and size_of(chosen) <= policy.max_bytes
 
 
@@ -46,7 +46,7 @@ def test_the_context_is_the_end_of_the_thread_and_never_begins_with_a_result(
     shape: str, size: int, policy: ContextPolicy, complete: bool
 ) -> None:
     """Providers refuse a result whose call they can't see."""
-    thread = _records(shape, size)
+    thread = _stored(shape, size)
     chosen = choose_context(thread, policy, complete_before=complete)
     assert thread[_place(chosen, thread)].kind in {Kind.USER, Kind.CALLS}
 
@@ -56,16 +56,16 @@ def test_the_context_keeps_the_bounds_unless_the_last_step_alone_exceeds_them(
     shape: str, size: int, policy: ContextPolicy
 ) -> None:
     """The bounds are the user's; only the model call itself is worth more."""
-    thread = _records(shape, size)
+    thread = _stored(shape, size)
     chosen = choose_context(thread, policy, complete_before=True)
-    last_step = max(at for at, record in enumerate(thread) if record.kind in {Kind.USER, Kind.CALLS})
+    last_step = max(at for at, message in enumerate(thread) if message.kind in {Kind.USER, Kind.CALLS})
     assert _fits(chosen, policy) or _place(chosen, thread) == last_step
 
 
 @given(THREAD, st.integers(0, 60), POLICY)
 def test_whole_turns_are_taken_as_many_as_fit(shape: str, size: int, policy: ContextPolicy) -> None:
     """A turn is cut only where the last one alone is too large."""
-    thread = _records(shape, size)
+    thread = _stored(shape, size)
     starts = [at for at in range(len(shape)) if shape[at] == "u" and (at == 0 or shape[at - 1] != "u")]
     fitting = [at for at in starts if _fits(thread[at:], policy)]
     chosen = choose_context(thread, policy, complete_before=True)
@@ -76,7 +76,7 @@ def test_whole_turns_are_taken_as_many_as_fit(shape: str, size: int, policy: Con
 def test_a_window_gives_what_the_whole_thread_would_give(shape: str, size: int, data: st.DataObject) -> None:
     """Stores read only the newest part; the model must not notice where that part began."""
     policy = ContextPolicy(max_messages=data.draw(st.integers(1, 8)))
-    thread = _records(shape, size)
+    thread = _stored(shape, size)
     window = thread[-data.draw(st.integers(10, 30)) :]
     whole = choose_context(thread, policy, complete_before=True)
     assert choose_context(window, policy, complete_before=len(window) == len(thread)) == whole
@@ -103,7 +103,7 @@ def test_a_window_gives_what_the_whole_thread_would_give(shape: str, size: int, 
 def test_where_the_context_begins(shape: str, limit: int, complete: bool, expected: str) -> None:
     """The rules in small."""
     policy = ContextPolicy(max_messages=limit)
-    assert _kinds(choose_context(_records(shape), policy, complete_before=complete)) == expected
+    assert _kinds(choose_context(_stored(shape), policy, complete_before=complete)) == expected
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5, None])

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from helix_temporal.agents import (
     Agent,
+    Finish,
     ModelEvent,
     ModelRequest,
     ModelResponse,
@@ -115,6 +117,13 @@ async def test_a_script_answers_by_the_messages_not_by_the_calls() -> None:
     assert await model.generate(a_request(SAID)) == first
     second = await ScriptedModel(["one", "two"]).generate(a_request(SAID, _stored(first), SAID))
     assert second.content == "two"
+
+
+async def test_a_script_answers_with_all_that_stands_in_it() -> None:
+    """An answer that was cut, or refused, is one from a list as from a function."""
+    answer = ModelResponse("cut", stop_reason="max_tokens", finish=Finish.LENGTH)
+    response = await ScriptedModel([answer]).generate(a_request(SAID))
+    assert response == replace(answer, provider=response.provider)
 
 
 async def test_a_script_keeps_its_place_when_the_context_is_cut() -> None:

@@ -10,7 +10,7 @@ from helix_temporal.agents import ContextPolicy, choose_context, estimate_tokens
 from helix_temporal.agents.context import Decoded
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models import messages as parts
-from helix_temporal.models.messages import Message, Role, ToolCall, to_record
+from helix_temporal.models.messages import Message, Role, ToolCall, encode_message
 
 
 def said(at: int, text: str, role: Role = "user") -> Message:
@@ -23,8 +23,8 @@ def thread(*texts: str) -> list[Message]:
 
 
 def chosen(messages: list[Message], policy: ContextPolicy, spent: int = 0) -> list[str]:
-    records = [to_record(each) for each in messages]
-    return [each.id for each in choose_context(records, policy, complete_before=True, spent=spent)]
+    stored = [encode_message(each) for each in messages]
+    return [each.id for each in choose_context(stored, policy, complete_before=True, spent=spent)]
 
 
 @pytest.mark.parametrize(
@@ -79,19 +79,19 @@ def test_every_message_is_counted_once_and_none_that_is_out_of_reach() -> None:
         return 10
 
     messages = thread(*(str(at) for at in range(101)))
-    records = [to_record(each) for each in messages]
+    stored = [encode_message(each) for each in messages]
     policy = ContextPolicy(max_tokens=200, count_tokens=count)
-    decoded = Decoded(records)
-    choose_context(records[40:], policy, complete_before=True, decoded=decoded.take_last(61))
-    choose_context(records, policy, complete_before=True, decoded=decoded)
+    decoded = Decoded(stored)
+    choose_context(stored[40:], policy, complete_before=True, decoded=decoded.take_last(61))
+    choose_context(stored, policy, complete_before=True, decoded=decoded)
     assert counted == [f"m{at}" for at in range(100, 79, -1)]
 
 
 @given(st.integers(0, 30), st.integers(0, 30))
-def test_a_part_of_the_records_shares_what_is_known_of_all(count: int, at: int) -> None:
+def test_a_part_of_the_messages_shares_what_is_known_of_all(count: int, at: int) -> None:
     """Places are those of each part's own."""
     messages = thread(*(str(number) for number in range(31)))
-    decoded = Decoded([to_record(each) for each in messages])
+    decoded = Decoded([encode_message(each) for each in messages])
     part = decoded.take_last(31 - count)
     place = min(at, 30 - count)
     assert part[place] == decoded[count + place] == messages[count + place]

@@ -17,9 +17,9 @@ from tests.unit.blobs.test_probe import all_ignored, all_kept, server
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_is_proved() -> None:
     """Ports of other tests' servers are used again."""
-    monkeypatch.setattr(probe, "_proved", {})
+    probe._proved.clear()
 
 
 async def start(stub: StubS3, **settings: str) -> int:

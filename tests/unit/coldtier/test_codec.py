@@ -20,10 +20,10 @@ from helix_temporal.coldtier.format import (
     encode_segment,
 )
 from helix_temporal.errors import ArchiveCorruptError, ArchiveError, UnsupportedFormatError
-from helix_temporal.models.records import Head, head_after, size_of
+from helix_temporal.models.stored_messages import Head, head_after, size_of
 from helix_temporal.testing.builders import a_message, messages
 
-RECORDS = messages(3, size=4)
+MESSAGES = messages(3, size=4)
 SEGMENT, SEGMENT_DATA = encode_segment(messages(5), 0, 7)
 MANIFEST = Manifest(
     thread_id="t",
@@ -35,9 +35,9 @@ MANIFEST = Manifest(
     head=Head(position=8, last_id="m2"),
     committed=6,
     segments=(SEGMENT,),
-    inline=RECORDS,
+    inline=MESSAGES,
     gen=7,
-    size=SEGMENT.raw_size + size_of(RECORDS),
+    size=SEGMENT.raw_size + size_of(MESSAGES),
     slice=b'{"a":1}',
     slice_version=2,
     adapter="plain",
@@ -76,9 +76,9 @@ class TestRoundTrips:
 
     def test_a_segment_comes_back(self) -> None:
         """Messages of any bytes."""
-        records = (a_message(bytes(range(256))), a_message(b""), *messages(2))
-        ref, data = encode_segment(records, 4, 0)
-        assert (ref.first, ref.last, decode_segment(ref, data)) == (4, 7, records)
+        stored = (a_message(bytes(range(256))), a_message(b""), *messages(2))
+        ref, data = encode_segment(stored, 4, 0)
+        assert (ref.first, ref.last, decode_segment(ref, data)) == (4, 7, stored)
 
     def test_an_index_comes_back(self) -> None:
         """Its raw size is that of the messages behind it."""
@@ -190,7 +190,7 @@ class TestForeignObjects:
             decode_manifest("t", forged(format=FORMAT + 1))
 
     def test_an_older_format_is_not_guessed_at(self) -> None:
-        """Its records are packed otherwise: read as these they would be other messages."""
+        """Its messages are packed otherwise: read as these they would be other messages."""
         with pytest.raises(UnsupportedFormatError, match="first release"):
             decode_manifest("t", forged(format=FORMAT - 1))
 
@@ -334,6 +334,6 @@ class TestSignatures:
         assert "secret" not in str(caught.value)
 
 
-def test_heads_and_records_agree() -> None:
+def test_heads_and_messages_agree() -> None:
     """The builder of these tests is sound itself."""
-    assert head_after(Head(position=5, last_id="m4"), RECORDS) == MANIFEST.head
+    assert head_after(Head(position=5, last_id="m4"), MESSAGES) == MANIFEST.head

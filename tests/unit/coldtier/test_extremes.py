@@ -5,7 +5,7 @@ import pytest
 from helix_temporal.coldtier.format import Manifest, SegmentRef, decode_index, encode_index
 from helix_temporal.coldtier.plan import DIRECT_LIMIT
 from helix_temporal.errors import ArchiveCorruptError, TooLargeError
-from helix_temporal.models.records import Head, Kind, size_of
+from helix_temporal.models.stored_messages import Head, Kind, size_of
 from helix_temporal.stores.protocols.threads import ReadPage
 from helix_temporal.testing.builders import a_message, an_answer
 from helix_temporal.testing.contracts._threads_base import Author, noise
@@ -25,7 +25,7 @@ async def test_messages_that_compress_to_nothing_stay_readable() -> None:
     facts = await tiers.elsewhere(author).facts()
     assert facts.head == author.head
     page = await tiers.worker().read(ReadPage("t", start=8))
-    assert size_of(page.records) > 8 * MIB
+    assert size_of(page.messages) > 8 * MIB
 
 
 async def test_the_inline_part_stays_small_when_unpacked() -> None:
@@ -44,7 +44,7 @@ async def test_a_cut_at_the_end_of_the_index_opens() -> None:
     author, manifest = await long_thread(tiers)
     assert manifest.index is not None
     stop = manifest.index.stop
-    last = (await author.threads.read(ReadPage("t", start=stop - 1, limit=1))).records[0]
+    last = (await author.threads.read(ReadPage("t", start=stop - 1, limit=1))).messages[0]
     await author.go_cold()
     later = tiers.elsewhere(author).later()
     opened = await later.open(rewind_to=Head(position=stop, last_id=last.id))
@@ -59,7 +59,7 @@ async def test_a_cut_inside_the_index_keeps_the_manifest_small() -> None:
     author, manifest = await long_thread(tiers)
     assert manifest.index is not None
     at = manifest.index.stop - 3
-    last = (await author.threads.read(ReadPage("t", start=at - 1, limit=1))).records[0]
+    last = (await author.threads.read(ReadPage("t", start=at - 1, limit=1))).messages[0]
     await author.go_cold()
     later = tiers.elsewhere(author).later()
     await later.open(rewind_to=Head(position=at, last_id=last.id))

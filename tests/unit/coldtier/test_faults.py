@@ -13,7 +13,7 @@ from helix_temporal.errors import (
     ColdTierBehindError,
     StoreUnavailableError,
 )
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ForkThread, ReadPage
 from helix_temporal.testing.builders import a_message, an_answer
@@ -449,7 +449,7 @@ class TestMissingObjects:
     async def test_what_does_not_need_it_goes_on(self, tiers: Tiers) -> None:
         """The newer messages are read."""
         page = await tiers.worker().read(ReadPage("t", start=100))
-        assert len(page.records) == 100
+        assert len(page.messages) == 100
 
 
 async def test_a_damaged_segment_is_told_and_not_used() -> None:

@@ -1,4 +1,4 @@
-"""Hot records that a deletion or a later open left behind: dropped by whoever comes by, never revived."""
+"""Hot threads that a deletion or a later open left behind: dropped by whoever comes by, never revived."""
 
 from temporalio.testing import ActivityEnvironment
 
@@ -32,10 +32,10 @@ async def test_a_copy_of_an_older_epoch_is_dropped_and_the_archive_has_everythin
     tiers.hot.restore(kept)
     assert await tiers.worker().evict("t", author.epoch) == "dropped"
     page = await tiers.worker().read(ReadPage("t"))
-    assert len(page.records) == opened.header.head.position
+    assert len(page.messages) == opened.header.head.position
 
 
-async def test_the_record_of_the_present_epoch_is_left_alone() -> None:
+async def test_the_thread_of_the_present_epoch_is_left_alone() -> None:
     """An old execution's clean-up does not touch its successor's thread."""
     tiers = Tiers()
     author = await tiers.author()
@@ -57,7 +57,7 @@ async def test_a_copy_of_an_earlier_time_of_the_present_epoch_is_dropped() -> No
     swept = await sweep(tiers, SweepThreadInput(thread_id="t", evict=True))
     assert (swept.outcome, swept.detail) == ("clean", "dropped")
     assert await tiers.hot.read_header("t") is None
-    assert len((await tiers.worker().read(ReadPage("t"))).records) == 2
+    assert len((await tiers.worker().read(ReadPage("t"))).messages) == 2
 
 
 async def test_a_copy_with_something_that_the_archive_lacks_is_kept() -> None:

@@ -17,7 +17,7 @@ from tests.unit.stores._damage import DAMAGES
 from tests.unit.stores._redis import backend_on
 
 HEADER = tuple("enbcvzyfguxdrkolpaqih")
-"""Fields of a record's header; 's' is the slice, numbers are messages."""
+"""Fields of a hot thread's header; 's' is the slice, numbers are messages."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ async def hurt(redis_url: str, redis_prefix: str) -> AsyncIterator[Hurt]:
 
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("field", [*HEADER, "s", "0", "2", "2b"])
-async def test_a_damaged_record_comes_back_from_the_archive(hurt: Hurt, field: str, how: str) -> None:
+async def test_a_damaged_thread_comes_back_from_the_archive(hurt: Hurt, field: str, how: str) -> None:
     """Whichever byte it was: the next step goes on, and everybody reads what was written."""
     await hurt.damage(field, how)
     author = hurt.elsewhere()
@@ -81,7 +81,7 @@ async def test_a_damaged_record_comes_back_from_the_archive(hurt: Hurt, field: s
 
 @pytest.mark.parametrize("field", ["e", "s", "2b"])
 async def test_the_next_open_finds_the_thread(hurt: Hurt, field: str) -> None:
-    """Another execution takes over a thread whose record is damaged."""
+    """Another execution takes over a thread that is damaged in the hot tier."""
     await hurt.damage(field)
     later = hurt.elsewhere().later(owner="run-2")
     opened = await later.open()
@@ -101,8 +101,8 @@ async def test_what_is_not_archived_is_archived_before(hurt: Hurt, field: str) -
 
 
 @pytest.mark.parametrize("field", ["n", "c", "s", "4"])
-async def test_what_only_the_record_has_is_left_as_it_is(hurt: Hurt, field: str) -> None:
-    """The archive lacks a turn, and the record cannot be trusted: a person must decide."""
+async def test_what_only_the_thread_has_is_left_as_it_is(hurt: Hurt, field: str) -> None:
+    """The archive lacks a turn, and the hot thread cannot be trusted: a person must decide."""
     await hurt.author.turn("three", "3")
     await hurt.author.threads.save_slice("t", hurt.author.epoch, b'{"n": 2}', 1)
     await hurt.damage(field)
@@ -115,7 +115,7 @@ async def test_what_only_the_record_has_is_left_as_it_is(hurt: Hurt, field: str)
     assert await hurt.backend._connection.send_command("HGETALL", hurt.key) == before
 
 
-async def test_the_scan_names_a_thread_whose_record_does_not(hurt: Hurt) -> None:
+async def test_the_scan_names_a_thread_whose_thread_does_not(hurt: Hurt) -> None:
     """The maintenance worker comes by, and it is mended there."""
     await hurt.damage("i")
     assert [each async for each in hurt.backend.threads.scan()] == ["t"]

@@ -34,7 +34,7 @@ from helix_temporal.coldtier.plan import (
     tail_start,
     whole_log,
 )
-from helix_temporal.models.records import EMPTY, Head, Record, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, size_of
 from helix_temporal.testing.builders import a_message
 
 MIB = 1 << 20
@@ -56,10 +56,10 @@ class Archive:
         self.manifest = decode_manifest("t", plan.body)
         assert self.manifest == plan.manifest
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, messages: Sequence[StoredMessage]) -> None:
         """What a flush does."""
         plan = plan_commit(
-            self.manifest, whole_log(self.manifest), records, nonce="", head_before=self.manifest.head
+            self.manifest, whole_log(self.manifest), messages, nonce="", head_before=self.manifest.head
         )
         self.apply(plan)
 
@@ -87,19 +87,19 @@ class Archive:
         """As the upkeep of the real store decides."""
         run = find_mergeable_run(self.manifest.segments, self.manifest.head.position, max_raw)
         if run is not None:
-            records = self.records(self.manifest.segments[slice(*run)])
-            return plan_merge(self.manifest, run, records, nonce="")
+            messages = self.messages(self.manifest.segments[slice(*run)])
+            return plan_merge(self.manifest, run, messages, nonce="")
         moved, kept = split_direct_segments(self.manifest)
         listed = (*self.indexed(), *moved)
         run = find_mergeable_run(listed, self.manifest.head.position, max_raw) if moved or listing else None
         if run is None and not moved:
             return None
-        records = self.records(listed[slice(*run)]) if run else []
-        return plan_index(self.manifest, listed, kept, run=run, records=records, nonce="")
+        messages = self.messages(listed[slice(*run)]) if run else []
+        return plan_index(self.manifest, listed, kept, run=run, messages=messages, nonce="")
 
-    def records(self, refs: Sequence[SegmentRef]) -> list[Record]:
+    def messages(self, refs: Sequence[SegmentRef]) -> list[StoredMessage]:
         """The messages of these segments."""
-        return [record for ref in refs for record in decode_segment(ref, self.objects[ref])]
+        return [message for ref in refs for message in decode_segment(ref, self.objects[ref])]
 
     def collect(self) -> None:
         """Forget what is not named, as garbage collection does."""
@@ -115,12 +115,12 @@ class Archive:
         """All segments, oldest first."""
         return (*self.indexed(), *self.manifest.segments)
 
-    def log(self) -> list[Record]:
+    def log(self) -> list[StoredMessage]:
         """Every message."""
-        return [*self.records(self.segments()), *self.manifest.inline]
+        return [*self.messages(self.segments()), *self.manifest.inline]
 
 
-def some(count: int, size: int = 300, *, start: int = 0) -> list[Record]:
+def some(count: int, size: int = 300, *, start: int = 0) -> list[StoredMessage]:
     """Messages that don't compress."""
     chance = random.Random(f"{start} {count} {size}")
     return [a_message(chance.randbytes(size), message_id=f"m{start + n}") for n in range(count)]
@@ -164,7 +164,7 @@ class TestSpill:
         """It can't be split."""
         archive = Archive()
         archive.append([*some(3), a_message(b"\x00" * 20 * MIB, message_id="large"), *some(3, start=3)])
-        assert [record.id for record in archive.log()] == ["m0", "m1", "m2", "large", "m3", "m4", "m5"]
+        assert [message.id for message in archive.log()] == ["m0", "m1", "m2", "large", "m3", "m4", "m5"]
 
     def test_a_manifest_never_holds_more_than_it_should(self) -> None:
         """The bound of what each flush uploads again."""
@@ -216,7 +216,7 @@ class TestCut:
         cut.manifest, cut.objects = long.manifest, dict(long.objects)
         cut.cut(102)
         cut.append(some(3, start=9000))
-        assert [record.id for record in cut.log()[101:]] == ["m101", "m9000", "m9001", "m9002"]
+        assert [message.id for message in cut.log()[101:]] == ["m101", "m9000", "m9001", "m9002"]
         assert cut.manifest.size == size_of(cut.log())
 
 
@@ -227,9 +227,9 @@ class TestCompaction:
         """At most 16 direct segments, small new ones, and each byte written a few times only."""
         archive, new, worst, steps = Archive(), 0, 0, 0
         for number in range(5000):
-            records = some(2, 500, start=2 * number)
-            new += size_of(records)
-            archive.append(records)
+            messages = some(2, 500, start=2 * number)
+            new += size_of(messages)
+            archive.append(messages)
             if len(archive.manifest.segments) > DIRECT_MAX:
                 before = archive.uploaded
                 archive.compact(4 * MIB)
@@ -239,7 +239,7 @@ class TestCompaction:
         newest = [ref for ref in archive.segments() if ref.first >= 10_000 - TAIL_MESSAGES]
         assert worst <= DIRECT_MAX + 1
         assert all(ref.stop - ref.first <= TAIL_SEGMENT_MESSAGES for ref in newest)
-        assert [record.id for record in archive.log()] == [f"m{n}" for n in range(10_000)]
+        assert [message.id for message in archive.log()] == [f"m{n}" for n in range(10_000)]
         # Merging writes each byte again once a size class: log4 of 5 MB over 16 KiB.
         assert steps / new < 5, steps / new
         assert len(archive.segments()) < 40
@@ -311,7 +311,7 @@ ACTIONS = st.lists(
 @given(ACTIONS)
 def test_an_archive_is_a_list(actions: list[tuple[str, float, int]]) -> None:
     """Whatever is appended, cut, merged, indexed and collected in whatever order."""
-    archive, model, count = Archive(), list[Record](), 0
+    archive, model, count = Archive(), list[StoredMessage](), 0
     for what, amount, size in actions:
         if what == "append":
             model += (new := some(int(amount), size, start=count))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import FencedError, HeadMovedError
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.threads import ForkThread, ReadPage
 from helix_temporal.testing.contracts._threads_base import LATER, Author, noise
 from helix_temporal.testing.faults import FaultyBlobs
@@ -49,7 +49,7 @@ class Bench:
     async def read(self) -> object:
         """Read all of it from the archive."""
         page = await self.tiers.worker().read(ReadPage("t", limit=10_000, committed_only=False))
-        assert [record.id for record in page.records] == self.expected
+        assert [message.id for message in page.messages] == self.expected
         return page
 
     async def look(self) -> object:
@@ -58,7 +58,7 @@ class Bench:
         view = await self.tiers.worker().step_view(
             "t", self.author.epoch, head, after=0, limit=count, max_bytes=1 << 30, ids=count
         )
-        assert [record.id for record in view.before] == self.expected
+        assert [message.id for message in view.before] == self.expected
         return view
 
     async def audit(self) -> object:

@@ -9,7 +9,7 @@ from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import archive as _archive
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Layout, Manifest, encode_manifest
-from helix_temporal.models.records import Head, Kind, Record
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
 from tests.unit.coldtier._tiers import Tiers
 
 THREADS = 200
@@ -21,10 +21,12 @@ LIMIT = 2_000_000
 async def archive_of_many() -> Archive:
     archive = Archive(MemoryBlobs(), Layout("helix"))
     for number in range(THREADS):
-        records = tuple(Record(Kind.USER, f"{number}-{at}", b"x" * 500) for at in range(BODIES // 500))
-        head = Head(position=len(records), last_id=records[-1].id)
+        messages = tuple(
+            StoredMessage(Kind.USER, f"{number}-{at}", b"x" * 500) for at in range(BODIES // 500)
+        )
+        head = Head(position=len(messages), last_id=messages[-1].id)
         manifest = Manifest(
-            f"t{number}", version=1, nonce="n", head=head, committed=len(records), inline=records
+            f"t{number}", version=1, nonce="n", head=head, committed=len(messages), inline=messages
         )
         await archive.blobs.put(archive.layout.manifest_key(f"t{number}"), encode_manifest(manifest))
     return archive

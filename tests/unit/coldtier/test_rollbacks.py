@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from helix_temporal.errors import ColdRegressedError, FencedError, HeadMovedError
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.hot import Rebase
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage, Reopen
 from helix_temporal.stores.threads.hot_only import HotThreads
@@ -16,7 +16,7 @@ from tests.unit.coldtier._tiers import Tiers
 
 
 async def test_a_rolled_back_commit_mark_does_not_uncommit_the_archive() -> None:
-    """The hot record is from before a repeat committed the step; the archive knows better."""
+    """The hot thread is from before a repeat committed the step; the archive knows better."""
     tiers = Tiers()
     author = await tiers.author()
     step = author.step(a_message(), answer=an_answer(), commits=False)
@@ -45,7 +45,7 @@ async def test_a_rolled_back_slice_does_not_replace_the_archived_one() -> None:
 
 
 async def rolled_back() -> tuple[Tiers, Author]:
-    """Two archived turns, of which the hot record has the first one."""
+    """Two archived turns, of which the hot thread has the first one."""
     tiers = Tiers()
     author = await tiers.author()
     await author.turn("one")
@@ -62,14 +62,14 @@ async def test_readers_see_what_is_archived_before_the_next_step_mends_it(backwa
     tiers, author = await rolled_back()
     reader = tiers.elsewhere(author).threads
     page = await reader.read(ReadPage("t", backward=backward))
-    assert [record.body.decode() for record in page.records] == ["one", "hi there", "two", "hi there"]
+    assert [message.body.decode() for message in page.messages] == ["one", "hi there", "two", "hi there"]
     assert (page.head, page.committed) == (author.head, 4)
     facts = await reader.read_facts("t")
     assert (facts.head, facts.committed, facts.hot) == (author.head, 4, False)
 
 
 @pytest.mark.parametrize("fault", [BlobFault.ERROR_BEFORE, BlobFault.DELAYED, BlobFault.NO_ACCESS])
-async def test_what_the_hot_record_has_is_read_while_the_archive_is_away(
+async def test_what_the_hot_thread_has_is_read_while_the_archive_is_away(
     fault: BlobFault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader waits a moment for what the archive says, and not for ever."""
@@ -114,7 +114,7 @@ async def test_an_open_keeps_the_newer_slice_and_the_newer_messages() -> None:
     assert (await later.facts()).slice == b"new"
 
 
-async def test_a_hot_record_behind_the_archive_is_replaced_at_open() -> None:
+async def test_a_hot_thread_behind_the_archive_is_replaced_at_open() -> None:
     """The archive wins where hot does not continue it."""
     tiers = Tiers()
     author = await tiers.author()
@@ -128,7 +128,7 @@ async def test_a_hot_record_behind_the_archive_is_replaced_at_open() -> None:
     assert await later.texts() == ["one", "hi there", "two", "hi there"]
 
 
-async def test_what_a_caller_knows_of_is_read_from_the_archive_where_the_hot_record_is_older() -> None:
+async def test_what_a_caller_knows_of_is_read_from_the_archive_where_the_hot_thread_is_older() -> None:
     """The text of an answer that somebody was just told of; and how far the thread reaches."""
     tiers = Tiers()
     author = await tiers.author()
@@ -139,11 +139,11 @@ async def test_what_a_caller_knows_of_is_read_from_the_archive_where_the_hot_rec
     answer = (await author.everything())[3]
     tiers.hot.restore(backup)
     page = await tiers.worker().read(ReadPage("t", 3, 4))
-    assert page.records == (answer,)
+    assert page.messages == (answer,)
     assert (page.committed, (await tiers.worker().read_facts("t")).head.position) == (4, 4)
 
 
-async def test_a_hot_record_of_another_timeline_is_refused_by_flush() -> None:
+async def test_a_hot_thread_of_another_timeline_is_refused_by_flush() -> None:
     """It holds another message at the archive's last position."""
     tiers = Tiers()
     author = await tiers.author()
@@ -265,9 +265,9 @@ class TestRegressedArchives:
 
 
 class TestLeftovers:
-    """Hot records that an interrupted operation left behind."""
+    """Hot threads that an interrupted operation left behind."""
 
-    async def test_a_fork_takes_the_archive_where_the_hot_record_is_outdated(self) -> None:
+    async def test_a_fork_takes_the_archive_where_the_hot_thread_is_outdated(self) -> None:
         """An open took the epoch in the archive and died before it reached the hot tier."""
         tiers = Tiers()
         author = await tiers.author()
@@ -317,7 +317,7 @@ class TestLeftovers:
         assert opened.header.head == author.head
 
     async def test_a_rebase_that_is_overtaken_ends_in_the_archive_s_copy(self) -> None:
-        """The hot record changed while its open was under way."""
+        """The hot thread changed while its open was under way."""
         tiers = Tiers()
         author = await tiers.author()
         await author.turn()

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from helix_temporal.coldtier import Held, TieredThreads, store
-from helix_temporal.models.records import EMPTY, Head, size_of
+from helix_temporal.coldtier import KeepHot, TieredThreads, store
+from helix_temporal.models.stored_messages import EMPTY, Head, size_of
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import Create, ForkThread, ReadPage, Reopen
 from helix_temporal.testing.builders import a_message, an_answer
@@ -14,7 +14,7 @@ from helix_temporal.testing.faults import BlobFault
 from helix_temporal.testing.faulty_hot import Fault, FaultyHot, fails
 from tests.unit.coldtier._tiers import Tiers
 
-LITTLE = Held(archived_bytes=2_000, messages=8)
+LITTLE = KeepHot(archived_bytes=2_000, messages=8)
 BODY = "x" * 200
 
 
@@ -33,7 +33,7 @@ class Session(Author):
     async def all_ids(self) -> list[str]:
         """Ids of all messages."""
         page = await self.threads.read(ReadPage(self.thread_id, limit=1000, max_bytes=64 * 2**20))
-        return [record.id for record in page.records]
+        return [message.id for message in page.messages]
 
     async def talk(self, turns: int, *, archives: bool = True, limit: int = 4) -> None:
         """So many whole turns."""
@@ -46,9 +46,9 @@ class Session(Author):
             self.heads.append(self.head)
 
 
-async def a_session(tiers: Tiers, *, held: Held = LITTLE, **settings: float) -> Session:
+async def a_session(tiers: Tiers, *, keep_hot: KeepHot = LITTLE, **settings: float) -> Session:
     """A session on a worker that holds little."""
-    session = Session(tiers.worker(held=held, **settings), "t")
+    session = Session(tiers.worker(keep_hot=keep_hot, **settings), "t")
     await session.open()
     return session
 
@@ -61,7 +61,7 @@ async def base(tiers: Tiers) -> int:
 
 
 class TestWhatIsKept:
-    async def test_the_record_of_a_long_session_stays_small(self) -> None:
+    async def test_the_thread_of_a_long_session_stays_small(self) -> None:
         """3,000 turns with results of 1 MB would otherwise hold 3 GB."""
         tiers = Tiers()
         session = await a_session(tiers)
@@ -74,7 +74,7 @@ class TestWhatIsKept:
     async def test_the_newest_messages_stay_whatever_they_weigh(self) -> None:
         """The window of ids that is searched for repeated messages reaches so far back."""
         tiers = Tiers()
-        session = await a_session(tiers, held=Held(archived_bytes=1, messages=8))
+        session = await a_session(tiers, keep_hot=KeepHot(archived_bytes=1, messages=8))
         await session.talk(30)
         assert await base(tiers) == session.head.position - 2 - 8
 
@@ -82,7 +82,7 @@ class TestWhatIsKept:
     async def test_the_context_window_stays_even_if_it_is_larger(self, end: bool) -> None:
         """Else each step would read it from the archive; the end of a turn looks at one message alone."""
         tiers = Tiers()
-        session = await a_session(tiers, held=Held(archived_bytes=1, messages=8))
+        session = await a_session(tiers, keep_hot=KeepHot(archived_bytes=1, messages=8))
         for _ in range(40):
             await session.talk(1, limit=50)
             await session.look(limit=1 if end else 50, ids=0)
@@ -102,7 +102,7 @@ class TestWhatIsKept:
         assert tiers.blobs.count("get") == 0
 
     async def test_what_is_not_archived_is_never_forgotten(self) -> None:
-        """The hot record is then the only one that has it."""
+        """The hot thread is then the only one that has it."""
         tiers = Tiers()
         session = await a_session(tiers)
         await session.talk(10)
@@ -124,7 +124,7 @@ class TestWhatIsKept:
         tiers.blobs.plan = None
         await session.flush()
         assert (await tiers.manifest()).head == session.head
-        assert [record.body for record in await session.everything()] == [BODY.encode()] * 100
+        assert [message.body for message in await session.everything()] == [BODY.encode()] * 100
 
 
 class TestItsCost:
@@ -132,7 +132,7 @@ class TestItsCost:
         """Only about every so many bytes one is worth it."""
         tiers = Tiers()
         hot = FaultyHot(tiers.hot)
-        session = Session(TieredThreads(hot, tiers.blobs, held=LITTLE), "t")
+        session = Session(TieredThreads(hot, tiers.blobs, keep_hot=LITTLE), "t")
         await session.open()
         await session.talk(100)
         trims = [call for call in hot.calls if call.method == "trim"]
@@ -143,7 +143,7 @@ class TestItsCost:
         """It is housekeeping: the next step tries again."""
         tiers = Tiers()
         hot = FaultyHot(tiers.hot, fails(at=1, fault=fault, method="trim"))
-        session = Session(TieredThreads(hot, tiers.blobs, held=LITTLE), "t")
+        session = Session(TieredThreads(hot, tiers.blobs, keep_hot=LITTLE), "t")
         await session.open()
         await session.talk(30)
         await hot.land_late()
@@ -159,9 +159,9 @@ class TestWhatLiesBelow:
         session = await a_session(tiers)
         await session.talk(40)
         assert await base(tiers) > 0
-        records = await session.everything()
-        assert len(records) == 80
-        assert size_of(records) == (await session.facts()).size
+        messages = await session.everything()
+        assert len(messages) == 80
+        assert size_of(messages) == (await session.facts()).size
 
     async def test_a_rewind_goes_further_back(self) -> None:
         """To a place that only the archive holds."""
@@ -174,7 +174,7 @@ class TestWhatLiesBelow:
         assert len(await later.everything()) == 6
 
     async def test_a_reopen_from_further_back_goes_on_at_the_end(self) -> None:
-        """A workflow that was reset knows an old head, which the record does not hold."""
+        """A workflow that was reset knows an old head, which the hot thread does not hold."""
         tiers = Tiers()
         session = await a_session(tiers)
         await session.talk(40)
@@ -205,7 +205,7 @@ class TestWhatLiesBelow:
         assert view.before == everything[4:8]
 
     async def test_what_is_not_archived_yet_is_kept_when_it_comes_back(self) -> None:
-        """It is archived before the record is dropped."""
+        """It is archived before the hot thread is dropped."""
         tiers = Tiers()
         session = await a_session(tiers)
         await session.talk(40)
@@ -247,7 +247,7 @@ class TestIdsOfLargeMessages:
         later = await self.resumed(tiers)
         everything = await later.all_ids()
         view = await later.look(limit=4, ids=200)
-        assert [*view.earlier_ids, *(record.id for record in view.before)] == everything
+        assert [*view.earlier_ids, *(message.id for message in view.before)] == everything
 
     async def test_they_are_read_once(self) -> None:
         """Not with each turn: that would read up to 200 messages of 1 MB from the archive each time."""
@@ -269,5 +269,5 @@ class TestIdsOfLargeMessages:
         await again.open(rewind_to=later.heads[15])
         everything = await again.all_ids()
         view = await again.look(limit=4, ids=200)
-        assert [*view.earlier_ids, *(record.id for record in view.before)] == everything
+        assert [*view.earlier_ids, *(message.id for message in view.before)] == everything
         assert len(everything) == 30

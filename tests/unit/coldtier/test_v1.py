@@ -22,8 +22,8 @@ from helix_temporal.errors import (
     TooLargeError,
     UnsupportedFormatError,
 )
-from helix_temporal.models.messages import Message, ToolCall, from_record, to_record
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.messages import Message, ToolCall, decode_message, encode_message
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import Create, ForkThread, ReadPage, Reopen
 from helix_temporal.testing.contracts._threads_base import LATER, Author, pages
@@ -60,7 +60,7 @@ async def rows(author: Author, count: int | None = None) -> list[str]:
     """The raw rows that the thread keeps."""
     request = ReadPage(author.thread_id, stop=count, limit=10_000, max_bytes=1 << 24)
     page = await author.threads.read(request)
-    return [str(from_record(record).content) for record in page.records]
+    return [str(decode_message(message).content) for message in page.messages]
 
 
 class TestTakingOver:
@@ -86,7 +86,7 @@ class TestTakingOver:
         """What an adapter needs to convert them later."""
         tiers = tiers_with(snapshot([row(0), row(1)]))
         opened = await Author(tiers.threads, "t").open()
-        found = [from_record(r) for r in await Author(tiers.threads, "t").everything()]
+        found = [decode_message(r) for r in await Author(tiers.threads, "t").everything()]
         assert [message.id for message in found] == ["m-0", "m-1"]
         assert {(message.role, message.format) for message in found} == {
             ("foreign", f"zeitlich-v1/{adapter}")
@@ -98,7 +98,7 @@ class TestTakingOver:
         tiers = tiers_with(snapshot(["{}"]))
         opened = await Author(tiers.threads, "t").open(adapter="own")
         record = (await Author(tiers.threads, "t").everything())[0]
-        assert (opened.header.adapter, from_record(record).format) == ("own", "zeitlich-v1/own")
+        assert (opened.header.adapter, decode_message(record).format) == ("own", "zeitlich-v1/own")
 
     async def test_rows_of_another_adapter_are_refused(self) -> None:
         """Rather than given to code that can't read them."""
@@ -114,7 +114,7 @@ class TestTakingOver:
                      dedupIds=["d-0", "d-1", "same", "x\ny"])
         )  # fmt: skip
         await Author(tiers.threads, "t").open()
-        ids = [record.id for record in await Author(tiers.threads, "t").everything()]
+        ids = [message.id for message in await Author(tiers.threads, "t").everything()]
         assert ids[:2] == ["d-0", "same"]
         assert [name[:5] for name in ids[2:]] == ["v1-2-", "v1-3-"]
         assert len(set(ids)) == 4
@@ -308,13 +308,15 @@ class TestWritingBack:
         tiers = tiers_with()
         author = await tiers.author()
         step = author.step(
-            to_record(Message(id="u1", role="user", content="hi")),
-            answer=to_record(Message(id="a1", role="assistant", tool_calls=(ToolCall(id="c", name="look"),))),
+            encode_message(Message(id="u1", role="user", content="hi")),
+            answer=encode_message(
+                Message(id="a1", role="assistant", tool_calls=(ToolCall(id="c", name="look"),))
+            ),
             commits=False,
         )
         await author.append(step)
-        results = to_record(Message(id="r1", role="tool", content="42", tool_call_id="c"))
-        final = to_record(Message(id="a2", role="assistant", content="ü"))
+        results = encode_message(Message(id="r1", role="tool", content="42", tool_call_id="c"))
+        final = encode_message(Message(id="a2", role="assistant", content="ü"))
         await author.append(author.step(results, answer=final))
         await tiers.threads.export_v1("t", instructions="be brief")
         found = await tiers.bucket.get(KEY)

@@ -12,7 +12,7 @@ from helix_temporal.adapters.zeitlich import convert_zeitlich_rows
 from helix_temporal.coldtier.zeitlich_format import decode_snapshot, parse_written_snapshot
 from helix_temporal.errors import LegacyWriterActiveError
 from helix_temporal.models import messages
-from helix_temporal.models.messages import Message, ToolCall, Usage, from_record, to_record
+from helix_temporal.models.messages import Message, ToolCall, Usage, decode_message, encode_message
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._tiers import Tiers
@@ -113,7 +113,7 @@ async def test_each_row_names_its_own_adapter() -> None:
     wanted = [anthropic(0), google(1), lang_chain(2)]
     tiers = tiers_with(snapshot(wanted))
     opened = await Author(tiers.threads, "t").open(adapter="anthropic")
-    found = [from_record(each) for each in await Author(tiers.threads, "t").everything()]
+    found = [decode_message(each) for each in await Author(tiers.threads, "t").everything()]
     assert [each.format for each in found] == [f"zeitlich-v1/{name}" for name in ROWS]
     assert opened.header.adapter == "anthropic"
     tiers = tiers_with(snapshot(wanted))
@@ -201,9 +201,9 @@ OURS = [
 async def our_turn(author: Author) -> None:
     """Opens the thread and adds the turn above."""
     await author.open()
-    first = author.step(to_record(OURS[0]), answer=to_record(OURS[1]), commits=False)
+    first = author.step(encode_message(OURS[0]), answer=encode_message(OURS[1]), commits=False)
     await author.append(first)
-    await author.append(author.step(*map(to_record, OURS[2:4]), answer=to_record(OURS[4])))
+    await author.append(author.step(*map(encode_message, OURS[2:4]), answer=encode_message(OURS[4])))
 
 
 async def ours_after(adapter: str) -> Tiers:
@@ -219,7 +219,7 @@ async def test_our_turns_are_read_back_as_they_were(adapter: str) -> None:
     written = await exported(await ours_after(adapter))
     tiers = tiers_with(body(written["messages"]), "threads/messages/t.json")
     await tiers.threads.import_v1("t")
-    found = [from_record(each) for each in await Author(tiers.threads, "t").everything()]
+    found = [decode_message(each) for each in await Author(tiers.threads, "t").everything()]
     assert [each.format for each in found] == [f"zeitlich-v1/{adapter}"] * 7
     assert list(convert_zeitlich_rows(found))[2:] == OURS
 
@@ -298,5 +298,5 @@ async def test_what_zeitlich_changed_in_a_row_of_ours_counts() -> None:
     rows_ = [*written["messages"][:2], text(row)]
     tiers = tiers_with(packed(body(rows_)))
     await tiers.threads.import_v1("t")
-    found = [from_record(each) for each in await Author(tiers.threads, "t").everything()]
+    found = [decode_message(each) for each in await Author(tiers.threads, "t").everything()]
     assert [(each.content, each.metadata) for each in convert_zeitlich_rows(found)][2:] == [("(removed)", {})]

@@ -12,9 +12,9 @@ from helix_temporal.agents import ContextPolicy
 from helix_temporal.agents.context import choose_context
 from helix_temporal.coldtier import TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.messages import Message, from_record
-from helix_temporal.models.records import Kind, Record
-from helix_temporal.models.rows import kinds_of, records_of
+from helix_temporal.models.messages import Message, decode_message
+from helix_temporal.models.rows import encode_messages, kinds_of
+from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.stores.protocols.threads import ForkThread, ReadPage
 from helix_temporal.testing.contracts._threads_base import LATER, Author, pages
 from tests.unit.coldtier._tiers import Tiers
@@ -137,7 +137,7 @@ def test_rows_that_we_exported_are_known_again() -> None:
     made = [
         Message(id=str(at), role="foreign", format="zeitlich-v1", content=row) for at, row in enumerate(found)
     ]
-    assert [record.kind for record in records_of(made)] == [Kind.CALLS, Kind.RESULT]
+    assert [message.kind for message in encode_messages(made)] == [Kind.CALLS, Kind.RESULT]
 
 
 @pytest.mark.parametrize("odd", ["", "{", "[]", '{"message":{"role":"tool"}}', '{"data":{}}', "[" * 100_000])
@@ -168,14 +168,14 @@ async def imported(adapter: str, said: Sequence[Row]) -> Tiers:
     return tiers
 
 
-def read(records: Sequence[Record]) -> list[Message]:
+def read(messages: Sequence[StoredMessage]) -> list[Message]:
     """What a model is given of them; a call without its result gets one that says so."""
-    return list(convert_zeitlich_rows([from_record(record) for record in records]))
+    return list(convert_zeitlich_rows([decode_message(message) for message in messages]))
 
 
-async def everything(threads: TieredThreads, thread_id: str = "t") -> tuple[Record, ...]:
+async def everything(threads: TieredThreads, thread_id: str = "t") -> tuple[StoredMessage, ...]:
     """All rows."""
-    return (await threads.read(ReadPage(thread_id, limit=10_000))).records
+    return (await threads.read(ReadPage(thread_id, limit=10_000))).messages
 
 
 async def check_pages(threads: TieredThreads, wanted: ReadPage) -> None:
@@ -183,7 +183,7 @@ async def check_pages(threads: TieredThreads, wanted: ReadPage) -> None:
     found = await pages(threads, wanted)
     if wanted.backward:
         found.reverse()
-    assert tuple(record for page in found for record in page) == await everything(threads)
+    assert tuple(stored for page in found for stored in page) == await everything(threads)
     assert [message for page in found for message in read(page)] == read(await everything(threads))
 
 
@@ -255,20 +255,20 @@ async def test_a_page_of_one_message_holds_its_step(adapter: str) -> None:
     """As for threads of our own: the call and both results, and no more."""
     tiers = await imported(adapter, [USER, calls("a", "b"), results("a"), results("b"), ANSWER])
     page = await tiers.threads.read(ReadPage("t", start=1, limit=1))
-    assert (page.first, len(page.records), page.after) == (1, 3, 4)
+    assert (page.first, len(page.messages), page.after) == (1, 3, 4)
     back = await tiers.threads.read(ReadPage("t", stop=4, limit=1, backward=True))
-    assert (back.first, len(back.records), back.before) == (1, 3, 1)
+    assert (back.first, len(back.messages), back.before) == (1, 3, 1)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 async def test_a_window_of_rows_stays_within_its_bounds(adapter: str) -> None:
     """It begins at the first row that fits and is no result, however far back the last call is."""
     said = [USER, calls("a"), results("a"), *[USER, ANSWER] * 20]
-    records = records_of(messages(adapter, *said))
-    window = choose_context(records, ContextPolicy(max_messages=10), complete_before=True)
+    stored = encode_messages(messages(adapter, *said))
+    window = choose_context(stored, ContextPolicy(max_messages=10), complete_before=True)
     assert len(window) == 10
-    within = choose_context(records[:4], ContextPolicy(max_messages=2), complete_before=True)
-    assert [record.kind for record in within] == [Kind.OTHER]
+    within = choose_context(stored[:4], ContextPolicy(max_messages=2), complete_before=True)
+    assert [message.kind for message in within] == [Kind.OTHER]
 
 
 async def test_rows_written_back_are_the_same_after_another_import() -> None:
@@ -276,6 +276,6 @@ async def test_rows_written_back_are_the_same_after_another_import() -> None:
     tiers = await imported("anthropic", [USER, calls("a"), results("a"), ANSWER])
     await Author(tiers.worker(), "t").open()
     before = await everything(tiers.worker())
-    messages_before = [from_record(record) for record in before]
-    assert records_of(messages_before) == before
-    assert [record.kind for record in before] == ["o", "c", "t", "o"]
+    messages_before = [decode_message(message) for message in before]
+    assert encode_messages(messages_before) == before
+    assert [message.kind for message in before] == ["o", "c", "t", "o"]

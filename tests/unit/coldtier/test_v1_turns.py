@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.activities import Payloads, rewinds
+from helix_temporal.activities import Payloads, rewinds, state_commits
 from helix_temporal.activities.rewinds import (
     TakeBacks,
     first_turns,
@@ -24,10 +24,15 @@ from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import messages as parts
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
-from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.records import Record
-from helix_temporal.models.rows import V1_FORMAT, records_of, starts_in
+from helix_temporal.models.messages import Message, encode_message
+from helix_temporal.models.rows import V1_FORMAT, encode_messages, starts_in
+from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.session.projection import TurnToCommit
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.memory.threads import MemoryThreads
+from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import user_message
 from helix_temporal.testing.contracts._threads_base import Author
 from tests.unit.coldtier._tiers import Tiers
@@ -73,7 +78,7 @@ def prompt(adapter: str) -> Message:
 
 def starts(adapter: str, *said: Row) -> list[int]:
     """Where turns begin in these rows, after the first."""
-    return starts_in(records_of(messages(adapter, *said)))
+    return starts_in(encode_messages(messages(adapter, *said)))
 
 
 # ---- where a turn begins --------------------------------------------------------------------------
@@ -131,15 +136,15 @@ def test_a_turn_begins_where_a_user_speaks(adapter: str, said: tuple[Row, ...], 
 def test_a_prompt_belongs_to_the_turn_that_it_stands_before(adapter: str) -> None:
     """Else a thread of one question would be two turns, and the first one empty."""
     row = prompt(adapter)
-    assert starts_in(records_of([row, *messages(adapter, USER, ANSWER, USER)])) == [3]
+    assert starts_in(encode_messages([row, *messages(adapter, USER, ANSWER, USER)])) == [3]
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_a_user_of_ours_begins_a_turn_after_rows(adapter: str) -> None:
     """The thread goes on here; two that wait together are one turn, wherever they were written down."""
     before, own = messages(adapter, USER, ANSWER, USER), user_message("u", "and now?")
-    assert starts_in(records_of([*before[:2], own])) == [2]
-    assert starts_in(records_of([*before, own])) == [2]
+    assert starts_in(encode_messages([*before[:2], own])) == [2]
+    assert starts_in(encode_messages([*before, own])) == [2]
 
 
 @pytest.mark.parametrize("odd", ["", "{", "[]", "{}", '{"message":{"role":"user"}}', "[" * 100_000])
@@ -147,15 +152,15 @@ def test_rows_that_nobody_can_read_begin_nothing(odd: str) -> None:
     """They belong to the turn in which they stand."""
     row = Message(id="odd", role="foreign", format=f"{V1_FORMAT}/anthropic", content=odd)
     user, answer = messages("anthropic", USER, ANSWER)
-    assert starts_in(records_of([user, answer, row, answer])) == []
+    assert starts_in(encode_messages([user, answer, row, answer])) == []
 
 
 def test_rows_of_another_system_are_not_read() -> None:
     """Whatever they look like; a message that speaks of the format is not in it."""
     (user,) = messages("anthropic", USER)
     other = user.model_copy(update={"format": "x", "metadata": {"format": V1_FORMAT}})
-    (answer,) = records_of([Message(id="a", role="assistant", content="hi")])
-    assert starts_in([answer, *records_of([other])]) == []
+    (answer,) = encode_messages([Message(id="a", role="assistant", content="hi")])
+    assert starts_in([answer, *encode_messages([other])]) == []
 
 
 # ---- what is shown, and what is asked anew --------------------------------------------------------
@@ -228,10 +233,10 @@ async def test_rows_are_asked_anew_as_messages(adapter: str) -> None:
         id="i", role="foreign", format=f"{V1_FORMAT}/{adapter}", content=json.dumps(IMAGES[adapter])
     )
     asked, *_ = messages(adapter, USER)
-    given = [to_record(each) for each in (row, asked.model_copy(update={"id": "x"}))]
+    given = [encode_message(each) for each in (row, asked.model_copy(update={"id": "x"}))]
     await author.append(author.step(*given, answer=None))
     found = await planned(tiers, payloads)
-    image, text = found.record.messages
+    image, text = found.taken_back.messages
     assert found.to.position == 2
     assert text.text == "said 0"
     pictured = await payloads.get("t", image.ref)
@@ -254,7 +259,19 @@ async def test_a_turn_in_which_no_user_spoke_is_not_asked_anew(adapter: str) -> 
 def test_a_window_over_a_long_imported_thread_holds_its_newest_turns(adapter: str) -> None:
     """As many as fit before the first message that came here, not that message alone."""
     imported_rows = messages(adapter, *[USER, calls("a"), results("a"), ANSWER] * 20)
-    records = (*records_of(imported_rows), to_record(user_message("u", "and now?")))
-    window = choose_context(records, ContextPolicy(max_messages=10), complete_before=True)
+    stored = (*encode_messages(imported_rows), encode_message(user_message("u", "and now?")))
+    window = choose_context(stored, ContextPolicy(max_messages=10), complete_before=True)
     assert len(window) == 9
-    assert starts_in([Record("a", "before", b"{}"), *window]) == [1, 5, 9]
+    assert starts_in([StoredMessage("a", "before", b"{}"), *window]) == [1, 5, 9]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+async def test_turns_that_the_state_missed_are_counted_as_they_are_listed(adapter: str) -> None:
+    """The receipt of a state that was behind an import said one turn, however many there were."""
+    threads = HotThreads(MemoryThreads())
+    rows = encode_messages(messages(adapter, USER, ANSWER, USER, ANSWER))
+    await threads.open(OpenThread("t", 5, "owner", messages=rows))
+    behind = TurnToCommit("t", "t", 5, None, SessionRecord(agent="a"))
+    starts, _ = await state_commits._scan_turns(threads, behind, 0, len(rows))
+    assert starts == [0, *starts_in(rows)]
+    assert len(starts) == 2

@@ -13,11 +13,11 @@ from helix_temporal.models.messages import (
     ToolCall,
     Usage,
     check_size,
-    from_record,
+    decode_message,
+    encode_message,
     kind_of,
-    to_record,
 )
-from helix_temporal.models.records import Kind, Record
+from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.testing.builders import user_message
 
 json_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
@@ -49,14 +49,14 @@ messages = st.builds(
 @given(messages)
 def test_a_message_comes_back(message: Message) -> None:
     """Text, parts, tool calls, numbers and metadata."""
-    assert from_record(to_record(message)) == message
+    assert decode_message(encode_message(message)) == message
 
 
 @given(messages)
 def test_a_message_always_has_the_same_bytes(message: Message) -> None:
     """A repeat is known by its bytes, whatever the order of keys was."""
     again = Message.model_validate_json(message.model_dump_json())
-    assert to_record(again) == to_record(message)
+    assert encode_message(again) == encode_message(message)
 
 
 @pytest.mark.parametrize(
@@ -91,24 +91,24 @@ def test_a_store_sees_what_kind_it_is(message: Message, kind: str) -> None:
 def test_bodies_that_are_no_messages_are_damage(body: bytes) -> None:
     """Not an empty message."""
     with pytest.raises(ArchiveCorruptError, match="message 'm'"):
-        from_record(Record(Kind.USER, "m", body))
+        decode_message(StoredMessage(Kind.USER, "m", body))
 
 
 def test_fields_of_a_newer_release_are_ignored() -> None:
     """Two releases share a thread during a roll-out."""
-    record = Record(Kind.USER, "m", b'{"role":"user","content":"hi","mood":"fine"}')
-    assert from_record(record) == user_message("m", "hi")
+    message = StoredMessage(Kind.USER, "m", b'{"role":"user","content":"hi","mood":"fine"}')
+    assert decode_message(message) == user_message("m", "hi")
 
 
 def test_the_body_does_not_repeat_the_id() -> None:
-    """The record carries it, and it is the one that counts."""
-    assert b'"m' not in to_record(user_message("m17", "hi")).body.replace(b'"metadata"', b"")
+    """The stored message carries it, and that is the one that counts."""
+    assert b'"m' not in encode_message(user_message("m17", "hi")).body.replace(b'"metadata"', b"")
 
 
 def test_a_message_beyond_a_segment_is_refused() -> None:
     """The message says how large it is; its text is not in the error."""
     with pytest.raises(TooLargeError, match=f"> {MAX_MESSAGE_BYTES} bytes") as caught:
-        to_record(user_message("m", "x" * (MAX_MESSAGE_BYTES + 1)))
+        encode_message(user_message("m", "x" * (MAX_MESSAGE_BYTES + 1)))
     assert "xxx" not in str(caught.value)
 
 

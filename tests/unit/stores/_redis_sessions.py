@@ -4,10 +4,10 @@ from typing import Any
 
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import SessionQuery
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
+from helix_temporal.stores.protocols.session_rows import (
     SessionCommit,
     SessionRow,
+    StoredState,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions
 from helix_temporal.stores.redis.session_index import IndexUpdate
@@ -17,12 +17,12 @@ from helix_temporal.testing.builders import EPOCH
 def change(session_id: str, revision: int = 0, **fields: Any) -> SessionCommit:
     """A commit of a state."""
     state = SessionState(session_id=session_id, version=revision + 1, **fields)
-    return SessionCommit(session_id, revision, EPOCH, SessionRow(state, state.model_dump_json().encode()))
+    return SessionCommit(session_id, revision, EPOCH, StoredState(state, state.model_dump_json().encode()))
 
 
-def only_records(session_id: str, revision: int, *records: KeyedRecord) -> SessionCommit:
+def only_rows(session_id: str, revision: int, *rows: SessionRow) -> SessionCommit:
     """A commit without a state."""
-    return SessionCommit(session_id, revision, EPOCH, puts=records)
+    return SessionCommit(session_id, revision, EPOCH, puts=rows)
 
 
 async def listed(sessions: RedisSessions) -> dict[str, int]:

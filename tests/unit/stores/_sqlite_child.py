@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from helix_temporal.errors import HeadMovedError, HelixError
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.stores.sqlite import SqliteBackend, SqliteThreads
 from helix_temporal.testing.builders import a_message, a_step
 

@@ -19,7 +19,7 @@ async def test_an_error_before_has_no_effect() -> None:
         await hot.append(a_step("t"))
     snapshot = await memory.read_snapshot("t", 0)
     assert snapshot is not None
-    assert snapshot.records == ()
+    assert snapshot.messages == ()
 
 
 async def test_a_lost_answer_has_its_effect() -> None:
@@ -48,7 +48,7 @@ async def test_a_late_effect_comes_when_told() -> None:
     assert await hot.land_late() == 1
     snapshot = await memory.read_snapshot("t", 0)
     assert snapshot is not None
-    assert snapshot.records == other.records
+    assert snapshot.messages == other.messages
 
 
 async def test_faults_can_be_counted_by_method() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError
-from helix_temporal.models.records import Epoch
+from helix_temporal.models.stored_messages import Epoch
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.stores.threads.fences import Fence
 
@@ -17,7 +17,7 @@ DELETED = Fence("t", 5, "me", deleted=True)
     [
         pytest.param(OPEN, 5, None, None, id="its own"),
         pytest.param(OPEN, 4, FencedError, FencedError, id="replaced"),
-        pytest.param(OPEN, 6, HeadMovedError, HeadMovedError, id="the record went back"),
+        pytest.param(OPEN, 6, HeadMovedError, HeadMovedError, id="the hot thread went back"),
         pytest.param(CLOSED, 5, FencedError, None, id="closed"),
         pytest.param(DELETED, 5, FencedError, None, id="deleted"),
         pytest.param(CLOSED, 4, FencedError, FencedError, id="replaced by one that is closed"),

@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import StoreCorruptError
-from helix_temporal.models.records import Head
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.postgres.adapter import translate_error
 from helix_temporal.stores.protocols.hot import PageRange
-from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.protocols.session_rows import RowKind, SessionRow, WantedRows
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.testing.builders import EPOCH, a_step, messages, opened
 from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
 from helix_temporal.testing.contracts._usage_base import some_tokens
 from tests import _postgres
 from tests.unit.stores._damage import DAMAGES
-from tests.unit.stores._redis_sessions import change, only_records
+from tests.unit.stores._redis_sessions import change, only_rows
 
 Look = Callable[[PostgresBackend], Awaitable[Any]]
-RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+RUN = SessionRow(RowKind.RUN, "run", b'{"run": 1}', order=3)
 
 
 async def _chunks(on: PostgresBackend) -> Any:
@@ -41,8 +41,8 @@ LOOKS: dict[str, tuple[str, str, Look]] = {
     "step again": ("messages", "body", lambda on: on.threads.append(a_step("t", inputs=messages(1)))),
     "slice": ("threads", "slice", lambda on: on.threads.read_header("t")),
     "state": ("states", "body", lambda on: on.sessions.view("s")),
-    "record": ("records", "body", lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,)))),
-    "records": ("records", "body", lambda on: on.sessions.read_page("s", RecordKind.RUN, limit=9)),
+    "row": ("session_rows", "body", lambda on: on.sessions.view("s", WantedRows(keys=(RUN.name,)))),
+    "rows": ("session_rows", "body", lambda on: on.sessions.read_page("s", RowKind.RUN, limit=9)),
     "chunks": ("stream_chunks", "body", _chunks),
     "usage": ("usage_entries", "body", lambda on: on.usage.get_entries("s")),
     "payload": ("thread_payloads", "body", lambda on: on.payloads.get_payload("t", "p")),
@@ -57,7 +57,7 @@ async def backend(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
         await backend.threads.append(a_step("t", inputs=messages(1)))
         await backend.threads.save_slice("t", EPOCH, b'{"slice": 1}', 0)
         await backend.sessions.commit(change("s"))
-        await backend.sessions.commit(only_records("s", 1, RUN))
+        await backend.sessions.commit(only_rows("s", 1, RUN))
         writer = await writer_on(backend.streams, "stream")
         await writer.write_many([a_delta("one")])
         await backend.usage.record_entry(some_tokens("s"))
@@ -128,7 +128,7 @@ async def test_a_damaged_row_is_left_out_of_lists_and_named(
 
 async def test_a_damaged_time_stops_no_clean_up(backend: PostgresBackend) -> None:
     """It is nobody's time: the session is left out, and all others are on the pages."""
-    store = RecordSessions(backend.sessions)
+    store = RowSessions(backend.sessions)
     for name in ("a", "b", "c"):
         await backend.sessions.commit(change(name, expires_at=7))
     name = f'"{backend.table_prefix}states"'

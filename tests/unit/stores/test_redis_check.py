@@ -13,7 +13,7 @@ from helix_temporal.devstack import Valkey, start_valkey
 from helix_temporal.errors import InvalidConfigError, UnsafeRedisPolicyError, UnsupportedServerError
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.connection import NEEDED, is_damage, refuse_unsafe_policy, translate_error
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores._redis import backend_on
 
 
@@ -93,7 +93,7 @@ async def test_a_user_with_the_documented_rights_will_do(user: User) -> None:
     """It may ask neither who it is nor what it may."""
     async with backend_on(user("~helix:*", *ALLOWED)) as backend:
         await backend.check()
-        await RecordSessions(backend.sessions).create_session("s")
+        await RowSessions(backend.sessions).create_session("s")
 
 
 async def test_the_check_leaves_nothing_behind(user: User, own_valkey: Valkey) -> None:
@@ -134,7 +134,7 @@ async def test_a_right_that_is_taken_away_is_named_when_it_is_missed(user: User)
         await backend.check()
         user("~helix:*", "+@all", "-hset", "-exists")
         with pytest.raises(InvalidConfigError, match="HSET"):
-            await RecordSessions(backend.sessions).create_session("s")
+            await RowSessions(backend.sessions).create_session("s")
         with pytest.raises(InvalidConfigError, match="EXISTS"):
             await backend.usage.exists("s")
 

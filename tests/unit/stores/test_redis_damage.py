@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import StoreCorruptError
-from helix_temporal.models.records import Head, Kind, Record
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
 from helix_temporal.stores.protocols.hot import PageRange
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKind,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
+    SessionRow,
     SessionView,
-    WantedRecords,
+    WantedRows,
 )
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.builders import EPOCH, a_message, a_step, messages, opened
@@ -22,10 +22,10 @@ from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, t
 from helix_temporal.testing.contracts._usage_base import some_tokens
 from tests.unit.stores._damage import DAMAGES, is_told, told
 from tests.unit.stores._redis import backend_on
-from tests.unit.stores._redis_sessions import change, only_records
+from tests.unit.stores._redis_sessions import change, only_rows
 
-LOG = (*messages(3), Record(Kind.ANSWER, "large", b"x" * 5000), a_message("end", message_id="end"))
-RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+LOG = (*messages(3), StoredMessage(Kind.ANSWER, "large", b"x" * 5000), a_message("end", message_id="end"))
+RUN = SessionRow(RowKind.RUN, "run", b'{"run": 1}', order=3)
 Look = Callable[[RedisBackend], Awaitable[Any]]
 
 
@@ -45,8 +45,8 @@ LOOKS: dict[str, Look] = {
         "t", Head(position=3, last_id="m2"), after=9, limit=9, max_bytes=9999, ids=9
     ),
     "step again": lambda on: on.threads.append(a_step("t", inputs=LOG)),
-    "session": lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,))),
-    "records": lambda on: on.sessions.read_page("s", RecordKind.RUN, limit=9),
+    "session": lambda on: on.sessions.view("s", WantedRows(keys=(RUN.name,))),
+    "rows": lambda on: on.sessions.read_page("s", RowKind.RUN, limit=9),
     "list": lambda on: on.sessions.list_sessions(SessionQuery()),
     "lock": lambda on: on.locks.acquire("l", owner="me", ttl_ms=1),
     "stream": lambda on: on.streams.get_info("stream"),
@@ -64,7 +64,7 @@ async def backend(redis_url: str, redis_prefix: str) -> AsyncIterator[RedisBacke
         await backend.threads.save_slice("t", EPOCH, b'{"slice": 1}', 0)
         await backend.sessions.commit(change("s"))
         await backend.sessions.commit(change("s", 1, agent_type="main"))
-        await backend.sessions.commit(only_records("s", 2, RUN))
+        await backend.sessions.commit(only_rows("s", 2, RUN))
         await backend.locks.acquire("l", ttl_ms=600_000)
         writer = await writer_on(backend.streams, "stream")
         await writer.write_many([a_delta("one"), a_delta("two")])
@@ -115,7 +115,7 @@ WRITES: dict[str, Look] = {
     "save": lambda on: on.threads.save_slice("t", EPOCH, b"2", 1),
     "trim": lambda on: on.threads.trim("t", EPOCH, Head(position=5, last_id="end"), 3),
     "close": lambda on: on.threads.close_epoch("t", EPOCH),
-    "session": lambda on: on.sessions.commit(only_records("s", 3, RUN)),
+    "session": lambda on: on.sessions.commit(only_rows("s", 3, RUN)),
     "lock": lambda on: on.locks.acquire("l", ttl_ms=1),
     "chunk": lambda on: _write_one(on),
 }
@@ -248,7 +248,7 @@ async def test_a_damaged_entry_of_the_index_is_no_error_of_pythons(
     """An id that is no text any more had ended every list, and the clean-up of all sessions."""
     sessions = backend.sessions
     await sessions.commit(change("other", expires_at=7, user_id="u"))
-    await sessions.commit(only_records("other", 1, KeyedRecord(RecordKind.OPERATION, "o", b"{}", order=1)))
+    await sessions.commit(only_rows("other", 1, SessionRow(RowKind.OPERATION, "o", b"{}", order=1)))
     index, command = sessions._index, sessions._connection.send_command
     await sessions.rebuild_index()
     sound = await sessions.list_sessions(SessionQuery())

@@ -40,7 +40,7 @@ async def patiently(backend: RedisBackend, thread_id: str) -> list[str]:
                 await asyncio.sleep(0.05)
                 continue
             assert snapshot is not None
-            return [record.id for record in snapshot.records]
+            return [message.id for message in snapshot.messages]
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze", "ask"])
@@ -54,12 +54,12 @@ async def test_after_a_failover_the_new_primary_is_used(servers: Watched, how: s
         before = servers.primary
         with stopped(servers, before, how):
             await asyncio.to_thread(servers.wait_for_another, before)
-            assert await patiently(backend, "t") == [record.id for record in LOG]
+            assert await patiently(backend, "t") == [message.id for message in LOG]
             lock = await backend.locks.acquire("l")
         assert lock is not None
         await asyncio.to_thread(wait_until_replica, before)
         # The old one is a replica now: who still has connections to it must not stay there.
-        assert await patiently(backend, "t") == [record.id for record in LOG]
+        assert await patiently(backend, "t") == [message.id for message in LOG]
 
 
 async def test_from_the_first_that_hears_of_it_nobody_uses_the_old_primary(servers: Watched) -> None:

@@ -20,7 +20,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     UnsupportedServerError,
 )
-from helix_temporal.models.records import Record
+from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
 from helix_temporal.stores.redis.connection import translate_error
@@ -60,7 +60,7 @@ READS: dict[str, Call] = {
         known.thread_id, known.head, after=1, limit=9, max_bytes=999, ids=9
     ),
 }
-BIG: tuple[Record, ...] = messages(600, size=1_000, prefix="big")
+BIG: tuple[StoredMessage, ...] = messages(600, size=1_000, prefix="big")
 
 
 def each(*groups: dict[str, Call]) -> list[object]:
@@ -117,7 +117,7 @@ async def test_a_cancelled_call_never_leaves_its_answer_to_another(backend: Redi
     async def read(n: int) -> None:
         snapshot = await hot.read_snapshot(f"t{n}", 0)
         assert snapshot is not None
-        assert {record.id.split("-")[0] for record in snapshot.records} == {f"t{n}"}
+        assert {message.id.split("-")[0] for message in snapshot.messages} == {f"t{n}"}
 
     for _ in range(250):
         tasks = [asyncio.create_task(read(n)) for n in range(8)]
@@ -359,7 +359,7 @@ async def test_a_collision_of_hashed_ids_is_refused(backend: RedisBackend, call:
     assert await connection.send_command("HGETALL", connection.key_of("mine")) == before
 
 
-async def test_a_record_that_lacks_messages_is_reported(backend: RedisBackend) -> None:
+async def test_a_thread_that_lacks_messages_is_reported(backend: RedisBackend) -> None:
     """Never a shorter thread in place of a damaged one."""
     await grown(backend.threads, "t", LOG[:3], LOG[3:])
     connection = backend.threads._connection

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from helix_temporal.models.records import Kind, Record
+from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.stores.protocols.hot import Rebase
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.stores.redis.threads import LARGE
@@ -41,11 +41,14 @@ async def test_large_bodies_have_fields_of_their_own(redis_url: str, redis_prefi
 async def test_a_long_id_alone_makes_no_message_large(redis_url: str, redis_prefix: str) -> None:
     """There would be nothing to put aside."""
     async with backend_on(redis_url, redis_prefix) as backend:
-        log = (Record(Kind.USER, "i" * 2 * LARGE, b""), Record(Kind.USER, "j" * 2 * LARGE, b"x"))
+        log = (
+            StoredMessage(Kind.USER, "i" * 2 * LARGE, b""),
+            StoredMessage(Kind.USER, "j" * 2 * LARGE, b"x"),
+        )
         await grown(backend.threads, "t", log)
         snapshot = await backend.threads.read_snapshot("t", 0)
         assert snapshot is not None
-        assert snapshot.records == log
+        assert snapshot.messages == log
         assert await fields(backend) == {"0", "1b"}
 
 

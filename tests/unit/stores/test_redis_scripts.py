@@ -15,7 +15,7 @@ GIVEN = {"key", "staging", "session", "order", "rows", "entries", "marks", "head
 
 
 @pytest.mark.parametrize("command", ["DEL", "UNLINK", "EXPIRE", "PEXPIRE", "PEXPIREAT", "RENAME"])
-def test_only_few_scripts_end_a_record(command: str) -> None:
+def test_only_few_scripts_end_a_thread(command: str) -> None:
     """Unarchived data never expires: whoever adds a place that can lose a thread must come by here."""
     found = {name for name, text in SCRIPTS.items() if f"'{command}'" in text}
     assert (

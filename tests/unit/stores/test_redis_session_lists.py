@@ -13,16 +13,16 @@ from helix_temporal.errors import (
     UnsafeRedisPolicyError,
 )
 from helix_temporal.models.store_calls import SessionQuery
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKind,
-    RecordsCommitted,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
+    RowsCommitted,
     SessionCommit,
+    SessionRow,
 )
 from helix_temporal.stores.redis import RedisBackend, RedisSessions, session_index
 from helix_temporal.testing.builders import EPOCH, opened
 from tests.unit.stores._redis import backend_on
-from tests.unit.stores._redis_sessions import change, gone, listed, marks, only_records, told
+from tests.unit.stores._redis_sessions import change, gone, listed, marks, only_rows, told
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_a_commit_that_did_not_reach_the_index_is_listed_by_the_next_reade
 ) -> None:
     """The commit has happened: its caller hears so, and a list must not hide it."""
     fail_update(backend.sessions, monkeypatch, StoreUnavailableError("gone"))
-    assert await backend.sessions.commit(change("s")) == RecordsCommitted(1)
+    assert await backend.sessions.commit(change("s")) == RowsCommitted(1)
     async with backend_on(redis_url, redis_prefix) as reader:
         assert await listed(reader.sessions) == {"s": 1}
 
@@ -295,16 +295,16 @@ async def test_a_session_never_expires_unless_told_to(backend: RedisBackend) -> 
 
 
 async def test_each_commit_renews_the_time_to_live(redis_url: str, redis_prefix: str) -> None:
-    """Of state and records alike, at the same millisecond; the thread has none."""
+    """Of state and rows alike, at the same millisecond; the thread has none."""
     backend = RedisBackend(redis_url, prefix=redis_prefix, session_ttl=1_000)
     connection = backend.sessions._connection
     key = connection.key_of("s")
     await opened(backend.threads, "s")
     await backend.sessions.commit(change("s"))
-    record = KeyedRecord(RecordKind.CHECKPOINT, "c", b"1")
-    await backend.sessions.commit(only_records("s", 1, record))
+    row = SessionRow(RowKind.CHECKPOINT, "c", b"1")
+    await backend.sessions.commit(only_rows("s", 1, row))
     await connection.send_command("PEXPIRE", f"{key}:session", 500_000)
-    await backend.sessions.commit(only_records("s", 2, record))
+    await backend.sessions.commit(only_rows("s", 2, row))
     ends = [await connection.send_command("PTTL", f"{key}:{name}") for name in ("session", "session-order")]
     assert all(900_000 < each <= 1_000_000 for each in ends)
     assert await connection.send_command("PTTL", key) == -1
@@ -370,7 +370,7 @@ def test_a_time_to_live_is_above_0(ttl: float) -> None:
 
 
 async def test_mortal_sessions_need_a_server_that_evicts_nothing() -> None:
-    """It would evict a session's records and leave its state."""
+    """It would evict a session's rows and leave its state."""
     with start_valkey(arguments=("--maxmemory-policy", "volatile-lru")) as server:
         async with backend_on(server.url) as backend:
             await backend.check()

@@ -1,4 +1,4 @@
-"""Sessions in Redis: what is left of records, what is refused, and what a commit costs."""
+"""Sessions in Redis: what is left of rows, what is refused, and what a commit costs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,17 +15,17 @@ from helix_temporal.errors import (
     StoreCorruptError,
 )
 from helix_temporal.models.store_calls import SessionQuery
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKind,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
     SessionCommit,
+    SessionRow,
     SessionView,
-    WantedRecords,
+    WantedRows,
 )
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.builders import EPOCH, a_step, opened
 from tests.unit.stores._redis import backend_on
-from tests.unit.stores._redis_sessions import change, only_records
+from tests.unit.stores._redis_sessions import change, only_rows
 
 
 @pytest.fixture
@@ -44,19 +44,19 @@ async def found(request: pytest.FixtureRequest, redis_prefix: str) -> AsyncItera
     await made.close()
 
 
-# -- records
+# -- rows
 
 
-async def test_nothing_is_left_of_records_that_went(backend: RedisBackend) -> None:
+async def test_nothing_is_left_of_rows_that_went(backend: RedisBackend) -> None:
     """A place that stays would cost memory for ever: staged changes come and go with every step."""
     sessions, connection = backend.sessions, backend.sessions._connection
-    staged = KeyedRecord(RecordKind.STAGED, "t", b"1", "s1", order=1)
-    moved, run = replace(staged, order=2), KeyedRecord(RecordKind.RUN, "r", b"1")
-    await sessions.commit(only_records("s", 0, staged, run))
-    await sessions.commit(only_records("s", 1, moved))
+    staged = SessionRow(RowKind.STAGED, "t", b"1", "s1", order=1)
+    moved, run = replace(staged, order=2), SessionRow(RowKind.RUN, "r", b"1")
+    await sessions.commit(only_rows("s", 0, staged, run))
+    await sessions.commit(only_rows("s", 1, moved))
     order = f"{connection.key_of('s')}:session-order"
     assert await connection.send_command("ZCARD", order) == 3
-    await sessions.commit(SessionCommit("s", 2, EPOCH, clears=((RecordKind.STAGED, "s1"),)))
+    await sessions.commit(SessionCommit("s", 2, EPOCH, clears=((RowKind.STAGED, "s1"),)))
     assert await connection.send_command("ZCARD", order) == 1
     await sessions.commit(SessionCommit("s", 3, EPOCH, removes=(run.name,)))
     assert await connection.send_command("EXISTS", order) == 0
@@ -64,10 +64,10 @@ async def test_nothing_is_left_of_records_that_went(backend: RedisBackend) -> No
 
 async def test_what_is_in_a_group_is_not_in_none(backend: RedisBackend) -> None:
     """Clearing the changes of no step must not clear those of every step."""
-    staged = KeyedRecord(RecordKind.STAGED, "t", b"1", "s1")
-    await backend.sessions.commit(only_records("s", 0, staged))
-    view = await backend.sessions.view("s", WantedRecords(groups=((RecordKind.STAGED, ""),)))
-    assert view.records == ()
+    staged = SessionRow(RowKind.STAGED, "t", b"1", "s1")
+    await backend.sessions.commit(only_rows("s", 0, staged))
+    view = await backend.sessions.view("s", WantedRows(groups=((RowKind.STAGED, ""),)))
+    assert view.rows == ()
 
 
 # -- what a server says of itself
@@ -100,7 +100,7 @@ async def test_foreign_keys_are_refused_before_anything_is_written(backend: Redi
         await connection.send_command("SET", name, "somebody else's")
         written = change("s", 1)
         with pytest.raises(InvalidConfigError):
-            await sessions.commit(SessionCommit("s", 1, EPOCH, written.row, append=a_step("s")))
+            await sessions.commit(SessionCommit("s", 1, EPOCH, written.state, append=a_step("s")))
         await connection.send_command("UNLINK", name)
     assert (await sessions.view("s")).revision == 1
     header = await backend.threads.read_header("s")
@@ -120,16 +120,16 @@ async def test_the_keys_of_another_id_are_refused(backend: RedisBackend) -> None
     with pytest.raises(InvalidIdError):
         await sessions.commit(change("s", 1))
     with pytest.raises(InvalidIdError):
-        await sessions.read_page("s", RecordKind.RUN, limit=1)
+        await sessions.read_page("s", RowKind.RUN, limit=1)
 
 
-async def test_a_damaged_record_is_told(backend: RedisBackend) -> None:
+async def test_a_damaged_row_is_told(backend: RedisBackend) -> None:
     """Nothing of ours writes such a value."""
-    connection, record = backend.sessions._connection, KeyedRecord(RecordKind.RUN, "r", b"1")
-    await backend.sessions.commit(only_records("s", 0, record))
+    connection, row = backend.sessions._connection, SessionRow(RowKind.RUN, "r", b"1")
+    await backend.sessions.commit(only_rows("s", 0, row))
     await connection.send_command("HSET", f"{connection.key_of('s')}:session", b"r\0r", "short")
     with pytest.raises(StoreCorruptError):
-        await backend.sessions.view("s", WantedRecords(keys=(record.name,)))
+        await backend.sessions.view("s", WantedRows(keys=(row.name,)))
 
 
 async def test_a_step_of_another_thread_is_refused(backend: RedisBackend) -> None:
@@ -152,13 +152,13 @@ async def test_a_turn_costs_few_round_trips(found: RedisBackend, monkeypatch: py
         return await run(script, *args)
 
     monkeypatch.setattr(found.sessions._connection, "run_script", counted)
-    view: SessionView = await found.sessions.view("s", WantedRecords(thread=True))
+    view: SessionView = await found.sessions.view("s", WantedRows(thread=True))
     written = change("s", view.revision)
-    await found.sessions.commit(SessionCommit("s", 0, EPOCH, written.row, append=a_step("s")))
+    await found.sessions.commit(SessionCommit("s", 0, EPOCH, written.state, append=a_step("s")))
     announced = ["index_mark"] if found.sessions._connection.cluster else []
     assert names == ["session_view", *announced, "session_commit", "index_update"]
     names.clear()
-    await found.sessions.commit(only_records("s", 1, KeyedRecord(RecordKind.STAGED, "t", b"1", "g")))
+    await found.sessions.commit(only_rows("s", 1, SessionRow(RowKind.STAGED, "t", b"1", "g")))
     assert names == ["session_commit"]
 
 

@@ -18,12 +18,12 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     UnsupportedServerError,
 )
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.store_calls import SessionQuery
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.models.usage import UsageQuery
 from helix_temporal.stores.protocols.hot import Archived, PageRange
-from helix_temporal.stores.protocols.session_records import KeyedRecord, RecordKind, WantedRecords
+from helix_temporal.stores.protocols.session_rows import RowKind, SessionRow, WantedRows
 from helix_temporal.stores.sqlite import (
     Database,
     SqliteBackend,
@@ -38,10 +38,10 @@ from helix_temporal.testing.builders import EPOCH, a_message, a_step, all_of, me
 from helix_temporal.testing.contracts._streams_base import a_delta, reader_on, take, writer_on
 from helix_temporal.testing.contracts._usage_base import some_tokens
 from tests.unit.stores._damage import DAMAGES
-from tests.unit.stores._redis_sessions import change, only_records
+from tests.unit.stores._redis_sessions import change, only_rows
 
 Look = Callable[[SqliteBackend], Awaitable[Any]]
-RUN = KeyedRecord(RecordKind.RUN, "run", b'{"run": 1}', order=3)
+RUN = SessionRow(RowKind.RUN, "run", b'{"run": 1}', order=3)
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ LOOKS: dict[str, tuple[str, str, Look]] = {
     "slice": ("threads", "slice", lambda on: on.threads.read_header("t")),
     "state": ("sessions", "state", lambda on: on.sessions.view("s")),
     "guard": ("sessions", "guard", lambda on: on.sessions.view("s")),
-    "record": ("records", "body", lambda on: on.sessions.view("s", WantedRecords(keys=(RUN.name,)))),
-    "records": ("records", "body", lambda on: on.sessions.read_page("s", RecordKind.RUN, limit=9)),
+    "row": ("session_rows", "body", lambda on: on.sessions.view("s", WantedRows(keys=(RUN.name,)))),
+    "rows": ("session_rows", "body", lambda on: on.sessions.read_page("s", RowKind.RUN, limit=9)),
     "stream": ("streams", "head", lambda on: on.streams.get_info("stream")),
     "chunks": ("stream_chunks", "body", _chunks),
     "lock": ("locks", "lease", lambda on: on.locks.acquire("k")),
@@ -105,7 +105,7 @@ async def backend(empty: SqliteBackend) -> SqliteBackend:
     await empty.threads.append(a_step("t", inputs=messages(1)))
     await empty.threads.save_slice("t", EPOCH, b'{"slice": 1}', 0)
     await empty.sessions.commit(change("s"))
-    await empty.sessions.commit(only_records("s", 1, RUN))
+    await empty.sessions.commit(only_rows("s", 1, RUN))
     writer = await writer_on(empty.streams, "stream")
     await writer.write_many([a_delta("one")])
     await empty.usage.record_entry(some_tokens("s"))
@@ -136,7 +136,7 @@ async def test_a_damaged_body_is_told(backend: SqliteBackend, file: Path, look: 
         ("UPDATE sessions SET revision = 7", "state"),
         ("UPDATE sessions SET max_epoch = 7", "state"),
         ("UPDATE sessions SET state = NULL", "state"),
-        ("UPDATE records SET place = 7", "records"),
+        ("UPDATE session_rows SET place = 7", "rows"),
         ("UPDATE stream_chunks SET run_id = 'x'", "chunks"),
     ],
 )
@@ -327,7 +327,7 @@ async def test_a_write_that_is_cancelled_leaves_the_file_free(empty: SqliteBacke
         sql(file, "BEGIN IMMEDIATE")
         held = await empty.threads.read_snapshot("t", 0)
         assert held is not None
-        assert len(held.records) == held.header.head.position
+        assert len(held.messages) == held.header.head.position
 
 
 async def test_a_block_that_fails_changes_nothing(empty: SqliteBackend) -> None:

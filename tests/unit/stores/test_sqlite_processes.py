@@ -46,8 +46,8 @@ async def ids_in(file: Path) -> list[str]:
     held = await backend.threads.read_snapshot("t", 0)
     await backend.close()
     assert held is not None
-    assert held.header.head.position == len(held.records)
-    return [record.id for record in held.records]
+    assert held.header.head.position == len(held.messages)
+    return [message.id for message in held.messages]
 
 
 async def test_acknowledged_appends_outlive_a_kill_at_any_time(data_directory: Path) -> None:

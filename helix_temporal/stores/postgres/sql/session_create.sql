@@ -1,5 +1,5 @@
 -- The first commit of a session; its new revision, or no row if there is a session already.
--- $1 session, $2 the revision it had (0), $3 fence, $4 to $13 records (_session_records), $14 to $31 the row.
+-- $1 session, $2 the revision it had (0), $3 fence, $4 to $13 rows (_session_rows), $14 to $31 the state.
 WITH guard AS (
     INSERT INTO "{prefix}states" AS s (session_id, rev, max_epoch, deleted, body, version, status, agent_type, user_id,
         parent_session_id, root_session_id, tags, metadata, mode, failure_reason, step_count, resume_count, expires_at,
@@ -8,5 +8,5 @@ WITH guard AS (
         $26, $27, $28, $29, $30, $31)
     ON CONFLICT (session_id) DO NOTHING
     RETURNING s.session_id, s.rev
-), {include:session_records}
+), {include:session_rows}
 SELECT g.rev FROM guard AS g

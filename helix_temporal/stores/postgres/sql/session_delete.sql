@@ -1,4 +1,4 @@
--- The session and its records go; its row stays behind as revision and fence.
+-- A session's state and rows go; revision and fence stay behind in `states`.
 -- $1 session, $2 the revision it had, $3 fence.
 WITH guard AS (
     UPDATE "{prefix}states" AS s
@@ -9,6 +9,6 @@ WITH guard AS (
     WHERE s.session_id = $1 AND s.rev = $2
     RETURNING s.session_id, s.rev
 ), removed AS (
-    DELETE FROM "{prefix}records" AS r USING guard AS g WHERE r.session_id = g.session_id
+    DELETE FROM "{prefix}session_rows" AS r USING guard AS g WHERE r.session_id = g.session_id
 )
 SELECT g.rev FROM guard AS g

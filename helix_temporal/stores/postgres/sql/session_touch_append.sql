@@ -1,5 +1,5 @@
 -- session_touch with a step of the thread, if it stands at the step's head; revision and header after it.
--- Both rows are checked before either is changed. The lock of the session's row decides between two writers.
+-- States and threads are both looked at before either is changed. The lock on the state decides between two writers.
 -- Arguments as in session_touch, then $19 to $33 the step (_thread_moved).
 WITH held AS (
     SELECT FROM "{prefix}states" AS s
@@ -14,5 +14,5 @@ WITH held AS (
     SET rev = s.rev + 1, max_epoch = greatest(s.max_epoch, $3::bigint)
     WHERE s.session_id = $1 AND s.rev = $2 AND EXISTS (SELECT FROM thread_moved)
     RETURNING s.session_id, s.rev
-), {include:session_records}
+), {include:session_rows}
 SELECT g.rev, {include:header} FROM guard AS g, thread_moved AS t

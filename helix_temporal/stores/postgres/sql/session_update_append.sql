@@ -1,5 +1,5 @@
 -- session_update with a step of the thread, if it stands at the step's head; revision and header after it.
--- Both rows are looked at before either is changed: whoever locks the session's row first may.
+-- States and threads are both looked at before either is changed. The lock on the state decides between two writers.
 -- Arguments as in session_update, then $37 to $51 the step (_thread_moved).
 WITH held AS (
     SELECT FROM "{prefix}states" AS s
@@ -11,8 +11,8 @@ WITH held AS (
     {include:thread_added+36}
 ), guard AS (
     UPDATE "{prefix}states" AS s
-    SET rev = s.rev + 1, max_epoch = greatest(s.max_epoch, $3::bigint), deleted = false, {include:session_row+13}
+    SET rev = s.rev + 1, max_epoch = greatest(s.max_epoch, $3::bigint), deleted = false, {include:session_state+13}
     WHERE s.session_id = $1 AND s.rev = $2 AND EXISTS (SELECT FROM thread_moved)
     RETURNING s.session_id, s.rev
-), {include:session_records}
+), {include:session_rows}
 SELECT g.rev, {include:header} FROM guard AS g, thread_moved AS t

@@ -1,10 +1,10 @@
--- Put before every script on a session.  Its hash holds a header of one-letter fields, and records: the field of one
+-- Put before every script on a session.  Its hash holds a header of one-letter fields, and rows: the field of one
 -- is the letter of its kind, its group, NUL and its key; the value is its order in 8 bytes, then the body.  Its
 -- sorted set holds them in order, all with score 0, so that bytes decide:
---   kind 'o' order key NUL group: every record
+--   kind 'o' order key NUL group: every row
 --   kind 'g' group NUL order key: those that are in a group
 -- Fields: 'i' id, 'v' revision, 'e' fence, 'b' birth, 'h' the checksum of these four, 's' state, 'd' what the index
--- must know.  State and records end with checksums of their own, which the client makes and compares.
+-- must know.  State and rows end with checksums of their own, which the client makes and compares.
 -- Lua's own < on strings goes by the server's locale and is not to be used.
 local PER_STEP = 1000
 
@@ -24,7 +24,7 @@ local function load_session(session, ...)
   return h
 end
 
--- The places in the sorted set of a record.
+-- The places in the sorted set of a row.
 local function places(field, order)
   local stop = field:find('\0', 2, true)
   local kind, group, key = field:sub(1, 1), field:sub(2, stop - 1), field:sub(stop + 1)
@@ -33,7 +33,7 @@ local function places(field, order)
   return every, kind .. 'g' .. group .. '\0' .. order .. key
 end
 
--- The field of the record at a place.
+-- The field of the row at a place.
 local function field_at(place)
   local kind = place:sub(1, 1)
   if place:sub(2, 2) == 'o' then
@@ -44,7 +44,7 @@ local function field_at(place)
   return kind .. place:sub(3, stop) .. place:sub(stop + 9)
 end
 
--- The fields of all records of a kind and group, in order; `name` is the kind's letter and the group.
+-- The fields of all rows of a kind and group, in order; `name` is the kind's letter and the group.
 local function group_fields(order, name)
   local kind, grouped, fields = name:sub(1, 1), #name > 1, {}
   local first = grouped and kind .. 'g' .. name:sub(2) .. '\0' or kind .. 'o'
@@ -57,7 +57,7 @@ local function group_fields(order, name)
 end
 
 -- Adds each of the fields that is there, and its value, to `to`.
-local function add_records(session, fields, to)
+local function add_rows(session, fields, to)
   for i = 1, #fields, PER_STEP do
     local stop = math.min(i + PER_STEP - 1, #fields)
     local values = redis.call('HMGET', session, unpack(fields, i, stop))
@@ -68,7 +68,7 @@ local function add_records(session, fields, to)
   return to
 end
 
--- Takes records out of their places; `delete` those whose fields go as well.
+-- Takes rows out of their places; `delete` those whose fields go as well.
 local function take_out(session, order, fields, delete)
   for i = 1, #fields, PER_STEP do
     local stop, gone = math.min(i + PER_STEP - 1, #fields), {}

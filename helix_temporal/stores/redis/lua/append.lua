@@ -69,6 +69,6 @@ if grows then
   for i = 6, #ARGV do set[#set + 1] = ARGV[i] end
 end
 write(key, set, 1)
--- Only evict sets a time to live, and only on a record that has nothing waiting.
+-- Only evict sets a time to live, and only on a hot thread that has nothing waiting.
 if lasts and not was_waiting then redis.call('PERSIST', key) end
 return reply(grows and 'A' or 'R', h, stored)

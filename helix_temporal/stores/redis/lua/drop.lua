@@ -1,4 +1,4 @@
--- Removes a record for good, unless the caller was replaced (Fence.check_not_replaced).  ARGV: 1 thread id, 2 epoch
+-- Removes a hot thread for good, unless the caller was replaced (Fence.check_not_replaced).  ARGV: 1 thread id, 2 epoch
 local h = load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end

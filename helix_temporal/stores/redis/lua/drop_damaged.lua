@@ -1,4 +1,4 @@
--- Drops a record whose header is damaged, unless it holds something that the archive lacks.
+-- Drops a hot thread whose header is damaged, unless it holds something that the archive lacks.
 -- ARGV: 1 thread id, 2 position up to which the archive holds the messages, 3 slice that it holds
 -- Answers: '1' if it is gone.
 local key = KEYS[1]

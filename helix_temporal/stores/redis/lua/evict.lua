@@ -1,4 +1,4 @@
--- Drops a record, or lets it expire, if all of it is archived.
+-- Drops a hot thread, or lets it expire, if all of it is archived.
 -- ARGV: 1 thread id, 2 epoch, 3 position and 4 last id of the archive's head, 5 committed, 6 slice's version,
 --   7 archived size, 8 milliseconds to keep it or ''
 local key, h = KEYS[1], load(KEYS[1])

@@ -1,6 +1,6 @@
 -- Makes a thread hot where nothing is, or over what does not continue the archive; as header_to_install in
 -- helix_temporal/stores/threads/operations.py.
--- KEYS: 1 the record, 2 the staging key that holds the messages, if they are not in ARGV
+-- KEYS: 1 the hot thread, 2 the staging key that holds the messages, if they are not in ARGV
 -- ARGV: 1 thread id, 2 '1' to replace, 3… header, 23 number of staged fields or '', 24… field, messages
 local key, staging, h = KEYS[1], KEYS[2], load(KEYS[1])
 local new = header_from(3)

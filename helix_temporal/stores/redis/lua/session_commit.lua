@@ -1,7 +1,7 @@
 -- Writes everything of a commit if the revision is still the one that was read, the thread's step among it.
 -- KEYS: session, its order, its thread, and where the marks of the index lie on the same server: those
 -- ARGV: 1 session id, 2 numbers, 3 state, 4 what the index must know, 5 mark; then fields and kinds with groups that
---   must not be there, fields to remove, kinds with groups to clear, field, order and body of each record to put, and
+--   must not be there, fields to remove, kinds with groups to clear, field, order and body of each row to put, and
 --   the arguments of a step
 -- Numbers: revision, fence, '1' if a state is given, '1' if the session is deleted, '1' if the index must know,
 --   milliseconds to live or '-', time from which on it is too late or '-', counts of removes, clears, puts,

@@ -1,4 +1,4 @@
--- Records of a kind, in order.
+-- Rows of a kind, in order.
 -- ARGV: 1 session id, 2 kind's letter, 3 lowest and 4 highest place, 5 '1' if from the highest on, 6 limit
 -- Answers: how many there are of the kind in all; fields and values.
 local session, order = KEYS[1], KEYS[2]
@@ -12,4 +12,4 @@ else
 end
 for i = 1, #found do found[i] = field_at(found[i]) end
 local total = redis.call('ZLEXCOUNT', order, '[' .. kind .. 'o', '(' .. kind .. 'p')
-return add_records(session, found, {text(total)})
+return add_rows(session, found, {text(total)})

@@ -1,7 +1,7 @@
--- State and records in one instant, and the header of the thread.
+-- State and rows in one instant, and the header of the thread.
 -- ARGV: 1 session id, 2 numbers: '1' if the thread is wanted, counts of fields and groups; then fields, kinds with
 --   groups, and kinds of which the newest is wanted
--- Answers: revision, fence, time and '1' if there is a state; the state; the thread; fields and values of records.
+-- Answers: revision, fence, time and '1' if there is a state; the state; the thread; fields and values of rows.
 local session, order = KEYS[1], KEYS[2]
 local h = load_session(session, 's')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
@@ -18,13 +18,13 @@ local names, at = {}, 3
 for _ = 1, fields do
   names[#names + 1], at = ARGV[at], at + 1
 end
-add_records(session, names, found)
+add_rows(session, names, found)
 for _ = 1, groups do
-  add_records(session, group_fields(order, ARGV[at]), found)
+  add_rows(session, group_fields(order, ARGV[at]), found)
   at = at + 1
 end
 for i = at, #ARGV do
   local newest = redis.call('ZREVRANGEBYLEX', order, '(' .. ARGV[i] .. 'p', '[' .. ARGV[i] .. 'o', 'LIMIT', 0, 1)
-  if newest[1] then add_records(session, {field_at(newest[1])}, found) end
+  if newest[1] then add_rows(session, {field_at(newest[1])}, found) end
 end
 return found

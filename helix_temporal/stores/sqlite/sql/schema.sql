@@ -45,7 +45,7 @@ CREATE INDEX sessions_expiring ON sessions (expires_at, session_id) WHERE expire
 CREATE INDEX sessions_due ON sessions (due_at, session_id) WHERE due_at IS NOT NULL;
 CREATE INDEX sessions_to_clean ON sessions (session_id) WHERE cleanup_pending = 1;
 
-CREATE TABLE records (
+CREATE TABLE session_rows (
     session_id TEXT NOT NULL,
     kind TEXT NOT NULL,
     group_id TEXT NOT NULL,
@@ -54,8 +54,8 @@ CREATE TABLE records (
     body BLOB NOT NULL,
     PRIMARY KEY (session_id, kind, group_id, key)
 );
-CREATE INDEX records_in_order ON records (session_id, kind, place, key);
-CREATE INDEX records_of_operations ON records (place) WHERE kind = 'operation';
+CREATE INDEX session_rows_in_order ON session_rows (session_id, kind, place, key);
+CREATE INDEX session_rows_of_operations ON session_rows (place) WHERE kind = 'operation';
 
 CREATE TABLE streams (
     stream_id TEXT NOT NULL PRIMARY KEY,

@@ -1,4 +1,4 @@
--- name: session_row
+-- name: session_state
 SELECT revision, max_epoch, guard, state FROM sessions WHERE session_id = :session_id
 
 -- name: session_guard
@@ -33,48 +33,48 @@ UPDATE sessions SET
     created_at = NULL, updated_at = NULL, expires_at = NULL, due_at = NULL, summary = NULL, state = NULL
 WHERE session_id = :session_id
 
--- name: session_delete_records
-DELETE FROM records WHERE session_id = :session_id
+-- name: session_delete_rows
+DELETE FROM session_rows WHERE session_id = :session_id
 
--- name: record_one
-SELECT kind, group_id, key, place, body FROM records
+-- name: row_one
+SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id AND key = :key
 
--- name: record_group
-SELECT kind, group_id, key, place, body FROM records
+-- name: row_group
+SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id
 ORDER BY place, key
 
--- name: record_newest
-SELECT kind, group_id, key, place, body FROM records
+-- name: row_newest
+SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind
 ORDER BY place DESC, key DESC LIMIT 1
 
--- name: record_put
-INSERT INTO records (session_id, kind, group_id, key, place, body)
+-- name: row_put
+INSERT INTO session_rows (session_id, kind, group_id, key, place, body)
 VALUES (:session_id, :kind, :group_id, :key, :place, :body)
 ON CONFLICT (session_id, kind, group_id, key) DO UPDATE SET place = excluded.place, body = excluded.body
 
--- name: record_remove
-DELETE FROM records WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id AND key = :key
+-- name: row_remove
+DELETE FROM session_rows WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id AND key = :key
 
--- name: record_remove_group
-DELETE FROM records WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id
+-- name: row_remove_group
+DELETE FROM session_rows WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id
 
--- name: record_count
-SELECT count(*) AS total FROM records WHERE session_id = :session_id AND kind = :kind
+-- name: row_count
+SELECT count(*) AS total FROM session_rows WHERE session_id = :session_id AND kind = :kind
 
--- name: record_page_asc
-SELECT kind, group_id, key, place, body FROM records
+-- name: row_page_asc
+SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND (:place IS NULL OR (place, key) > (:place, :key))
 ORDER BY place, key LIMIT :limit
 
--- name: record_page_desc
-SELECT kind, group_id, key, place, body FROM records
+-- name: row_page_desc
+SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND (:place IS NULL OR (place, key) < (:place, :key))
 ORDER BY place DESC, key DESC LIMIT :limit
 
 -- name: session_purge_operations
-DELETE FROM records WHERE rowid IN (
-    SELECT rowid FROM records WHERE kind = 'operation' AND place < :before ORDER BY place LIMIT :limit
+DELETE FROM session_rows WHERE rowid IN (
+    SELECT rowid FROM session_rows WHERE kind = 'operation' AND place < :before ORDER BY place LIMIT :limit
 ) RETURNING 1

@@ -8,13 +8,13 @@ from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.stores.memory import MemorySessions, MemoryThreads
-from helix_temporal.stores.protocols.session_records import (
-    RecordsCommitted,
+from helix_temporal.stores.protocols.session_rows import (
+    RowsCommitted,
     SessionCommit,
     SessionView,
-    WantedRecords,
+    WantedRows,
 )
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 
@@ -37,11 +37,11 @@ class WatchedSessions(MemorySessions):
         self.before_commit: Callable[[SessionCommit], None] = lambda change: None
         self.lose_answers = 0
 
-    async def view(self, session_id: str, wanted: WantedRecords = WantedRecords()) -> SessionView:  # noqa: B008 (frozen)
+    async def view(self, session_id: str, wanted: WantedRows = WantedRows()) -> SessionView:  # noqa: B008 (frozen)
         self.calls.append("view")
         return await super().view(session_id, wanted)
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         self.calls.append("commit")
         self.before_commit(change)
         done = await super().commit(change)
@@ -59,13 +59,13 @@ class Together:
 
     def __post_init__(self) -> None:
         self.hot = MemoryThreads(clock=self.clock)
-        self.records = WatchedSessions(self.hot, clock=self.clock)
+        self.rows = WatchedSessions(self.hot, clock=self.clock)
         self.threads = HotThreads(self.hot)
         self.store = self.another()
 
-    def another(self, **options: Any) -> RecordSessions:
+    def another(self, **options: Any) -> RowSessions:
         """A session store as another process has it."""
-        return RecordSessions(self.records, self.threads, **options)
+        return RowSessions(self.rows, self.threads, **options)
 
 
 @dataclass
@@ -76,13 +76,13 @@ class Apart:
 
     def __post_init__(self) -> None:
         self.hot = MemoryThreads(clock=self.clock)
-        self.records = WatchedSessions(MemoryThreads(clock=self.clock), clock=self.clock)
+        self.rows = WatchedSessions(MemoryThreads(clock=self.clock), clock=self.clock)
         self.threads = HotThreads(self.hot)
         self.store = self.another()
 
-    def another(self, **options: Any) -> RecordSessions:
+    def another(self, **options: Any) -> RowSessions:
         """A session store as another process has it."""
-        return RecordSessions(self.records, self.threads, together=False, **options)
+        return RowSessions(self.rows, self.threads, together=False, **options)
 
 
 @dataclass
@@ -95,6 +95,6 @@ class Tiered:
     def __post_init__(self) -> None:
         self.hot = MemoryThreads(clock=self.clock)
         self.blobs = MemoryBlobs()
-        self.records = WatchedSessions(self.hot if self.keeps_threads else None, clock=self.clock)
+        self.rows = WatchedSessions(self.hot if self.keeps_threads else None, clock=self.clock)
         self.threads = TieredThreads(self.hot, self.blobs, clock=self.clock)
-        self.store = RecordSessions(self.records, self.threads)
+        self.store = RowSessions(self.rows, self.threads)

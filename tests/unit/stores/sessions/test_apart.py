@@ -11,13 +11,13 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
 )
 from helix_temporal.models.checkpoints import StepCommit
-from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.states import SessionState, StateChange
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.memory import MemorySessions
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import OpenThread
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Apart
 
 
@@ -32,7 +32,7 @@ def talk(*ids: str) -> list[Message]:
     ]
 
 
-async def ids_of(store: RecordSessions, session_id: str) -> list[str]:
+async def ids_of(store: RowSessions, session_id: str) -> list[str]:
     return [each.id for each in (await store.get_messages(session_id, limit=200)).messages]
 
 
@@ -75,8 +75,8 @@ class TestACommitWithMessages:
         await a_session(place, "a", "b")
         header = await place.hot.read_header("s")
         assert header is not None
-        records = [to_record(each) for each in talk("c", "d")]
-        step = StepAppend("s", header.epoch, header.head, (records[0],), records[1], commits=True)
+        messages = [encode_message(each) for each in talk("c", "d")]
+        step = StepAppend("s", header.epoch, header.head, (messages[0],), messages[1], commits=True)
         result, appended = await place.store.save_state_and_promote_staging(
             "s", StateChange(steps=1), StepCommit(step_id="t"), append=step
         )
@@ -88,7 +88,7 @@ class TestACommitWithMessages:
         )
         assert again == result
         assert repeated is not None
-        assert repeated.records == appended.records
+        assert repeated.messages == appended.messages
         assert await ids_of(place.store, "s") == ["a", "b", "c", "d"]
 
     async def test_is_completed_by_its_repeat(self, place: Apart) -> None:
@@ -96,18 +96,18 @@ class TestACommitWithMessages:
         await a_session(place, "a", "b")
         header = await place.hot.read_header("s")
         assert header is not None
-        records = [to_record(each) for each in talk("c", "d")]
-        step = StepAppend("s", header.epoch, header.head, (records[0],), records[1], commits=True)
+        messages = [encode_message(each) for each in talk("c", "d")]
+        step = StepAppend("s", header.epoch, header.head, (messages[0],), messages[1], commits=True)
 
         def die(_: object) -> None:
             raise DiedError("the process died")
 
-        place.records.before_commit = die
+        place.rows.before_commit = die
         with pytest.raises(DiedError):
             await place.store.save_state_and_promote_staging(
                 "s", StateChange(steps=1), StepCommit(step_id="t"), append=step
             )
-        place.records.before_commit = lambda _: None
+        place.rows.before_commit = lambda _: None
         result, _ = await place.store.save_state_and_promote_staging(
             "s", StateChange(steps=1), StepCommit(step_id="t"), append=step
         )
@@ -121,12 +121,12 @@ class TestACommitWithMessages:
         def die(_: object) -> None:
             raise DiedError("the process died")
 
-        place.records.before_commit = die
+        place.rows.before_commit = die
         with pytest.raises(DiedError):
             await place.store.save_state_and_promote_staging(
                 "s", StateChange(steps=1), StepCommit(step_id="t"), messages=talk("c", "d")
             )
-        place.records.before_commit = lambda _: None
+        place.rows.before_commit = lambda _: None
         await place.store.append_messages("s", talk("e", "f"))
         result, _ = await place.store.save_state_and_promote_staging(
             "s", StateChange(steps=1), StepCommit(step_id="t"), messages=talk("c", "d")
@@ -140,7 +140,7 @@ class TestACommitWithMessages:
         await place.store.increment_step_count("s")
         header = await place.hot.read_header("s")
         assert header is not None
-        step = StepAppend("s", header.epoch, header.head, (to_record(talk("c")[0]),), commits=True)
+        step = StepAppend("s", header.epoch, header.head, (encode_message(talk("c")[0]),), commits=True)
         with pytest.raises(StaleStateError):
             await place.store.save_state_and_promote_staging("s", state, StepCommit(step_id="t"), append=step)
         assert await ids_of(place.store, "s") == ["a", "b"]
@@ -240,7 +240,7 @@ class TestARestore:
         epoch = int(place.clock() * 1_000_000) + 10**9
         opened = await place.threads.open(OpenThread("s", epoch, "workflow", rewind_to=head))
         await place.threads.append(
-            StepAppend("s", epoch, opened.header.head, (to_record(talk("w")[0]),), commits=True)
+            StepAppend("s", epoch, opened.header.head, (encode_message(talk("w")[0]),), commits=True)
         )
         assert await ids_of(place.store, "s") == ["a", "b", "w"]
 
@@ -374,7 +374,7 @@ class TestADeletion:
 
 async def test_a_store_without_threads_says_so(place: Apart) -> None:
     """Rather than showing an empty conversation."""
-    store = RecordSessions(place.records)
+    store = RowSessions(place.rows)
     await store.create_session("s")
     with pytest.raises(InvalidRequestError):
         await store.append_messages("s", talk("a"))
@@ -391,10 +391,10 @@ async def test_an_append_that_died_before_its_operation_was_kept_is_found_by_its
     def die(_: object) -> None:
         raise DiedError("the process died")
 
-    place.records.before_commit = die
+    place.rows.before_commit = die
     with pytest.raises(DiedError):
         await place.store.append_messages("s", talk("c", "d"), operation_id="op")
-    place.records.before_commit = lambda _: None
+    place.rows.before_commit = lambda _: None
     result = await place.store.append_messages("s", talk("c", "d"), operation_id="op")
     assert (result.first_index, result.head) == (2, Head(position=4, last_id="d"))
     assert await ids_of(place.store, "s") == ["a", "b", "c", "d"]
@@ -403,4 +403,4 @@ async def test_an_append_that_died_before_its_operation_was_kept_is_found_by_its
 async def test_a_store_that_keeps_no_threads_cannot_have_them_together() -> None:
     """Told at the start, not by the first commit."""
     with pytest.raises(InvalidConfigError):
-        RecordSessions(MemorySessions(), together=True)
+        RowSessions(MemorySessions(), together=True)

@@ -17,8 +17,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.checkpoints import JsonPatchOp, NewRun, RunChange, StagedChange, StepCommit
-from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.records import EMPTY
+from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.states import (
     ClientToolResponse,
     CreateSession,
@@ -31,8 +30,9 @@ from helix_temporal.models.states import (
     ToolResultSubmission,
 )
 from helix_temporal.models.store_calls import SessionQuery
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.stores.protocols.hot import StepAppend
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Together
 
 ACTIVE, PAUSED = SessionStatus.ACTIVE, SessionStatus.PAUSED
@@ -61,11 +61,11 @@ def cycle() -> Any:
 class Bad:
     """A call, and the error that it must give."""
 
-    call: Callable[[RecordSessions], Awaitable[object]]
+    call: Callable[[RowSessions], Awaitable[object]]
     error: type[HelixError]
 
 
-def save(**fields: Any) -> Callable[[RecordSessions], Awaitable[object]]:
+def save(**fields: Any) -> Callable[[RowSessions], Awaitable[object]]:
     return lambda store: store.save_state("s", with_fields(STATE, **fields))
 
 
@@ -81,7 +81,7 @@ IDS: dict[str, object] = {
     "half a pair": "\ud800",
 }
 
-ID_PLACES: dict[str, Callable[[RecordSessions, Any], Awaitable[object]]] = {
+ID_PLACES: dict[str, Callable[[RowSessions, Any], Awaitable[object]]] = {
     "a session to load": lambda store, bad: store.load_state(bad),
     "a session to look for": lambda store, bad: store.session_exists(bad),
     "a session to create": lambda store, bad: store.create_session(bad),
@@ -106,7 +106,7 @@ BAD_IDS = [(at, bad) for at in ID_PLACES for bad in IDS if (at, bad) != ("an ope
 
 TEXTS = {"a NUL": "a\x00b", "half a pair": "a\ud83d"}
 
-TEXT_PLACES: dict[str, Callable[[RecordSessions, str], Awaitable[object]]] = {
+TEXT_PLACES: dict[str, Callable[[RowSessions, str], Awaitable[object]]] = {
     "agent_type": lambda store, bad: save(agent_type=bad)(store),
     "user_id": lambda store, bad: save(user_id=bad)(store),
     "stream_id": lambda store, bad: save(stream_id=bad)(store),
@@ -229,7 +229,7 @@ CALLS: dict[str, Bad] = {
             "s",
             StateChange(),
             StepCommit(step_id="t"),
-            append=StepAppend("other", 1, EMPTY, (to_record(Message(id="m", role="user")),)),
+            append=StepAppend("other", 1, EMPTY, (encode_message(Message(id="m", role="user")),)),
         ),
         InvalidRequestError,
     ),
@@ -286,13 +286,13 @@ class TestABadInput:
         return place
 
     async def refused(
-        self, place: Together, call: Callable[[RecordSessions], Awaitable[object]], error: type[HelixError]
+        self, place: Together, call: Callable[[RowSessions], Awaitable[object]], error: type[HelixError]
     ) -> HelixError:
         """The error that the call gave, having changed nothing."""
-        sessions, threads = dict(place.records._sessions), place.hot.backup()
+        sessions, threads = dict(place.rows._sessions), place.hot.backup()
         with pytest.raises(error) as caught:
             await call(place.store)
-        assert (place.records._sessions, place.hot.backup()) == (sessions, threads)
+        assert (place.rows._sessions, place.hot.backup()) == (sessions, threads)
         assert not caught.value.retryable
         assert len(str(caught.value)) < 500
         return caught.value

@@ -3,12 +3,12 @@
 import pytest
 
 from helix_temporal.models.checkpoints import StepCommit
-from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.records import Head
+from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.states import StateChange
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import FlushThread
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Tiered
 
 
@@ -33,7 +33,7 @@ async def gone_cold(place: Tiered, session_id: str = "s") -> None:
     await place.threads.flush(FlushThread(session_id, header.epoch))
     await place.threads.evict(session_id, header.epoch)
     assert await place.hot.read_header(session_id) is None
-    place.store = RecordSessions(place.records, place.threads)
+    place.store = RowSessions(place.rows, place.threads)
 
 
 async def a_session(place: Tiered) -> str:
@@ -76,7 +76,7 @@ class TestAColdThread:
         header = await place.hot.read_header("s")
         assert header is not None
         await gone_cold(place)
-        step = StepAppend("s", header.epoch, header.head, (to_record(talk("3a")[0]),), commits=True)
+        step = StepAppend("s", header.epoch, header.head, (encode_message(talk("3a")[0]),), commits=True)
         result, appended = await place.store.save_state_and_promote_staging(
             "s", StateChange(steps=1), StepCommit(step_id="3"), append=step
         )

@@ -13,11 +13,11 @@ from helix_temporal.errors import (
     StoreUnavailableError,
 )
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus, StagedChange, StepCommit
-from helix_temporal.models.messages import Message, to_record
-from helix_temporal.models.records import Head
+from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.states import CountResult, MergeChanges, SessionStatus, StateChange
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
-from helix_temporal.stores.protocols.session_records import SessionCommit, SessionRow
+from helix_temporal.stores.protocols.session_rows import SessionCommit, StoredState
 from helix_temporal.stores.sessions import loop
 from helix_temporal.stores.sessions import staging as staging_part
 from tests.unit.stores.sessions._stores import Together
@@ -31,9 +31,9 @@ def place() -> Together:
 async def a_step(place: Together, session_id: str, *ids: str) -> StepAppend:
     header = await place.hot.read_header(session_id)
     assert isinstance(header, HotHeader)
-    records = [to_record(Message(id=each, role="user", content=each)) for each in ids[:-1]]
-    answer = to_record(Message(id=ids[-1], role="assistant", content="yes"))
-    return StepAppend(session_id, header.epoch, header.head, tuple(records), answer, commits=True)
+    rows = [encode_message(Message(id=each, role="user", content=each)) for each in ids[:-1]]
+    answer = encode_message(Message(id=ids[-1], role="assistant", content="yes"))
+    return StepAppend(session_id, header.epoch, header.head, tuple(rows), answer, commits=True)
 
 
 class TestATurnCommit:
@@ -44,7 +44,7 @@ class TestATurnCommit:
         await place.store.start_run("s", NewRun(run_id="r"))
         await place.store.stage_changes("s", "t", StagedChange(tool_call_id="c", merge_changes={"a": 1}))
         step = await a_step(place, "s", "q", "a")
-        place.records.calls.clear()
+        place.rows.calls.clear()
         result, appended = await place.store.save_state_and_promote_staging(
             "s",
             StateChange(steps=1, merge=MergeChanges(values={"b": 2})),
@@ -54,7 +54,7 @@ class TestATurnCommit:
             epoch=5,
             operation_id="o",
         )
-        assert place.records.calls == ["view", "commit"]
+        assert place.rows.calls == ["view", "commit"]
         assert appended is not None
         assert result.head == appended.head == Head(position=3, last_id="a")
         state = await place.store.load_state("s")
@@ -74,7 +74,7 @@ class TestATurnCommit:
         )
         assert again == first
         assert appended is not None
-        assert [record.id for record in appended.records] == ["q", "first"]
+        assert [row.id for row in appended.messages] == ["q", "first"]
 
     async def test_takes_the_answer_that_stands_already(self, place: Together) -> None:
         """An attempt died between append and commit: its answer counts, and the head is its head."""
@@ -98,7 +98,7 @@ class TestATurnCommit:
         def be_faster(_: SessionCommit) -> None:
             place.hot.append_now(rival)
 
-        place.records.before_commit = be_faster
+        place.rows.before_commit = be_faster
         result, appended = await place.store.save_state_and_promote_staging(
             "s", StateChange(steps=1), StepCommit(step_id="t"), append=step
         )
@@ -120,7 +120,7 @@ class TestATurnCommit:
         def be_faster(_: SessionCommit) -> None:
             place.hot.append_now(rival)
 
-        place.records.before_commit = be_faster
+        place.rows.before_commit = be_faster
         given: Any = ("s", StateChange(steps=1), StepCommit(step_id="t"))
         first, _ = await place.store.save_state_and_promote_staging(*given, append=step)
         again, appended = await place.store.save_state_and_promote_staging(*given, append=step)
@@ -132,7 +132,7 @@ class TestAnUnclearCommit:
     async def test_is_repeated_by_its_operation(self, place: Together) -> None:
         """The answer was lost after the commit; the repeat gets the answer and no second effect."""
         await place.store.create_session("s")
-        place.records.lose_answers = 1
+        place.rows.lose_answers = 1
         with pytest.raises(StoreUnavailableError):
             await place.store.increment_step_count("s", operation_id="o")
         assert await place.store.increment_step_count("s", operation_id="o") == CountResult(
@@ -143,7 +143,7 @@ class TestAnUnclearCommit:
     async def test_of_a_step_is_repeated_by_its_name(self, place: Together) -> None:
         """Steps have a key of their own and need no operation id."""
         state = await place.store.create_session("s")
-        place.records.lose_answers = 1
+        place.rows.lose_answers = 1
         with pytest.raises(StoreUnavailableError):
             await place.store.save_state_and_promote_staging("s", state, StepCommit(step_id="t"))
         result, _ = await place.store.save_state_and_promote_staging("s", state, StepCommit(step_id="t"))
@@ -154,7 +154,7 @@ class TestAnUnclearCommit:
 
     async def test_of_a_create_gives_the_state_as_it_was_made(self, place: Together) -> None:
         """However far the session has gone since."""
-        place.records.lose_answers = 1
+        place.rows.lose_answers = 1
         with pytest.raises(StoreUnavailableError):
             await place.store.create_session("s", operation_id="o")
         await place.store.update_status("s", SessionStatus.PAUSED)
@@ -182,12 +182,10 @@ class TestACommitThatIsOvertaken:
         monkeypatch.setattr(loop, "TRIES", 3)
 
         def overtake(change: SessionCommit) -> None:
-            held = place.records._sessions["s"]
-            place.records._sessions["s"] = type(held)(
-                held.revision + 1, held.max_epoch, held.row, held.records
-            )
+            held = place.rows._sessions["s"]
+            place.rows._sessions["s"] = type(held)(held.revision + 1, held.max_epoch, held.stored, held.rows)
 
-        place.records.before_commit = overtake
+        place.rows.before_commit = overtake
         with pytest.raises(StoreUnavailableError, match="overtaken 3 times"):
             await place.store.increment_step_count("s")
 
@@ -244,16 +242,16 @@ class TestADamagedState:
     async def test_is_an_error_and_stays_as_it_is(self, place: Together) -> None:
         """Nothing guesses what it may have been, and nothing writes over it."""
         state = await place.store.create_session("s")
-        held = place.records._sessions["s"]
+        held = place.rows._sessions["s"]
         damaged = type(held)(
-            held.revision, held.max_epoch, SessionRow(state, b'{"session_id": 5}'), held.records
+            held.revision, held.max_epoch, StoredState(state, b'{"session_id": 5}'), held.rows
         )
-        place.records._sessions["s"] = damaged
+        place.rows._sessions["s"] = damaged
         with pytest.raises(StoreCorruptError):
             await place.store.load_state("s")
         with pytest.raises(StoreCorruptError):
             await place.store.update_status("s", SessionStatus.PAUSED)
-        assert place.records._sessions["s"] == damaged
+        assert place.rows._sessions["s"] == damaged
 
 
 async def test_a_missing_session_is_named(place: Together) -> None:

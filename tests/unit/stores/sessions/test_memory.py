@@ -2,33 +2,33 @@
 
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.memory.sessions import MemorySessions
-from helix_temporal.stores.sessions.store import RecordSessions
+from helix_temporal.stores.sessions.store import RowSessions
 
 
 async def test_get_sync_gives_a_copy_of_its_own() -> None:
     """A test that plays with what it was given must not change what is stored."""
-    records = MemorySessions()
-    store = RecordSessions(records)
+    rows = MemorySessions()
+    store = RowSessions(rows)
     await store.create_session("s", CreateSession(custom_state={"list": [1]}))
-    seen = records.get_sync("s")
+    seen = rows.get_sync("s")
     assert seen is not None
     assert seen == await store.load_state("s")
     kept = seen.custom_state["list"]
     assert isinstance(kept, list)
     kept.append(2)
-    again = records.get_sync("s")
+    again = rows.get_sync("s")
     assert again is not None
     assert again.custom_state == {"list": [1]}
-    assert records.get_sync("nobody") is None
+    assert rows.get_sync("nobody") is None
 
 
 async def test_all_ids_and_then_none() -> None:
     """Between two tests."""
-    records = MemorySessions()
-    store = RecordSessions(records)
+    rows = MemorySessions()
+    store = RowSessions(rows)
     for name in ("b", "a"):
         await store.create_session(name)
-    assert records.get_all_session_ids() == ["b", "a"]
-    records.clear()
-    assert records.get_all_session_ids() == []
+    assert rows.get_all_session_ids() == ["b", "a"]
+    rows.clear()
+    assert rows.get_all_session_ids() == []
     assert await store.load_state("a") is None

@@ -7,9 +7,9 @@ import pytest
 from helix_temporal.errors import IdempotencyConflictError, SessionNotFoundError
 from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.messages import Message
-from helix_temporal.models.records import Head
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.threads import OpenThread
-from helix_temporal.stores.sessions import RecordSessions
+from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Apart, Together
 
 
@@ -24,7 +24,7 @@ def said(*ids: str, text: str = "hi") -> list[Message]:
     return [Message(id=each, role="user", content=text) for each in ids]
 
 
-async def ids_of(store: RecordSessions, session_id: str = "s") -> list[str]:
+async def ids_of(store: RowSessions, session_id: str = "s") -> list[str]:
     return [each.id for each in (await store.get_messages(session_id, limit=200)).messages]
 
 
@@ -33,10 +33,10 @@ class TestAnAppendAfterAnother:
         """One look and one append, beside each other: no reading of what this process wrote itself."""
         await place.store.create_session("s")
         await place.store.append_messages("s", said("a"))
-        place.records.calls.clear()
+        place.rows.calls.clear()
         result = await place.store.append_messages("s", said("b", "c"))
         assert (result.first_index, result.count, result.head) == (1, 2, Head(position=3, last_id="c"))
-        assert place.records.calls == ["view"]
+        assert place.rows.calls == ["view"]
         assert await ids_of(place.store) == ["a", "b", "c"]
 
     async def test_knows_what_it_appended(self, place: Together | Apart) -> None:

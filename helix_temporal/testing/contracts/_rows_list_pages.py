@@ -6,8 +6,8 @@ import pytest
 
 from helix_temporal.errors import InvalidCursorError
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
-from helix_temporal.stores.protocols.session_records import SessionRecords
-from helix_temporal.testing.contracts._records_base import (
+from helix_temporal.stores.protocols.session_rows import SessionRows
+from helix_temporal.testing.contracts._rows_base import (
     BY_CREATION,
     WAYS,
     ListFixtures,
@@ -24,7 +24,7 @@ class ListPageContract(ListFixtures):
 
     @pytest.mark.parametrize("filters", WAYS)
     async def test_numbered_pages_hold_every_session_once(
-        self, listed: SessionRecords, filters: dict[str, Any]
+        self, listed: SessionRows, filters: dict[str, Any]
     ) -> None:
         """While nothing changes."""
         expected = ids(await listed.list_sessions(SessionQuery(**filters)))
@@ -39,7 +39,7 @@ class ListPageContract(ListFixtures):
     @pytest.mark.parametrize("filters", WAYS)
     @pytest.mark.parametrize("direction", ["asc", "desc"])
     async def test_cursors_lead_through_every_session_once(
-        self, listed: SessionRecords, filters: dict[str, Any], direction: Any
+        self, listed: SessionRows, filters: dict[str, Any], direction: Any
     ) -> None:
         """The last page has none."""
         query = SessionQuery(order_by=OrderBy(direction=direction), **filters)
@@ -48,7 +48,7 @@ class ListPageContract(ListFixtures):
 
     @pytest.mark.parametrize("filters", [{}, {"parent_session_id": None, "status": ("active",)}])
     async def test_cursor_pages_by_creation_are_complete_while_rows_are_updated(
-        self, store: SessionRecords, filters: dict[str, Any]
+        self, store: SessionRows, filters: dict[str, Any]
     ) -> None:
         """A sweep that changes what it finds misses none and meets none twice."""
         for n in range(10):
@@ -65,9 +65,7 @@ class ListPageContract(ListFixtures):
             query = query.model_copy(update={"cursor": page.next_cursor})
         assert found == [f"s{n}" for n in range(10)]
 
-    async def test_cursor_pages_by_update_keep_those_that_were_not_updated(
-        self, store: SessionRecords
-    ) -> None:
+    async def test_cursor_pages_by_update_keep_those_that_were_not_updated(self, store: SessionRows) -> None:
         """Numbered pages would show one twice for every row that moves to the front."""
         for n in range(10):
             await saved(store, f"s{n}", updated_at=100 + n)
@@ -78,7 +76,7 @@ class ListPageContract(ListFixtures):
         assert ids(first) + ids(rest) == [f"s{n}" for n in range(9, 0, -1)]
         assert rest.total == 10
 
-    async def test_a_cursor_may_name_what_is_gone(self, listed: SessionRecords) -> None:
+    async def test_a_cursor_may_name_what_is_gone(self, listed: SessionRows) -> None:
         """It is a place in the order, not a session."""
         query = SessionQuery(order_by=BY_CREATION, limit=2)
         first = await listed.list_sessions(query)
@@ -87,12 +85,12 @@ class ListPageContract(ListFixtures):
         assert ids(page) == ["c", "d"]
 
     @pytest.mark.parametrize("cursor", ["", "x", "????", "eyJ9", "\u00e9", "A" * 10_000])
-    async def test_what_is_no_cursor_is_refused(self, listed: SessionRecords, cursor: str) -> None:
+    async def test_what_is_no_cursor_is_refused(self, listed: SessionRows, cursor: str) -> None:
         """Starting anew in silence would loop for ever."""
         with pytest.raises(InvalidCursorError):
             await listed.list_sessions(SessionQuery(cursor=cursor))
 
-    async def test_a_cursor_of_another_order_is_refused(self, listed: SessionRecords) -> None:
+    async def test_a_cursor_of_another_order_is_refused(self, listed: SessionRows) -> None:
         """It names no place in this one."""
         page = await listed.list_sessions(SessionQuery(limit=1))
         with pytest.raises(InvalidCursorError):

@@ -1,4 +1,4 @@
--- Put before every script.  A record is one hash: a header of short fields, and messages, one field for each
+-- Put before every script.  A hot thread is one hash: a header of short fields, and messages, one field for each
 -- append, named by the position of its first message; a field holds at most 64 messages.  A message with a large
 -- body leaves a stub there, with the highest bit of its length set and without the body, which is a field of its
 -- own, named by the position and 'b': so ids and places are found without reading it.  Every script checks first
@@ -37,7 +37,7 @@ local function reply(status, h, rest)
     .. h[OWNER] .. h[LAST] .. h[BEFORE] .. h[ADAPTER] .. h[ORIGIN] .. h[SLICE] .. (rest or '')
 end
 
--- 'F' fenced, 'B' the record is behind the caller's open, nil if this epoch may write.  The rule is Fence.find_refusal
+-- 'F' fenced, 'B' the hot thread is behind the caller's open, nil if this epoch may write.  The rule is Fence.find_refusal
 -- in helix_temporal/stores/threads/fences.py; a change there is made here as well.
 local function refusal(h, epoch)
   if h[EPOCH] ~= epoch then return tonumber(h[EPOCH]) > tonumber(epoch) and 'F' or 'B' end

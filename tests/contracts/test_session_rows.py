@@ -8,14 +8,14 @@ from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.sessions import MemorySessions
 from helix_temporal.stores.postgres import PostgresBackend
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.session_records import SessionRecords
+from helix_temporal.stores.protocols.session_rows import SessionRows
 from helix_temporal.stores.redis import RedisBackend, RedisSessions, RedisThreads
 from helix_temporal.stores.sqlite import SqliteBackend
-from helix_temporal.testing.contracts.session_records import SessionRecordsWithThreadsContract
+from helix_temporal.testing.contracts.session_rows import SessionRowsWithThreadsContract
 from tests.contracts._alternating import alternating
 
 
-class TestMemorySessions(SessionRecordsWithThreadsContract):
+class TestMemorySessions(SessionRowsWithThreadsContract):
     @pytest.fixture
     async def threads(self) -> MemoryThreads:
         """An empty dict."""
@@ -27,31 +27,31 @@ class TestMemorySessions(SessionRecordsWithThreadsContract):
         return MemorySessions(threads)
 
 
-class TestSqliteSessions(SessionRecordsWithThreadsContract):
+class TestSqliteSessions(SessionRowsWithThreadsContract):
     @pytest.fixture
     async def threads(self, sqlite: SqliteBackend) -> HotTier:
         """The threads of a file that is not there yet."""
         return sqlite.threads
 
     @pytest.fixture
-    async def store(self, sqlite: SqliteBackend) -> SessionRecords:
+    async def store(self, sqlite: SqliteBackend) -> SessionRows:
         """Its sessions."""
         return sqlite.sessions
 
 
-class TestSqliteSessionsOfTwoProcesses(SessionRecordsWithThreadsContract):
+class TestSqliteSessionsOfTwoProcesses(SessionRowsWithThreadsContract):
     @pytest.fixture
     async def threads(self, sqlite: SqliteBackend) -> HotTier:
         """The threads of one."""
         return sqlite.threads
 
     @pytest.fixture
-    async def store(self, sqlite: SqliteBackend, another_sqlite: SqliteBackend) -> SessionRecords:
+    async def store(self, sqlite: SqliteBackend, another_sqlite: SqliteBackend) -> SessionRows:
         """Every call goes to the other one than the call before."""
         return alternating(sqlite.sessions, another_sqlite.sessions)
 
 
-class RedisContract(SessionRecordsWithThreadsContract):
+class RedisContract(SessionRowsWithThreadsContract):
     @pytest.fixture
     async def store(self, backend: RedisBackend) -> RedisSessions:
         """An empty prefix of a real server."""
@@ -79,9 +79,9 @@ class TestRedisClusterSessions(RedisContract):
         return cluster
 
 
-class TestPostgresSessions(SessionRecordsWithThreadsContract):
+class TestPostgresSessions(SessionRowsWithThreadsContract):
     @pytest.fixture
-    async def store(self, postgres: PostgresBackend) -> SessionRecords:
+    async def store(self, postgres: PostgresBackend) -> SessionRows:
         """Empty tables of a real server."""
         return postgres.sessions
 

@@ -14,7 +14,6 @@ from helix_temporal.models.base import only_set
 from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.limits import INLINE_RESULT
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.records import EMPTY, Head
 from helix_temporal.models.sessions import (
     AskResult,
     AskStatus,
@@ -28,6 +27,7 @@ from helix_temporal.models.sessions import (
     SuspendedTurn,
 )
 from helix_temporal.models.states import is_past, session_expired_error
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import PendingCall
 from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.next_work import Situation, Work, may_end, next_work
@@ -45,14 +45,14 @@ _NAMED: Final = 1000
 
 
 @dataclass(slots=True)
-class SessionRun:
+class Execution:
     """The state of one execution.
 
     Attributes:
         thread: The open thread; None until it is open.
         turn, turn_task: The turn under way.
         turn_start: Where the newest turn began.
-        closing: The run ends or moves: handlers return at once.
+        closing: The execution ends or moves: handlers return at once.
         finalised: Everything is saved, archived and dropped; nothing is left to finalise.
         cancelled: A cancel was asked for, and remembered while it had to wait.
         askers: Updates that wait for what becomes of a message.
@@ -67,7 +67,7 @@ class SessionRun:
         expires_at: When the session expires, as far as this execution knows.
         lost: Receipts of lost messages that nobody who asked was told yet.
         failed_turn_stands: The turn that failed is in the thread, and was not archived in time.
-        seed: Of the run's random numbers when it began, and when it last had nothing to do: a reset gives it
+        seed: Of its random numbers when it began, and when it last had nothing to do: a reset gives it
             another one.
     """
 
@@ -107,25 +107,25 @@ class SessionRun:
         self.rewinds = Rewinds(self.inbox)
 
     @staticmethod
-    def of(input: SessionInput, now: datetime, seed: int) -> "SessionRun":
-        """The state at the start of a run."""
+    def of(input: SessionInput, now: datetime, seed: int) -> "Execution":
+        """The state at the start of an execution."""
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
         receipts, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
         waits = PendingCalls(now_ms, receipts, unsaved)
         for each in carried.early_answers if carried else ():
             waits.take_answer(each)
-        run = SessionRun(inbox, now, waits, seed, input.options)
+        execution = Execution(inbox, now, waits, seed, input.options)
         if carried is not None:
-            run.close, inbox.last_result, run.used = (
+            execution.close, inbox.last_result, execution.used = (
                 carried.close,
                 carried.last_result,
                 carried.used or Usage(),
             )
-            run.stopping, run.expires_at = carried.stopping, carried.expires_at
-        waits.on_step_waits, waits.on_child_waits = run.tell_suspended, run.tell_suspended_below
+            execution.stopping, execution.expires_at = carried.stopping, carried.expires_at
+        waits.on_step_waits, waits.on_child_waits = execution.tell_suspended, execution.tell_suspended_below
         waits.on_found_answered = inbox.link_calls
-        return run
+        return execution
 
     def end(self, reason: ExitReason, status: Status) -> None:
         """How the execution ends."""
@@ -145,7 +145,7 @@ class SessionRun:
             suspended=self.is_suspended,
             can_resume=self.is_suspended and self._can_resume(),
             messages=bool(self.inbox),
-            held=self.inbox.held,
+            archive_behind=self.inbox.waits_for_archive,
             exits=self.exits_while_waiting,
             ends=self.close or self.idle,
             persistent=self.options.persistent,
@@ -163,7 +163,7 @@ class SessionRun:
 
     @property
     def is_reset(self) -> bool:
-        """The run was reset, and neither opened its thread since nor came to rest.
+        """The execution was reset, and neither opened its thread since nor came to rest.
 
         The server applies again what came before.
         """
@@ -184,7 +184,7 @@ class SessionRun:
             raise update_refusal(session_expired_error(session_id, self.expires_at))
 
     def refuse_if_closing(self) -> None:
-        """Refuse an update once the run ends: the next one carries it out.
+        """Refuse an update once the execution ends: the next one carries it out.
 
         Raises:
             ApplicationError: As `refusal`.
@@ -193,7 +193,7 @@ class SessionRun:
             raise self.refusal()
 
     def refusal(self) -> ApplicationError:
-        """For an update that this run does not carry out any more: to be sent again.
+        """For an update that this execution does not carry out any more: to be sent again.
 
         Of a session that could not even be opened: with the type of that failure, since it would fail again.
         """
@@ -290,7 +290,7 @@ class SessionRun:
 
     def wait_for_archive(self, told: AskResult) -> None:
         """The archive is too far behind for a turn: what was sent waits until it is not."""
-        self.inbox.hold(told)
+        self.inbox.wait_for_archive(told)
         self.open.handle = self.open.handle.model_copy(update={"archived": False})
 
     def note_refused(self, entries: Sequence[Entry], why: str) -> None:
@@ -424,7 +424,7 @@ def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
 def ask_again() -> ApplicationError:
     """Refuses an update that is to be sent again, as `SessionClient` does by itself."""
     return ApplicationError(
-        "this run ends, or lets those go who wait: send the update again, under another update id",
+        "this execution ends, or lets those go who wait: send the update again, under another update id",
         type=ASK_AGAIN,
         non_retryable=True,
     )

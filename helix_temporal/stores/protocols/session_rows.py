@@ -1,7 +1,7 @@
 """The storage port of the session store: what a backend must do, and all that it must do.
 
 The rules of the session store (versions, fences, operations, staging, runs …) are pure code above this
-port (`helix_temporal.stores.sessions`).  A backend keeps opaque records of a session and writes any
+port (`helix_temporal.stores.sessions`).  A backend keeps opaque rows of a session and writes any
 number of them at once, if the session's revision is still the one that was read.  So that every
 operation of the session store is: view, decide, commit; and again if somebody was faster.
 
@@ -14,12 +14,18 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.store_calls import ExpiredSession, SessionPage, SessionQuery, call_deadlines
+from helix_temporal.models.store_calls import (
+    DueSession,
+    ExpiredSession,
+    SessionPage,
+    SessionQuery,
+    call_deadlines,
+)
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 
 
-class RecordKind(StrEnum):
-    """What a record is; where ``group``, ``key`` and ``order`` come from."""
+class RowKind(StrEnum):
+    """What a row is; where ``group``, ``key`` and ``order`` come from."""
 
     CHECKPOINT = "checkpoint"
     """A checkpoint without its state, small.  No group; key: checkpoint id; order: commit sequence."""
@@ -41,45 +47,45 @@ class RecordKind(StrEnum):
     """What the session's thread must still be told.  No group; key: what; order: 0."""
 
 
-class RecordKey(NamedTuple):
-    """Names a record within a session."""
+class RowKey(NamedTuple):
+    """Names a row within a session."""
 
-    kind: RecordKind
+    kind: RowKind
     key: str
     group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedRecord:
-    """A record: opaque bytes (JSON, to the rules) and its place in the order of its kind."""
+class SessionRow:
+    """A row: opaque bytes (JSON, to the rules) and its place in the order of its kind."""
 
-    kind: RecordKind
+    kind: RowKind
     key: str
     body: bytes
     group: str = ""
     order: int = 0
 
     @property
-    def name(self) -> RecordKey:
+    def name(self) -> RowKey:
         """Its key."""
-        return RecordKey(self.kind, self.key, self.group)
+        return RowKey(self.kind, self.key, self.group)
 
 
 @dataclass(frozen=True, slots=True)
-class WantedRecords:
-    """Which records to read with the state, all in one instant.
+class WantedRows:
+    """Which rows to read with the state, all in one instant.
 
     Attributes:
         keys: Exactly these, where they are there.
         groups: All of a kind and group, in the order of (order, key).
         newest: The one of the highest order of each of these kinds.
-        thread: The header of the hot record of the thread of the same id, if this backend's threads
+        thread: The header of the hot thread of the same id, if this backend's threads
             lie with its sessions.
     """
 
-    keys: tuple[RecordKey, ...] = ()
-    groups: tuple[tuple[RecordKind, str], ...] = ()
-    newest: tuple[RecordKind, ...] = ()
+    keys: tuple[RowKey, ...] = ()
+    groups: tuple[tuple[RowKind, str], ...] = ()
+    newest: tuple[RowKind, ...] = ()
     thread: bool = False
 
 
@@ -92,28 +98,28 @@ class SessionView:
         max_epoch: The highest fence ever seen.  Survives a delete.
         now: The store's clock, ms since 1970.
         state: The state's bytes; None if there is no session (never, or no more).
-        records: Those that were wanted and found.
+        rows: Those that were wanted and found.
     """
 
     revision: int
     max_epoch: int
     now: int
     state: bytes | None
-    records: tuple[KeyedRecord, ...] = ()
+    rows: tuple[SessionRow, ...] = ()
     thread: HotHeader | None = None
 
-    def find_record(self, kind: RecordKind, key: str, group: str = "") -> KeyedRecord | None:
-        """One record by its key."""
-        return next((each for each in self.records if each.name == (kind, key, group)), None)
+    def find_row(self, kind: RowKind, key: str, group: str = "") -> SessionRow | None:
+        """One row by its key."""
+        return next((each for each in self.rows if each.name == (kind, key, group)), None)
 
-    def list_records(self, kind: RecordKind, group: str = "") -> tuple[KeyedRecord, ...]:
-        """The records of a kind and group, by (order, key)."""
-        found = [each for each in self.records if (each.kind, each.group) == (kind, group)]
+    def list_rows(self, kind: RowKind, group: str = "") -> tuple[SessionRow, ...]:
+        """The rows of a kind and group, by (order, key)."""
+        found = [each for each in self.rows if (each.kind, each.group) == (kind, group)]
         return tuple(sorted(found, key=lambda each: (each.order, each.key)))
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRow:
+class StoredState:
     """A state to store: its bytes, and the model they were made of for what must be queried."""
 
     state: SessionState
@@ -132,11 +138,11 @@ class SessionCommit:
     Attributes:
         revision: The one that was read; the commit happens only if it still is.
         max_epoch: The new one, never lower.
-        row: The new state; None leaves it.
-        puts: Records to insert or replace.
-        removes: Records to remove, where they are there.
+        state: The new state; None leaves it.
+        puts: Rows to insert or replace.
+        removes: Rows to remove, where they are there.
         clears: Remove all of these kinds and groups (before ``puts``).
-        deletes: The session is deleted: state and all records go, revision and fence stay.  Nothing
+        deletes: The session is deleted: state and all rows go, revision and fence stay.  Nothing
             else is given then.
         append: A step of the session's thread that is part of it, as `HotTier.append`.
         unless: Where one of these keys or groups is there, the commit does not happen, as if the revision
@@ -147,17 +153,17 @@ class SessionCommit:
     session_id: str
     revision: int
     max_epoch: int
-    row: SessionRow | None = None
-    puts: tuple[KeyedRecord, ...] = ()
-    removes: tuple[RecordKey, ...] = ()
-    clears: tuple[tuple[RecordKind, str], ...] = ()
+    state: StoredState | None = None
+    puts: tuple[SessionRow, ...] = ()
+    removes: tuple[RowKey, ...] = ()
+    clears: tuple[tuple[RowKind, str], ...] = ()
     deletes: bool = False
     append: StepAppend | None = None
-    unless: WantedRecords = WantedRecords()
+    unless: WantedRows = WantedRows()
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsCommitted:
+class RowsCommitted:
     """The commit happened.
 
     Attributes:
@@ -169,14 +175,14 @@ class RecordsCommitted:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordPage:
-    """Records of one kind, in order, and how many there are in all."""
+class RowPage:
+    """Rows of one kind, in order, and how many there are in all."""
 
-    records: tuple[KeyedRecord, ...]
+    rows: tuple[SessionRow, ...]
     total: int
 
 
-class SessionRecords(Protocol):
+class SessionRows(Protocol):
     """Sessions in one store.  Every method is atomic; errors are `StoreUnavailableError` for passing ones.
 
     An unclear outcome (`StoreUnavailableError` from `commit`) leaves the revision as the judge: the
@@ -191,31 +197,31 @@ class SessionRecords(Protocol):
     keeps_threads: bool
     durable: bool
 
-    async def view(self, session_id: str, wanted: WantedRecords = ...) -> SessionView:
-        """Read the state and some records in one instant."""
+    async def view(self, session_id: str, wanted: WantedRows = ...) -> SessionView:
+        """Read the state and some rows in one instant."""
         ...
 
-    async def commit(self, change: SessionCommit) -> RecordsCommitted | None:
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """Write everything if the revision is still the one that was read; None if not, or for `unless`.
 
         Raises:
             FencedError, HeadMovedError, IdempotencyConflictError, StaleStateError: As `HotTier.append`
                 for ``append``; then nothing at all is changed.  Where the step stands already the
                 rest of the commit happens.
-            ThreadNotFoundError: ``append`` is given and there is no hot record; nothing is changed.
+            ThreadNotFoundError: ``append`` is given and the thread is not hot; nothing is changed.
         """
         ...
 
     async def read_page(
         self,
         session_id: str,
-        kind: RecordKind,
+        kind: RowKind,
         *,
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
-    ) -> RecordPage:
-        """Records of a kind (of every group) by (order, key), beyond ``after`` in the direction given."""
+    ) -> RowPage:
+        """Rows of a kind (of every group) by (order, key), beyond ``after`` in the direction given."""
         ...
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
@@ -238,8 +244,8 @@ class SessionRecords(Protocol):
 
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None = None
-    ) -> tuple[tuple[int, str], ...]:
-        """(due_at, id) of sessions with ``due_at < before``, in that order, beyond ``after``."""
+    ) -> tuple[DueSession, ...]:
+        """Sessions with ``due_at < before``, in the order of (due_at, id), beyond ``after``."""
         ...
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
@@ -247,7 +253,7 @@ class SessionRecords(Protocol):
         ...
 
     async def purge_operations(self, before: int, *, limit: int) -> int:
-        """Remove up to ``limit`` operation records older than ``before`` (ms); how many."""
+        """Remove up to ``limit`` operation rows older than ``before`` (ms); how many."""
         ...
 
     async def now(self) -> int:

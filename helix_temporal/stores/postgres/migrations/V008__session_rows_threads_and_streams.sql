@@ -2,7 +2,7 @@
 -- state lies in one table, because no statement looks into it; threads and streams without Redis; damage below the
 -- database is found.  Phase: contract.  Runs inside the migration transaction.
 --
--- Rows of checkpoints, staging, runs and sub_session_refs move to records, and their tables go: nothing would write
+-- Rows of checkpoints, staging, runs and sub_session_refs move to session_rows, and their tables go: nothing would write
 -- them any more, and whoever read them would see a session that stands still.  Bodies move as they are; the columns
 -- beside them repeat what the body says.  Messages of versions 1 to 7 have no header of a thread and stay as they are.
 
@@ -44,9 +44,9 @@ DROP INDEX "{prefix}states_created";
 
 UPDATE "{prefix}usage_entries" SET body = "{prefix}with_checksum"(body, '');
 
--- All that a session has beside its state.  kind says what a record is and where grp, key and ord come from
--- (RecordKind); ord and key are the order in which records of a kind are listed.
-CREATE TABLE "{prefix}records" (
+-- All that a session has beside its state.  kind says what a row is and where grp, key and ord come from
+-- (RowKind); ord and key are the order in which rows of a kind are listed.
+CREATE TABLE "{prefix}session_rows" (
     session_id TEXT COLLATE "C" NOT NULL,
     kind       TEXT COLLATE "C" NOT NULL,
     grp        TEXT COLLATE "C" NOT NULL,
@@ -55,7 +55,7 @@ CREATE TABLE "{prefix}records" (
     body       BYTEA  NOT NULL,
     PRIMARY KEY (session_id, kind, grp, key)
 );
-INSERT INTO "{prefix}records" (session_id, kind, grp, key, ord, body)
+INSERT INTO "{prefix}session_rows" (session_id, kind, grp, key, ord, body)
 SELECT session_id, kind, grp, key, ord, "{prefix}with_checksum"(
     body, convert_to(session_id, 'UTF8') || '\x00'::bytea || convert_to(kind, 'UTF8') || '\x00'::bytea
         || convert_to(key, 'UTF8') || '\x00'::bytea || convert_to(grp, 'UTF8') || '\x00'::bytea
@@ -68,9 +68,9 @@ FROM (
     UNION ALL SELECT session_id, 'ref', '', sub_session_id, seq, body FROM "{prefix}sub_session_refs"
 ) AS old;
 -- By order, for statements that say kind <> '': in a table without statistics the planner takes this index, if it may,
--- also for single records, and then reads all of their kind.
-CREATE INDEX "{prefix}records_order" ON "{prefix}records" (session_id, kind, ord, key) WHERE kind <> '';
-CREATE INDEX "{prefix}records_operations" ON "{prefix}records" (ord) WHERE kind = 'operation';
+-- also for single rows, and then reads all of their kind.
+CREATE INDEX "{prefix}session_rows_order" ON "{prefix}session_rows" (session_id, kind, ord, key) WHERE kind <> '';
+CREATE INDEX "{prefix}session_rows_operations" ON "{prefix}session_rows" (ord) WHERE kind = 'operation';
 DROP TABLE "{prefix}checkpoints", "{prefix}staging", "{prefix}runs", "{prefix}sub_session_refs";
 
 DROP FUNCTION "{prefix}with_checksum"(BYTEA, BYTEA);

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSummary
-from helix_temporal.stores.protocols.session_records import RecordKind, SessionRecords
-from helix_temporal.testing.contracts._records_base import (
+from helix_temporal.stores.protocols.session_rows import RowKind, SessionRows
+from helix_temporal.testing.contracts._rows_base import (
     BY_CREATION,
     WAYS,
     ListFixtures,
     a_change,
-    a_record,
     a_removal,
     a_row,
+    a_state,
     all_pages,
     committed,
     ids,
@@ -60,7 +60,7 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
 class ListContract(ListFixtures):
     """Filters, orders, pages and totals."""
 
-    async def test_a_list_holds_what_matches_all_filters(self, listed: SessionRecords) -> None:
+    async def test_a_list_holds_what_matches_all_filters(self, listed: SessionRows) -> None:
         """Each filter alone, and several at once."""
         for filters, expected in FILTERS:
             query = SessionQuery(order_by=BY_CREATION, **filters)
@@ -82,19 +82,19 @@ class ListContract(ListFixtures):
         ],
     )
     async def test_a_list_is_in_the_order_asked_for(
-        self, listed: SessionRecords, filters: dict[str, Any], field: Any, direction: Any, order: str
+        self, listed: SessionRows, filters: dict[str, Any], field: Any, direction: Any, order: str
     ) -> None:
         """Whatever it is filtered by."""
         expected = ids(await listed.list_sessions(SessionQuery(order_by=BY_CREATION, **filters)))
         query = SessionQuery(order_by=OrderBy(field=field, direction=direction), **filters)
         assert ids(await listed.list_sessions(query)) == [each for each in order if each in expected]
 
-    async def test_the_last_updated_come_first_unless_told_otherwise(self, listed: SessionRecords) -> None:
+    async def test_the_last_updated_come_first_unless_told_otherwise(self, listed: SessionRows) -> None:
         """What a person looks for is what they used last."""
         assert "".join(ids(await listed.list_sessions(SessionQuery()))) == "gdabcef"
 
     @pytest.mark.parametrize("direction", ["asc", "desc"])
-    async def test_equal_times_go_by_id(self, store: SessionRecords, direction: Any) -> None:
+    async def test_equal_times_go_by_id(self, store: SessionRows, direction: Any) -> None:
         """In the same direction, so that the order is total and no page loses or repeats one."""
         names = ["B", "a", "a0", "b", "\u00e9", "\U0001f600"]
         for name in names[::-1]:
@@ -103,9 +103,9 @@ class ListContract(ListFixtures):
         found = await all_pages(store, query)
         assert found == (names if direction == "asc" else names[::-1])
 
-    async def test_a_summary_is_the_states_own(self, store: SessionRecords, session_id: str) -> None:
+    async def test_a_summary_is_the_states_own(self, store: SessionRows, session_id: str) -> None:
         """A list shows what the state says, whatever its bytes are."""
-        row = a_row(
+        row = a_state(
             session_id,
             b"opaque",
             agent_type="x",
@@ -119,19 +119,19 @@ class ListContract(ListFixtures):
             created_at=2**53 + 3,
             updated_at=2**62 + 1,
         )
-        await committed(store, a_change(session_id, row=row))
+        await committed(store, a_change(session_id, state=row))
         page = await store.list_sessions(SessionQuery())
         assert page.sessions == (SessionSummary.of(row.state),)
         assert (page.offset, page.limit, page.next_cursor) == (0, 50, None)
 
-    async def test_times_are_compared_exactly(self, store: SessionRecords) -> None:
+    async def test_times_are_compared_exactly(self, store: SessionRows) -> None:
         """They are integers, not doubles."""
         for at in (1, 0, 2):
             await saved(store, f"s{at}", created_at=2**60 + at)
         query = SessionQuery(order_by=BY_CREATION, date_from=2**60 + 1)
         assert ids(await store.list_sessions(query)) == ["s1", "s2"]
 
-    async def test_a_change_of_the_state_moves_it_in_the_lists(self, listed: SessionRecords) -> None:
+    async def test_a_change_of_the_state_moves_it_in_the_lists(self, listed: SessionRows) -> None:
         """From one filter to another, and in the order."""
         await saved(listed, "a", user_id="u2", created_at=10, updated_at=99, tags=("blue",))
         assert ids(await listed.list_sessions(SessionQuery(user_id="u1"))) == ["b"]
@@ -141,16 +141,16 @@ class ListContract(ListFixtures):
         page = await listed.list_sessions(SessionQuery())
         assert ("".join(ids(page)), page.total) == ("agdbcef", 7)
 
-    async def test_a_commit_without_a_state_leaves_the_lists(self, listed: SessionRecords) -> None:
+    async def test_a_commit_without_a_state_leaves_the_lists(self, listed: SessionRows) -> None:
         """So does one that is refused."""
         before = await listed.list_sessions(SessionQuery())
-        await committed(listed, a_change("a", 1, row=None))
-        put = a_record("o1", RecordKind.OPERATION, order=5)
-        await committed(listed, a_change("a", 2, row=None, puts=(put,)))
-        assert await listed.commit(a_change("b", 0, row=a_row("b", user_id="u9"))) is None
+        await committed(listed, a_change("a", 1, state=None))
+        put = a_row("o1", RowKind.OPERATION, order=5)
+        await committed(listed, a_change("a", 2, state=None, puts=(put,)))
+        assert await listed.commit(a_change("b", 0, state=a_state("b", user_id="u9"))) is None
         assert await listed.list_sessions(SessionQuery()) == before
 
-    async def test_a_deleted_session_is_in_no_list(self, listed: SessionRecords) -> None:
+    async def test_a_deleted_session_is_in_no_list(self, listed: SessionRows) -> None:
         """Until it is made anew."""
         await committed(listed, a_removal("a", 1))
         assert ids(await listed.list_sessions(SessionQuery(user_id="u1"))) == ["b"]
@@ -158,7 +158,7 @@ class ListContract(ListFixtures):
         await saved(listed, "a", user_id="u3")
         assert ids(await listed.list_sessions(SessionQuery(user_id="u3"))) == ["a"]
 
-    async def test_text_in_filters_is_only_text(self, store: SessionRecords) -> None:
+    async def test_text_in_filters_is_only_text(self, store: SessionRows) -> None:
         """Filters come from clients: nothing in one is syntax, and none is too long."""
         texts = ("'; --", "a,b", "{a}", "*", '"\\', "\u00e9", "e\u0301", "x" * 5000, "x" * 4999 + "y", "")
         for n, text in enumerate(texts):

@@ -13,20 +13,20 @@ from helix_temporal.errors import (
     StaleStateError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.records import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
-from helix_temporal.stores.protocols.session_records import (
-    RecordKey,
-    RecordKind,
-    SessionRecords,
-    WantedRecords,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
+    SessionRows,
+    WantedRows,
 )
 from helix_temporal.testing.builders import EPOCH, a_message, a_step, an_answer, grown, messages, opened
-from helix_temporal.testing.contracts._records_base import (
-    SessionRecordsFixtures,
+from helix_temporal.testing.contracts._rows_base import (
+    SessionRowsFixtures,
     a_change,
-    a_record,
     a_row,
+    a_state,
     committed,
     image,
     staged,
@@ -38,7 +38,7 @@ STALE = StepAppend("", EPOCH, END, (a_message(message_id="new"),), an_answer(), 
 
 REFUSED = [
     pytest.param(a_step("", END, epoch=EPOCH - 1), FencedError, id="an older epoch"),
-    pytest.param(a_step("", END, epoch=EPOCH + 1), HeadMovedError, id="a record behind the open"),
+    pytest.param(a_step("", END, epoch=EPOCH + 1), HeadMovedError, id="a row behind the open"),
     pytest.param(a_step("", EMPTY), HeadMovedError, id="another step stands there"),
     pytest.param(a_step("", Head(position=2, last_id="x")), HeadMovedError, id="another message before"),
     pytest.param(a_step("", Head(position=3, last_id="m2")), HeadMovedError, id="beyond the thread"),
@@ -52,60 +52,60 @@ REFUSED = [
 ]
 
 
-class AppendCommitContract(SessionRecordsFixtures):
+class AppendCommitContract(SessionRowsFixtures):
     """State and thread commit together or not at all."""
 
     @pytest.fixture
-    async def joined(self, store: SessionRecords, threads: HotTier, session_id: str) -> str:
+    async def joined(self, store: SessionRows, threads: HotTier, session_id: str) -> str:
         """A session of revision 1 with a thread of two messages."""
         await grown(threads, session_id, LOG)
-        await committed(store, a_change(session_id, row=a_row(session_id, b"old"), puts=(staged("s1", "t"),)))
+        await committed(
+            store, a_change(session_id, state=a_state(session_id, b"old"), puts=(staged("s1", "t"),))
+        )
         return session_id
 
-    async def test_the_store_says_that_it_keeps_threads(self, store: SessionRecords) -> None:
+    async def test_the_store_says_that_it_keeps_threads(self, store: SessionRows) -> None:
         """Whoever binds this contract must be used in this way."""
         assert store.keeps_threads
 
-    async def test_a_view_shows_the_thread(
-        self, store: SessionRecords, joined: str, threads: HotTier
-    ) -> None:
+    async def test_a_view_shows_the_thread(self, store: SessionRows, joined: str, threads: HotTier) -> None:
         """A commit of the state names the head that it goes with."""
-        view = await store.view(joined, WantedRecords(thread=True))
+        view = await store.view(joined, WantedRows(thread=True))
         assert view.thread == await threads.read_header(joined)
-        assert (await store.view("unknown", WantedRecords(thread=True))).thread is None
+        assert (await store.view("unknown", WantedRows(thread=True))).thread is None
 
     async def test_a_step_is_committed_with_the_state(
-        self, store: SessionRecords, joined: str, threads: HotTier
+        self, store: SessionRows, joined: str, threads: HotTier
     ) -> None:
         """There is no moment at which one knows of the step and the other does not."""
         step = replace(a_step(joined, END), commits=True)
         change = a_change(
             joined,
             1,
-            row=a_row(joined, b"new"),
-            clears=((RecordKind.STAGED, "s1"),),
-            puts=(a_record("c1"),),
+            state=a_state(joined, b"new"),
+            clears=((RowKind.STAGED, "s1"),),
+            puts=(a_row("c1"),),
             append=step,
         )
         done = await store.commit(change)
         assert done is not None
         assert done.appended is not None
-        assert (done.revision, done.appended.records, done.appended.repeated) == (2, step.records, False)
+        assert (done.revision, done.appended.messages, done.appended.repeated) == (2, step.messages, False)
         assert done.appended.header == await threads.read_header(joined)
         assert done.appended.header.committed == done.appended.head.position == 4
         snapshot = await threads.read_snapshot(joined, 0)
         assert snapshot is not None
-        assert snapshot.records == LOG + step.records
-        assert (await store.view(joined, WantedRecords())).state == b"new"
+        assert snapshot.messages == LOG + step.messages
+        assert (await store.view(joined, WantedRows())).state == b"new"
 
-    async def test_a_commit_without_a_step_answers_none(self, store: SessionRecords, joined: str) -> None:
+    async def test_a_commit_without_a_step_answers_none(self, store: SessionRows, joined: str) -> None:
         """Nothing became of what was not given."""
         done = await store.commit(a_change(joined, 1))
         assert done is not None
         assert done.appended is None
 
     async def test_a_moved_revision_appends_nothing(
-        self, store: SessionRecords, joined: str, threads: HotTier
+        self, store: SessionRows, joined: str, threads: HotTier
     ) -> None:
         """The step of a state that is not current does not enter the thread."""
         before = await image(store, joined), await threads.read_snapshot(joined, 0)
@@ -113,32 +113,32 @@ class AppendCommitContract(SessionRecordsFixtures):
         assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
 
     async def test_a_commit_that_takes_for_new_what_is_there_appends_nothing(
-        self, store: SessionRecords, joined: str, threads: HotTier
+        self, store: SessionRows, joined: str, threads: HotTier
     ) -> None:
         """The step and the rest happen together or not at all."""
-        await committed(store, a_change(joined, 1, puts=(a_record("r1", RecordKind.RUN),)))
+        await committed(store, a_change(joined, 1, puts=(a_row("r1", RowKind.RUN),)))
         before = await image(store, joined), await threads.read_snapshot(joined, 0)
-        unless = WantedRecords(keys=(RecordKey(RecordKind.RUN, "r1"),))
+        unless = WantedRows(keys=(RowKey(RowKind.RUN, "r1"),))
         assert await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=unless)) is None
         assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
-        new = WantedRecords(keys=(RecordKey(RecordKind.RUN, "r2"),))
+        new = WantedRows(keys=(RowKey(RowKind.RUN, "r2"),))
         done = await store.commit(a_change(joined, 2, append=a_step(joined, END), unless=new))
         assert done is not None
         assert done.appended is not None
 
     @pytest.mark.parametrize(("step", "error"), REFUSED)
     async def test_a_refused_step_refuses_the_commit(
-        self, store: SessionRecords, joined: str, threads: HotTier, step: StepAppend, error: type[Exception]
+        self, store: SessionRows, joined: str, threads: HotTier, step: StepAppend, error: type[Exception]
     ) -> None:
         """Each way in which an append is refused leaves thread and session as they were."""
         before = await image(store, joined), await threads.read_snapshot(joined, 0)
         change = a_change(
             joined,
             1,
-            row=a_row(joined, b"new"),
+            state=a_state(joined, b"new"),
             max_epoch=EPOCH + 9,
-            clears=((RecordKind.STAGED, "s1"),),
-            puts=(a_record("c1"),),
+            clears=((RowKind.STAGED, "s1"),),
+            puts=(a_row("c1"),),
             append=replace(step, thread_id=joined),
         )
         with pytest.raises(error):
@@ -146,7 +146,7 @@ class AppendCommitContract(SessionRecordsFixtures):
         assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
 
     async def test_a_closed_epoch_refuses_the_commit(
-        self, store: SessionRecords, joined: str, threads: HotTier
+        self, store: SessionRows, joined: str, threads: HotTier
     ) -> None:
         """A late attempt of a session that has ended changes neither."""
         await threads.close_epoch(joined, EPOCH)
@@ -156,7 +156,7 @@ class AppendCommitContract(SessionRecordsFixtures):
         assert (await image(store, joined), await threads.read_snapshot(joined, 0)) == before
 
     async def test_a_thread_that_is_not_hot_refuses_the_commit(
-        self, store: SessionRecords, session_id: str, threads: HotTier
+        self, store: SessionRows, session_id: str, threads: HotTier
     ) -> None:
         """The caller hydrates it and comes again."""
         await committed(store, a_change(session_id))
@@ -167,22 +167,22 @@ class AppendCommitContract(SessionRecordsFixtures):
         assert await threads.read_header(session_id) is None
 
     async def test_a_step_that_stands_commits_the_rest(
-        self, store: SessionRecords, joined: str, threads: HotTier
+        self, store: SessionRows, joined: str, threads: HotTier
     ) -> None:
         """An attempt that died between append and commit elsewhere is completed here, with its answer."""
         step = a_step(joined, END)
         await threads.append(step)
         late = replace(step, answer=an_answer("another thought"), commits=True)
-        done = await store.commit(a_change(joined, 1, row=a_row(joined, b"new"), append=late))
+        done = await store.commit(a_change(joined, 1, state=a_state(joined, b"new"), append=late))
         assert done is not None
         assert done.appended is not None
-        assert (done.appended.records, done.appended.repeated) == (step.records, True)
+        assert (done.appended.messages, done.appended.repeated) == (step.messages, True)
         assert done.appended.header.committed == 4
-        view = await store.view(joined, WantedRecords())
+        view = await store.view(joined, WantedRows())
         assert (view.revision, view.state) == (2, b"new")
 
     async def test_of_many_commits_with_a_step_exactly_one_wins(
-        self, store: SessionRecords, joined: str, threads: HotTier
+        self, store: SessionRows, joined: str, threads: HotTier
     ) -> None:
         """Neither the thread nor the state takes anything of those that lost."""
         steps = [a_step(joined, END) for _ in range(16)]
@@ -192,13 +192,13 @@ class AppendCommitContract(SessionRecordsFixtures):
         assert len(won) == 1
         snapshot = await threads.read_snapshot(joined, 0)
         assert snapshot is not None
-        assert snapshot.records == LOG + steps[won[0]].records
+        assert snapshot.messages == LOG + steps[won[0]].messages
 
     async def test_a_delete_leaves_the_thread(
-        self, store: SessionRecords, session_id: str, threads: HotTier
+        self, store: SessionRows, session_id: str, threads: HotTier
     ) -> None:
         """Messages are deleted by their own store, archive and all."""
         await opened(threads, session_id)
         await committed(store, a_change(session_id))
-        await committed(store, a_change(session_id, 1, row=None, deletes=True))
+        await committed(store, a_change(session_id, 1, state=None, deletes=True))
         assert await threads.read_header(session_id) is not None

@@ -1,4 +1,4 @@
-"""Every backend's records answer every sequence of operations as memory's do."""
+"""Every backend's rows answer every sequence of operations as memory's do."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from helix_temporal.errors import HelixError
-from helix_temporal.models.records import EMPTY, Head, Kind, Record
 from helix_temporal.models.states import (
     PendingClientToolCall,
     SessionState,
@@ -22,15 +21,16 @@ from helix_temporal.models.states import (
     SuspendedChildWait,
 )
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
+from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKey,
-    RecordKind,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKey,
+    RowKind,
     SessionCommit,
     SessionRow,
     SessionView,
-    WantedRecords,
+    StoredState,
+    WantedRows,
 )
 from helix_temporal.testing.builders import a_header, an_id, opened
 from tests import _postgres
@@ -49,12 +49,12 @@ T = TypeVar("T")
 UNHEALTHY = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 SESSIONS: tuple[str, ...] = ("a", "b", "ü/🙂", "~61")
-GROUPED = (RecordKind.STEP, RecordKind.STAGED)
-PLAIN = tuple(kind for kind in RecordKind if kind not in GROUPED)
-WITHOUT_ORDER = (RecordKind.STEP, RecordKind.STOP, RecordKind.THREAD)
-IN_FULL = tuple(kind for kind in PLAIN if kind is not RecordKind.CHECKPOINT_STATE)
-"""Kinds of which all records of a session are ever asked for at once; the others may be too large."""
-ORDERED = (RecordKind.CHECKPOINT, RecordKind.CHECKPOINT_STATE, RecordKind.RUN, RecordKind.REF)
+GROUPED = (RowKind.STEP, RowKind.STAGED)
+PLAIN = tuple(kind for kind in RowKind if kind not in GROUPED)
+WITHOUT_ORDER = (RowKind.STEP, RowKind.STOP, RowKind.THREAD)
+IN_FULL = tuple(kind for kind in PLAIN if kind is not RowKind.CHECKPOINT_STATE)
+"""Kinds of which all rows of a session are ever asked for at once; the others may be too large."""
+ORDERED = (RowKind.CHECKPOINT, RowKind.CHECKPOINT_STATE, RowKind.RUN, RowKind.REF)
 
 KEYS = st.sampled_from(["k", "K", "k2", "ü", "🙂", "x" * 200, "a:b", "%", "\\"])
 GROUPS = st.sampled_from(["g", "G:1", "ü", "y" * 200])
@@ -62,14 +62,14 @@ BODIES = st.sampled_from([b"", b"{}", b"\x00\xff", b"x" * 5_000])
 ORDERS = st.sampled_from([0, 1, 2, 10, 9, 2**53 + 1, 2**63 - 1])
 TIMES = st.sampled_from([0, 5, 900, 10_000, 2**53, 2**53 + 1])
 NAMES = st.one_of(
-    st.builds(lambda kind, key: RecordKey(kind, key), st.sampled_from(PLAIN), KEYS),
+    st.builds(lambda kind, key: RowKey(kind, key), st.sampled_from(PLAIN), KEYS),
     # Keys of two groups differ, as places in a page have no group.
     st.builds(
-        lambda kind, key, group: RecordKey(kind, key + group, group), st.sampled_from(GROUPED), KEYS, GROUPS
+        lambda kind, key, group: RowKey(kind, key + group, group), st.sampled_from(GROUPED), KEYS, GROUPS
     ),
 )
-RECORDS = st.builds(
-    lambda name, body, order: KeyedRecord(
+ROWS = st.builds(
+    lambda name, body, order: SessionRow(
         name.kind, name.key, body, name.group, 0 if name.kind in WITHOUT_ORDER else order
     ),
     NAMES,
@@ -80,7 +80,7 @@ WHOLE = st.one_of(
     st.tuples(st.sampled_from(IN_FULL), st.just("")), st.tuples(st.sampled_from(GROUPED), GROUPS)
 )
 WANTED = st.builds(
-    WantedRecords,
+    WantedRows,
     keys=st.lists(NAMES, max_size=4).map(tuple),
     groups=st.lists(WHOLE, max_size=3, unique=True).map(tuple),
     newest=st.lists(st.sampled_from(ORDERED), max_size=2, unique=True).map(tuple),
@@ -147,15 +147,15 @@ QUERIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 def comparable(outcome: object) -> object:
-    """Clocks differ between two stores, and so does the order in which a view finds records."""
+    """Clocks differ between two stores, and so does the order in which a view finds rows."""
     if isinstance(outcome, HotHeader):
         return replace(outcome, unarchived_since=int(outcome.unarchived_since > 0))
     if isinstance(outcome, SessionView):
-        records = tuple(sorted(outcome.records, key=lambda each: each.name))
-        return replace(outcome, now=0, records=records)
+        rows = tuple(sorted(outcome.rows, key=lambda each: each.name))
+        return replace(outcome, now=0, rows=rows)
     appended = getattr(outcome, "appended", None)
     if appended is not None:
-        same = replace(appended, header=comparable(appended.header), records=tuple(appended.records))
+        same = replace(appended, header=comparable(appended.header), messages=tuple(appended.messages))
         return replace(outcome, appended=same)  # type: ignore[type-var]
     return outcome
 
@@ -197,8 +197,8 @@ class _SameAnswers(RuleBasedStateMachine):
 
     def look(self, session_id: str) -> None:
         """Both must hold the same."""
-        everything = WantedRecords(groups=tuple((kind, "") for kind in IN_FULL))
-        view = self.both(lambda place: place.records.view(session_id, everything))
+        everything = WantedRows(groups=tuple((kind, "") for kind in IN_FULL))
+        view = self.both(lambda place: place.rows.view(session_id, everything))
         assert isinstance(view, SessionView)
         self.views[session_id] = view
         self.threads[session_id] = self.both(lambda place: place.threads.read_header(session_id))
@@ -208,7 +208,7 @@ class _SameAnswers(RuleBasedStateMachine):
     @rule(
         session_id=st.sampled_from(SESSIONS),
         fields=st.none() | STATES,
-        puts=st.lists(RECORDS, max_size=5, unique_by=lambda each: each.name).map(tuple),
+        puts=st.lists(ROWS, max_size=5, unique_by=lambda each: each.name).map(tuple),
         removes=st.lists(NAMES, max_size=3).map(tuple),
         clears=st.lists(WHOLE, max_size=2, unique=True).map(tuple),
         raised=st.sampled_from([0, 0, 1, 2**40]),
@@ -219,9 +219,9 @@ class _SameAnswers(RuleBasedStateMachine):
         self,
         session_id: str,
         fields: dict[str, Any] | None,
-        puts: tuple[KeyedRecord, ...],
-        removes: tuple[RecordKey, ...],
-        clears: tuple[tuple[RecordKind, str], ...],
+        puts: tuple[SessionRow, ...],
+        removes: tuple[RowKey, ...],
+        clears: tuple[tuple[RowKind, str], ...],
         raised: int,
         stale: int,
         append: str | None,
@@ -230,7 +230,7 @@ class _SameAnswers(RuleBasedStateMachine):
         view = self.views[session_id]
         if fields is not None or view.state is None:
             state = SessionState(session_id=session_id, **(fields or {}))
-            row = SessionRow(state, state.model_dump_json().encode())
+            row = StoredState(state, state.model_dump_json().encode())
         change = SessionCommit(
             session_id,
             max(0, view.revision + stale),
@@ -241,7 +241,7 @@ class _SameAnswers(RuleBasedStateMachine):
             clears,
             append=self.step(session_id, append),
         )
-        self.both(lambda place: place.records.commit(change))
+        self.both(lambda place: place.rows.commit(change))
         self.look(session_id)
 
     def step(self, session_id: str, how: str | None) -> StepAppend | None:
@@ -253,7 +253,7 @@ class _SameAnswers(RuleBasedStateMachine):
         thread = self.threads[session_id]
         there = thread.head if isinstance(thread, HotHeader) else EMPTY
         head = Head(position=1, last_id="other") if how == "elsewhere" else there
-        inputs = tuple(Record(Kind.USER, f"m{len(self.steps)}-{n}", b"x" * n) for n in range(2))
+        inputs = tuple(StoredMessage(Kind.USER, f"m{len(self.steps)}-{n}", b"x" * n) for n in range(2))
         step = StepAppend(session_id, a_header(session_id).epoch, head, inputs, commits=True)
         self.steps.append(step)
         return step
@@ -265,7 +265,7 @@ class _SameAnswers(RuleBasedStateMachine):
         session_id = there[which % len(there)]
         view = self.views[session_id]
         change = SessionCommit(session_id, view.revision + stale, view.max_epoch, deletes=True)
-        self.both(lambda place: place.records.commit(change))
+        self.both(lambda place: place.rows.commit(change))
         self.look(session_id)
 
     @precondition(lambda self: None in self.threads.values())
@@ -278,26 +278,26 @@ class _SameAnswers(RuleBasedStateMachine):
 
     @rule(before=ORDERS)
     def purge(self, before: int) -> None:
-        self.both(lambda place: place.records.purge_operations(before, limit=1_000))
+        self.both(lambda place: place.rows.purge_operations(before, limit=1_000))
 
     # -- reads
 
     @rule(session_id=st.sampled_from(SESSIONS), wanted=WANTED)
-    def view(self, session_id: str, wanted: WantedRecords) -> None:
-        self.both(lambda place: place.records.view(session_id, wanted))
+    def view(self, session_id: str, wanted: WantedRows) -> None:
+        self.both(lambda place: place.rows.view(session_id, wanted))
 
     @rule(
         session_id=st.sampled_from(SESSIONS),
-        kind=st.sampled_from(RecordKind),
+        kind=st.sampled_from(RowKind),
         limit=st.integers(1, 5),
         after=st.none() | st.tuples(ORDERS, KEYS),
         descending=st.booleans(),
     )
     def page(
-        self, session_id: str, kind: RecordKind, limit: int, after: tuple[int, str] | None, descending: bool
+        self, session_id: str, kind: RowKind, limit: int, after: tuple[int, str] | None, descending: bool
     ) -> None:
         self.both(
-            lambda place: place.records.read_page(
+            lambda place: place.rows.read_page(
                 session_id, kind, limit=limit, after=after, descending=descending
             )
         )
@@ -314,23 +314,23 @@ class _SameAnswers(RuleBasedStateMachine):
         before=TIMES, limit=st.integers(1, 3), after=st.none() | st.tuples(TIMES, st.sampled_from(SESSIONS))
     )
     def list_times(self, before: int, limit: int, after: tuple[int, str] | None) -> None:
-        self.both(lambda place: place.records.list_expired(before, limit=limit, after=after))
-        self.both(lambda place: place.records.list_due(before, limit=limit, after=after))
+        self.both(lambda place: place.rows.list_expired(before, limit=limit, after=after))
+        self.both(lambda place: place.rows.list_due(before, limit=limit, after=after))
 
     @rule(limit=st.integers(1, 3), after=st.none() | st.sampled_from(SESSIONS))
     def list_cleanups(self, limit: int, after: str | None) -> None:
-        self.both(lambda place: place.records.list_cleanup_pending(limit=limit, after=after))
+        self.both(lambda place: place.rows.list_cleanup_pending(limit=limit, after=after))
 
     @rule()
     def scan(self) -> None:
         async def ids(place: Place) -> list[str]:
-            return sorted([each async for each in place.records.scan()])
+            return sorted([each async for each in place.rows.scan()])
 
         self.both(ids)
 
 
 async def _list(place: Place, *, query: SessionQuery) -> object:
-    return await place.records.list_sessions(query)
+    return await place.rows.list_sessions(query)
 
 
 def compare(opener: Callable[[], PlaceOpener], *, examples: int = 20) -> None:

@@ -1,4 +1,4 @@
-"""Heads, and records: messages as the opaque bytes that stores keep."""
+"""Heads, and messages as the opaque bytes that stores keep."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
@@ -29,7 +29,7 @@ EMPTY: Final = Head(position=0, last_id="")
 
 
 class Kind:
-    """What a record is to the store: all it needs to know to keep call and result together."""
+    """What a message is to the store: all it needs to know to keep call and result together."""
 
     USER: Final = "u"
     ANSWER: Final = "a"
@@ -39,18 +39,18 @@ class Kind:
     OTHER: Final = "o"
 
 
-_PREFIX: Final = Struct(">IcH")
+MESSAGE_PREFIX: Final = Struct(">IcH")
 """Length, kind and length of the id, before the id."""
 _KIND_AND_ID: Final = Struct(">cH")
 
 ID_SUM: Final = 2
 """Bytes of the checksum behind an id, which is read without its message, too."""
 SUMS: Final = ID_SUM + 4
-"""Bytes that the checksums add to a packed record."""
+"""Bytes that the checksums add to a packed message."""
 _LOW: Final = 0xFFFFFFFF
 
 
-class Record(NamedTuple):
+class StoredMessage(NamedTuple):
     """One message as a store sees it."""
 
     kind: str
@@ -58,12 +58,12 @@ class Record(NamedTuple):
     body: bytes
 
 
-def pack_each(records: Sequence["Record"], first: int) -> list[bytes]:
-    """Each record as the stores and the archive keep it; see `pack_records`."""
-    if isinstance(records, Packed):
-        return list(records.pieces)
+def pack_each(messages: Sequence["StoredMessage"], first: int) -> list[bytes]:
+    """Each message as the stores and the archive keep it; see `pack_messages`."""
+    if isinstance(messages, Packed):
+        return list(messages.pieces)
     pieces: list[bytes] = []
-    for position, (kind, message_id, body) in enumerate(records, first):
+    for position, (kind, message_id, body) in enumerate(messages, first):
         identity = message_id.encode()
         before = _KIND_AND_ID.pack(kind.encode("ascii"), len(identity))
         checksum = checksum_of_id(identity, position)
@@ -82,18 +82,18 @@ def pack_each(records: Sequence["Record"], first: int) -> list[bytes]:
     return pieces
 
 
-def pack_records(records: Sequence["Record"], first: int = 0) -> bytes:
-    """Records one after the other, as the stores and the archive keep them.
+def pack_messages(messages: Sequence["StoredMessage"], first: int = 0) -> bytes:
+    """Messages one after the other, as the stores and the archive keep them.
 
     Each has its length (4 bytes, without itself), kind (1), length of its id (2), id, checksum of the id (2),
-    body, and checksum of the whole (4).  Both checksums count the position: a record that is read elsewhere
+    body, and checksum of the whole (4).  Both checksums count the position: a message that is read elsewhere
     is not the one that was stored there.
 
     Args:
-        records: To be packed.
+        messages: To be packed.
         first: Position of the first in its thread.
     """
-    return b"".join(pack_each(records, first))
+    return b"".join(pack_each(messages, first))
 
 
 def checksum_of_id(identity: bytes, position: int) -> int:
@@ -106,86 +106,88 @@ def checksum_of_message(kind_and_size: bytes, id_checksum: int, body: bytes) -> 
     return crc32(body, id_checksum ^ int.from_bytes(kind_and_size, "big"))
 
 
-def unpack_records(data: bytes) -> list["Record"]:
-    """Inverse of `pack_records`.  The checksums are not looked at: what holds the records has one of its own.
+def unpack_messages(data: bytes) -> list["StoredMessage"]:
+    """Inverse of `pack_messages`.  The checksums are not looked at: what holds them has one of its own.
 
     Raises:
-        ArchiveCorruptError: A length points past the end, or a record is damaged.
+        ArchiveCorruptError: A length points past the end, or a message is damaged.
     """
-    return [_record_at(data, start, stop) for start, stop in _record_bounds(data)]
+    return [_message_at(data, start, stop) for start, stop in _message_bounds(data)]
 
 
-def split_records(data: bytes) -> list[bytes]:
-    """What `pack_records` made of each record, for `Packed`.
+def split_packed(data: bytes) -> list[bytes]:
+    """What `pack_messages` made of each message, for `Packed`.
 
     Raises:
         ArchiveCorruptError: A length points past the end.
     """
-    return [data[start:stop] for start, stop in _record_bounds(data)]
+    return [data[start:stop] for start, stop in _message_bounds(data)]
 
 
-def _record_bounds(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where each record begins and ends.
+def _message_bounds(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each message begins and ends.
 
     Raises:
         ArchiveCorruptError: A length points past the end.
     """
     at, end = 0, len(data)
     while at < end:
-        if at + _PREFIX.size > end:
-            raise ArchiveCorruptError(f"records are cut: {end - at} bytes left at {at}")
-        size, _, id_size = _PREFIX.unpack_from(data, at)
+        if at + MESSAGE_PREFIX.size > end:
+            raise ArchiveCorruptError(f"messages are cut: {end - at} bytes left at {at}")
+        size, _, id_size = MESSAGE_PREFIX.unpack_from(data, at)
         start, at = at, at + 4 + size
         if at > end:
-            raise ArchiveCorruptError(f"records are cut: {at} bytes announced, {end} there")
+            raise ArchiveCorruptError(f"messages are cut: {at} bytes announced, {end} there")
         if id_size + 3 + SUMS > size:
-            raise ArchiveCorruptError(f"record of {size} bytes is cut inside its id")
+            raise ArchiveCorruptError(f"message of {size} bytes is cut inside its id")
         yield start, at
 
 
-def _record_at(data: bytes, start: int, stop: int) -> "Record":
-    _, kind, id_size = _PREFIX.unpack_from(data, start)
-    identity = start + _PREFIX.size
+def _message_at(data: bytes, start: int, stop: int) -> "StoredMessage":
+    _, kind, id_size = MESSAGE_PREFIX.unpack_from(data, start)
+    identity = start + MESSAGE_PREFIX.size
     behind = identity + id_size
     try:
-        return Record(kind.decode("ascii"), data[identity:behind].decode(), data[behind + ID_SUM : stop - 4])
+        return StoredMessage(
+            kind.decode("ascii"), data[identity:behind].decode(), data[behind + ID_SUM : stop - 4]
+        )
     except UnicodeDecodeError as error:
-        raise ArchiveCorruptError("record has a kind or an id that is not text") from error
+        raise ArchiveCorruptError("message has a kind or an id that is not text") from error
 
 
-class Packed(Sequence[Record]):
-    """Records as `pack_records` makes them: copied from tier to tier, decoded where one is asked for."""
+class Packed(Sequence[StoredMessage]):
+    """Messages as `pack_messages` makes them: copied from tier to tier, decoded where one is asked for."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.pieces = pieces
 
     @overload
-    def __getitem__(self, at: int) -> Record: ...
+    def __getitem__(self, at: int) -> StoredMessage: ...
     @overload
     def __getitem__(self, at: slice) -> "Packed": ...
-    def __getitem__(self, at: int | slice) -> "Record | Packed":
-        """A record, or some of them as they are."""
+    def __getitem__(self, at: int | slice) -> "StoredMessage | Packed":
+        """A message, or some of them as they are."""
         if isinstance(at, slice):
             return Packed(self.pieces[at])
-        return _record_at(self.pieces[at], 0, len(self.pieces[at]))
+        return _message_at(self.pieces[at], 0, len(self.pieces[at]))
 
     def __len__(self) -> int:
-        """How many records."""
+        """How many messages."""
         return len(self.pieces)
 
     @property
     def message_bytes(self) -> int:
-        """`size_of` the records."""
+        """`size_of` the messages."""
         return sum(map(len, self.pieces)) - SUMS * len(self.pieces)
 
 
-def size_of(records: Iterable[Record]) -> int:
-    """Bytes of these records, with their lengths and without checksums."""
-    return sum(7 + len(record.id.encode()) + len(record.body) for record in records)
+def size_of(messages: Iterable[StoredMessage]) -> int:
+    """Bytes of these messages, with their lengths and without checksums."""
+    return sum(7 + len(message.id.encode()) + len(message.body) for message in messages)
 
 
-def head_after(head: Head, records: Sequence[Record]) -> Head:
-    """Where a thread stands once ``records`` follow ``head``."""
-    if not records:
+def head_after(head: Head, messages: Sequence[StoredMessage]) -> Head:
+    """Where a thread stands once ``messages`` follow ``head``."""
+    if not messages:
         return head
-    return Head(position=head.position + len(records), last_id=records[-1].id)
+    return Head(position=head.position + len(messages), last_id=messages[-1].id)

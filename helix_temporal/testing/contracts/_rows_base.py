@@ -8,19 +8,19 @@ import pytest
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import OrderBy, SessionPage, SessionQuery
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.session_records import (
-    KeyedRecord,
-    RecordKind,
-    RecordsCommitted,
+from helix_temporal.stores.protocols.session_rows import (
+    RowKind,
+    RowsCommitted,
     SessionCommit,
-    SessionRecords,
     SessionRow,
+    SessionRows,
     SessionView,
-    WantedRecords,
+    StoredState,
+    WantedRows,
 )
 from helix_temporal.testing.builders import EPOCH, an_id
 
-PAGED = (RecordKind.CHECKPOINT, RecordKind.RUN, RecordKind.REF)
+PAGED = (RowKind.CHECKPOINT, RowKind.RUN, RowKind.REF)
 """Kinds that are listed in pages."""
 
 SESSIONS: dict[str, dict[str, Any]] = {
@@ -44,16 +44,16 @@ WAYS: list[dict[str, Any]] = [
 """Filters that stores answer in different ways."""
 
 
-class SessionRecordsFixtures:
+class SessionRowsFixtures:
     """Fixtures; a backend overrides the first, and the second where it keeps threads."""
 
     @pytest.fixture
-    async def store(self) -> SessionRecords:
+    async def store(self) -> SessionRows:
         """An empty store."""
         raise NotImplementedError("bind the contract: override the fixture `store`")
 
     @pytest.fixture
-    async def threads(self, store: SessionRecords) -> HotTier:
+    async def threads(self, store: SessionRows) -> HotTier:
         """The threads that lie with these sessions."""
         raise NotImplementedError("bind the contract: override the fixture `threads`")
 
@@ -63,26 +63,26 @@ class SessionRecordsFixtures:
         return f"session-{an_id()}"
 
 
-class ListFixtures(SessionRecordsFixtures):
+class ListFixtures(SessionRowsFixtures):
     """A store that has something to list."""
 
     @pytest.fixture
-    async def listed(self, store: SessionRecords) -> SessionRecords:
+    async def listed(self, store: SessionRows) -> SessionRows:
         """A store with the sessions of the table above."""
         for session_id, fields in SESSIONS.items():
-            await committed(store, a_change(session_id, row=a_row(session_id, b"{}", **fields)))
+            await committed(store, a_change(session_id, state=a_state(session_id, b"{}", **fields)))
         return store
 
 
-def a_row(session_id: str, body: bytes | None = None, **fields: Any) -> SessionRow:
+def a_state(session_id: str, body: bytes | None = None, **fields: Any) -> StoredState:
     """A state and bytes for it, which need not tell the same: the store looks at the state only."""
     state = SessionState(session_id=session_id, **fields)
-    return SessionRow(state, state.model_dump_json().encode() if body is None else body)
+    return StoredState(state, state.model_dump_json().encode() if body is None else body)
 
 
 def a_change(session_id: str, revision: int = 0, **parts: Any) -> SessionCommit:
-    """A commit of a plain state; ``row=None`` leaves the state."""
-    parts.setdefault("row", a_row(session_id))
+    """A commit of a plain state; ``state=None`` leaves the state."""
+    parts.setdefault("state", a_state(session_id))
     parts.setdefault("max_epoch", EPOCH)
     return SessionCommit(session_id=session_id, revision=revision, **parts)
 
@@ -92,48 +92,48 @@ def a_removal(session_id: str, revision: int) -> SessionCommit:
     return SessionCommit(session_id=session_id, revision=revision, max_epoch=EPOCH, deletes=True)
 
 
-def a_record(
-    key: str, kind: RecordKind = RecordKind.CHECKPOINT, *, group: str = "", order: int = 0, body: bytes = b""
-) -> KeyedRecord:
-    """A record whose bytes name it."""
-    return KeyedRecord(kind, key, body or b'"%s"' % key.encode(), group, order)
+def a_row(
+    key: str, kind: RowKind = RowKind.CHECKPOINT, *, group: str = "", order: int = 0, body: bytes = b""
+) -> SessionRow:
+    """A row whose bytes name it."""
+    return SessionRow(kind, key, body or b'"%s"' % key.encode(), group, order)
 
 
-def staged(step: str, key: str, order: int = 0, body: bytes = b"") -> KeyedRecord:
+def staged(step: str, key: str, order: int = 0, body: bytes = b"") -> SessionRow:
     """A change that waits for its step's commit."""
-    return a_record(key, RecordKind.STAGED, group=step, order=order, body=body)
+    return a_row(key, RowKind.STAGED, group=step, order=order, body=body)
 
 
-def keys(records: Sequence[KeyedRecord]) -> list[str]:
+def keys(rows: Sequence[SessionRow]) -> list[str]:
     """Their keys, in the order given."""
-    return [each.key for each in records]
+    return [each.key for each in rows]
 
 
-async def committed(store: SessionRecords, change: SessionCommit) -> int:
+async def committed(store: SessionRows, change: SessionCommit) -> int:
     """Commit what must succeed; the new revision."""
     done = await store.commit(change)
     assert done is not None, f"the revision of {change.session_id!r} is not {change.revision}"
     return done.revision
 
 
-async def saved(store: SessionRecords, session_id: str, **fields: Any) -> RecordsCommitted:
+async def saved(store: SessionRows, session_id: str, **fields: Any) -> RowsCommitted:
     """Write a state over whatever is there."""
-    view = await store.view(session_id, WantedRecords())
-    done = await store.commit(a_change(session_id, view.revision, row=a_row(session_id, **fields)))
+    view = await store.view(session_id, WantedRows())
+    done = await store.commit(a_change(session_id, view.revision, state=a_state(session_id, **fields)))
     assert done is not None
     return done
 
 
-async def view_of(store: SessionRecords, session_id: str, *groups: tuple[RecordKind, str]) -> SessionView:
-    """The state, and the records of some groups."""
-    return await store.view(session_id, WantedRecords(groups=groups))
+async def view_of(store: SessionRows, session_id: str, *groups: tuple[RowKind, str]) -> SessionView:
+    """The state, and the rows of some groups."""
+    return await store.view(session_id, WantedRows(groups=groups))
 
 
-async def image(store: SessionRecords, session_id: str) -> object:
+async def image(store: SessionRows, session_id: str) -> object:
     """Everything that the contract's tests write of a session, to see that nothing changed."""
-    names = ((RecordKind.STAGED, "s1"), (RecordKind.STAGED, "s2"), (RecordKind.STEP, "s1"))
-    view = await store.view(session_id, WantedRecords(groups=names))
-    groups = [view.list_records(*name) for name in names]
+    names = ((RowKind.STAGED, "s1"), (RowKind.STAGED, "s2"), (RowKind.STEP, "s1"))
+    view = await store.view(session_id, WantedRows(groups=names))
+    groups = [view.list_rows(*name) for name in names]
     pages = [await store.read_page(session_id, kind, limit=100) for kind in PAGED]
     return view.revision, view.max_epoch, view.state, groups, pages
 
@@ -143,7 +143,7 @@ def ids(page: SessionPage) -> list[str]:
     return [each.session_id for each in page.sessions]
 
 
-async def all_pages(store: SessionRecords, query: SessionQuery) -> list[str]:
+async def all_pages(store: SessionRows, query: SessionQuery) -> list[str]:
     """Ids of all pages from the query's own on."""
     found: list[str] = []
     while True:

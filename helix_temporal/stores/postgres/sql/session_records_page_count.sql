@@ -1,2 +1,0 @@
--- $1 session, $2 kind.
-SELECT count(*) FROM "{prefix}records" WHERE session_id = $1 AND kind = $2
