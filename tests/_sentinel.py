@@ -16,7 +16,7 @@ from helix_temporal.devstack.valkey import SOURCE, redis_answers, send_command, 
 SERVICE = "helix"
 _SENTINELS = 3
 _AT_ONCE = ("--repl-diskless-sync-delay", "0")
-_SECONDS = 30.0
+_SECONDS = 120.0
 
 
 @dataclass

@@ -24,6 +24,7 @@ class Ours:
         self._backend, self._session_id = backend, session_id
         self._store = RowSessions(backend.sessions, HotThreads(backend.threads))
         self._head: Head = EMPTY
+        self._found: Head | None = None
 
     @classmethod
     async def open(cls, dsn: str, session_id: str) -> "Ours":
@@ -51,6 +52,7 @@ class Ours:
                 epoch=_EPOCH,
             )
         except HeadMovedError as error:
+            self._found = _head_of(error)
             raise RefusedError from error
         self._head = result.head
 
@@ -66,13 +68,22 @@ class Ours:
 
     async def refresh(self) -> None:
         """Where the thread is now."""
+        self._head, self._found = self._found or (await self._load_head()), None
+
+    async def _load_head(self) -> Head:
         state = await self._store.load_state(self._session_id)
         assert state is not None
-        self._head = state.head
+        return state.head
 
     async def close(self) -> None:
         """Close the connections."""
         await self._backend.close()
+
+
+def _head_of(error: HeadMovedError) -> Head | None:
+    """Where the thread stands, as the refusal tells."""
+    position, last_id = error.facts.get("found_position"), error.facts.get("found_last_id")
+    return None if position is None else Head(position=int(position), last_id=str(last_id))
 
 
 if __name__ == "__main__":

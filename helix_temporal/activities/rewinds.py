@@ -16,9 +16,9 @@ from helix_temporal.models.handles import (
     TakeBackRequest,
 )
 from helix_temporal.models.messages import Message
-from helix_temporal.models.rows import starts_in, user_in
 from helix_temporal.models.sessions import UserMessage
 from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage
+from helix_temporal.models.turns import starts_in, user_in
 from helix_temporal.session.record import REMEMBERED_CUT_MESSAGES, parse_record
 from helix_temporal.session.rewinds import (
     FoundTurn,

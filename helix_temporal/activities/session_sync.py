@@ -32,7 +32,7 @@ from helix_temporal.activities.runs import (
 from helix_temporal.activities.staging import drop_beyond, promote_what_fits, stage_tool_changes
 from helix_temporal.activities.standing_step import older_copy_error
 from helix_temporal.activities.state_changes import recreate_state, save_change
-from helix_temporal.activities.state_commits import TurnCommits, lost_staging_note
+from helix_temporal.activities.state_commits import TurnCommits, catch_up_state, lost_staging_note
 from helix_temporal.activities.state_suspensions import SuspendedStates
 from helix_temporal.activities.sub_agent_references import SubAgentReferences
 from helix_temporal.errors import (
@@ -311,7 +311,9 @@ class SessionSync:
         turn = TurnToCommit(
             state.session_id, header.thread_id, header.epoch, header.head, record, answer=answer
         )
-        turn, notes = await self._commits.bring(turn, header.head.position, state.head.position)
+        turn, notes = await catch_up_state(
+            self._store, self._threads, turn, header.head.position, state.head.position
+        )
         try:
             done = await self._commits.commit(turn)
         except IdempotencyConflictError:

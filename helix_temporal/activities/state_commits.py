@@ -14,9 +14,9 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.checkpoints import RunChange, StepCommit
-from helix_temporal.models.rows import starts_in
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.stored_messages import Kind, StoredMessage
+from helix_temporal.models.turns import starts_in
 from helix_temporal.session.projection import MissingTurns, TurnToCommit, count_unknown_turns
 from helix_temporal.session.record import SessionRecord, list_missing_changes
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
@@ -156,47 +156,33 @@ class TurnCommits:
             IdempotencyConflictError: It was committed before.
             SessionNotFoundError: The store has lost the state.
         """
-        wanted, notes = turn, _NONE
+        wanted, notes, has_run, promotes = turn, _NONE, True, True
         for _ in range(TRIES):
+            run = wanted.run if has_run else None
             try:
-                promoted, appended = await self._commit_turn(wanted, append)
+                promoted, appended = await self._save_and_promote(wanted, run, append, promote=promotes)
             except StateBehindThreadError as behind:
                 if append is not None or turn.head is None:
                     raise
                 position = int(behind.facts["position"] or 0)
-                wanted, notes = await self.bring(turn, turn.head.position, position)
+                wanted, notes = await catch_up_state(
+                    self._store, self._threads, turn, turn.head.position, position
+                )
+            except (PatchConflictError, TooLargeError):
+                if append is not None or not promotes:
+                    raise
+                promotes = False  # the turn is in the thread and counts, whatever its tools left
+            except InvalidRequestError as error:
+                if "run_id" not in error.facts or not has_run:
+                    raise
+                has_run = False  # it ended before its turn was found, or its store has lost it
             else:
+                if not promotes:
+                    promoted = await promote_what_fits(self._store, wanted)
                 return CommittedState(promoted, appended, notes or _report_lost_staging(turn, promoted))
         raise StoreUnavailableError(f"session {turn.session_id!r}: its state was moved back again and again")
 
-    async def bring(self, turn: TurnToCommit, stop: int, at: int) -> tuple[TurnToCommit, tuple[Receipt, ...]]:
-        """See `catch_up_state`."""
-        return await catch_up_state(self._store, self._threads, turn, stop, at)
-
-    async def _commit_turn(
-        self, turn: TurnToCommit, append: StepAppend | None
-    ) -> tuple[int, Appended | None]:
-        try:
-            return await self._commit_counting(turn, append)
-        except (PatchConflictError, TooLargeError):
-            if append is not None:
-                raise
-        # The turn is in the thread and counts, whatever its tools left.
-        await self._commit_counting(turn, None, promote=False)
-        return await promote_what_fits(self._store, turn), None
-
-    async def _commit_counting(
-        self, turn: TurnToCommit, append: StepAppend | None, *, promote: bool = True
-    ) -> tuple[int, Appended | None]:
-        try:
-            return await self._commit_with(turn, turn.run, append, promote=promote)
-        except InvalidRequestError as error:
-            if "run_id" not in error.facts:
-                raise
-            # The run ended before its turn was found, or its store has lost it: the turn counts all the same.
-            return await self._commit_with(turn, None, append, promote=promote)
-
-    async def _commit_with(
+    async def _save_and_promote(
         self, turn: TurnToCommit, run: RunChange | None, append: StepAppend | None, *, promote: bool
     ) -> tuple[int, Appended | None]:
         store = self._store if append is None or self._together is None else self._together

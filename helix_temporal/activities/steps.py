@@ -32,7 +32,6 @@ from helix_temporal.activities.standing_step import (
     unarchived_fields,
 )
 from helix_temporal.activities.suspended_turns import (
-    current_millis,
     list_step_waits,
     list_waiting_calls,
     read_results_behind,
@@ -49,7 +48,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.agents import ModelRequest
-from helix_temporal.models.base import JsonObject
+from helix_temporal.models.base import JsonObject, wall_clock_ms
 from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
 from helix_temporal.models.messages import (
@@ -646,7 +645,7 @@ class Stepper:
     ) -> tuple[WaitingCall, ...]:
         if not isinstance(request, RunStepInput) or step.answer is None:
             return ()
-        return list_waiting_calls(self._agents.get_agent(request.agent), messages[-1], current_millis())
+        return list_waiting_calls(self._agents.get_agent(request.agent), messages[-1], wall_clock_ms())
 
     async def _append_with_state(
         self, step: StepAppend, request: RunStepInput | EndTurnInput

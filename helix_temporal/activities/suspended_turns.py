@@ -1,7 +1,6 @@
 """Steps that wait for a client or a person: what the record says of them, and how a turn goes on later."""
 
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
@@ -10,7 +9,7 @@ from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
 from helix_temporal.activities.standing_step import lost_answer_error, older_copy_error
 from helix_temporal.agents import Agent
-from helix_temporal.models.base import only_set, only_truthy
+from helix_temporal.models.base import only_set, only_truthy, wall_clock_ms
 from helix_temporal.models.ids import make_result_id
 from helix_temporal.models.limits import INLINE_RESULT
 from helix_temporal.models.messages import (
@@ -63,7 +62,7 @@ def list_waiting_calls(agent: Agent, answer: Message, now: int) -> tuple[Waiting
 def list_step_waits(slice_data: bytes, agent: Agent, answer: Message, head: Head) -> tuple[WaitingCall, ...]:
     """The calls that a stored step waits for: from its slice; computed anew if the slice has none."""
     suspended = find_suspension(parse_record(slice_data), head)
-    return list_waiting_calls(agent, answer, current_millis()) if suspended is None else suspended.calls
+    return list_waiting_calls(agent, answer, wall_clock_ms()) if suspended is None else suspended.calls
 
 
 async def save_suspension(threads: ThreadStore, request: SaveValuesInput) -> int:
@@ -256,8 +255,3 @@ async def _shorten_message(
         return UserMessage(id=message.id, text=message.content, **fields)
     ref = await payloads.put(thread_id, FAR, f"text/{message.id}", message.content)
     return UserMessage(id=message.id, ref=ref, **fields)
-
-
-def current_millis() -> int:
-    """Milliseconds since 1970."""
-    return int(time.time() * 1000)

@@ -20,7 +20,6 @@ from helix_temporal.activities.payloads import pack_page
 from helix_temporal.errors import HeadMovedError, NotServedError, TooLargeError
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.messages import Message, check_size, decode_message
-from helix_temporal.models.rows import encode_messages
 from helix_temporal.models.stored_messages import EMPTY, StoredMessage
 from helix_temporal.models.threads import (
     AppendMessagesInput,
@@ -47,6 +46,7 @@ from helix_temporal.models.threads import (
     ThreadEpochInput,
     ThreadInput,
 )
+from helix_temporal.models.turns import encode_messages
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import (

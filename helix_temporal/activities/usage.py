@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from helix_temporal.activities._runtime import raise_application_errors
 from helix_temporal.activities.standing_step import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
+from helix_temporal.models.base import wall_clock_ms
 from helix_temporal.models.handles import ModelCalls
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, decode_message
@@ -301,7 +301,7 @@ def _common_fields(
 ) -> dict[str, Any]:
     return {
         "session_id": request.session_id,
-        "timestamp": int(time.time() * 1000),
+        "timestamp": wall_clock_ms(),
         "run_id": request.run_id,
         "agent_type": agent,
         "step_count": step,

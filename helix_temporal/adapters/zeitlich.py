@@ -9,7 +9,7 @@ from helix_temporal.agents import repair_tool_results
 from helix_temporal.errors import HelixError
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.messages import Message
-from helix_temporal.models.rows import (
+from helix_temporal.models.zeitlich_rows import (
     V1_FORMAT,
     Said,
     anthropic_said,

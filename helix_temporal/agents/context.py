@@ -10,8 +10,8 @@ from helix_temporal.agents.model import Model, StreamingModel, check_model
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.base import JsonObject, dump_json
 from helix_temporal.models.messages import Message, ToolCall, decode_message
-from helix_temporal.models.rows import starts_in
 from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
+from helix_temporal.models.turns import starts_in
 
 PROMPT: Final = """\
 You keep the memory of a conversation between a user and an assistant. Sum up what you are given so that the \

@@ -8,8 +8,8 @@ from helix_temporal.coldtier.flush import Flushing
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
 from helix_temporal.coldtier.plan import CommitPlan, Draft, Log, plan_commit
 from helix_temporal.errors import FencedError, ThreadNotFoundError
-from helix_temporal.models.rows import check_split
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after
+from helix_temporal.models.turns import check_split
 from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
 from helix_temporal.stores.threads.hot_only import first_answer, origin_of
 from helix_temporal.stores.threads.opening import fork_position

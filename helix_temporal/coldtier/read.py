@@ -10,13 +10,9 @@ from helix_temporal.coldtier.flush import is_alive
 from helix_temporal.coldtier.format import Manifest, SegmentRef
 from helix_temporal.errors import HelixError, ThreadNotFoundError
 from helix_temporal.models.stored_messages import Head, StoredMessage, size_of
-from helix_temporal.stores.paging import Bounds, check_page, finish_page, trim_page
+from helix_temporal.stores.paging import Bounds, Stretch, check_page, finish_page, trim_page
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
-
-Stretch = tuple[int, tuple[StoredMessage, ...]]
-"""Consecutive messages and the position of the first."""
-
 
 ARCHIVE_SECONDS: Final = 1.0
 """So long a reader who could do without the archive waits for what it says."""

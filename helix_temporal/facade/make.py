@@ -21,17 +21,17 @@ from helix_temporal.facade.session import (
     LocalEngine,
     Session,
     WorkflowEngine,
-    current_time_ms,
     generate_session_id,
     hold_lease,
     session_not_found_error,
 )
+from helix_temporal.models.base import wall_clock_ms
 from helix_temporal.models.facade import StoredSession
 from helix_temporal.models.handles import DeleteResult
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.rows import check_split, kinds_of
 from helix_temporal.models.states import SessionProperties
+from helix_temporal.models.turns import check_split, kinds_of
 from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.memory.storage import MemorySessionStorage
 from helix_temporal.stores.protocols.storage import SessionStorage
@@ -149,7 +149,7 @@ async def create_session(
         return _open_workflow_session(
             agent, client, session_id, properties, _require_text_metadata(metadata or {})
         )
-    storage, made_at = storage or get_default_storage(), current_time_ms()
+    storage, made_at = storage or get_default_storage(), wall_clock_ms()
     new = StoredSession(
         id=validate_id(session_id or generate_session_id(), "session id"),
         metadata=metadata or {},
@@ -303,7 +303,7 @@ def _copy_session(
     *,
     copy_usage: bool,
 ) -> StoredSession:
-    made_at, inherited = current_time_ms(), SessionProperties(**_inherited_properties(source.properties))
+    made_at, inherited = wall_clock_ms(), SessionProperties(**_inherited_properties(source.properties))
     return source.model_copy(
         update={
             "id": new_session_id,

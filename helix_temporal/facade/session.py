@@ -27,7 +27,7 @@ from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.client import SessionHandle
 from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.agents import AgentFacts, BeforeUserMessage, ToolFacts
-from helix_temporal.models.base import JsonObject, canonical_json, storable_text
+from helix_temporal.models.base import JsonObject, canonical_json, storable_text, wall_clock_ms
 from helix_temporal.models.facade import (
     ErrorEvent,
     MessageEvent,
@@ -41,7 +41,6 @@ from helix_temporal.models.facade import (
 )
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Message, Usage, decode_message
-from helix_temporal.models.rows import encode_messages
 from helix_temporal.models.sessions import AskStatus, CallPolicy, ExitReason, OpenHandle, UserMessage
 from helix_temporal.models.states import SessionProperties, refuse_past
 from helix_temporal.models.steps import (
@@ -55,6 +54,7 @@ from helix_temporal.models.steps import (
     ToolResult,
 )
 from helix_temporal.models.stored_messages import Head
+from helix_temporal.models.turns import encode_messages
 from helix_temporal.session.record import SessionRecord, check_values
 from helix_temporal.stores._cancellation import finish_before_cancel
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
@@ -416,14 +416,14 @@ class LocalEngine:
             ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
             emit(StopEvent(stop_reason=ended.value))
             return ResultEvent(text=None if answer is None else answer.text)
-        refuse_past(found.id, found.properties.expires_at, current_time_ms())
+        refuse_past(found.id, found.properties.expires_at, wall_clock_ms())
         message = await run_before_user_message(self._agent, found, message)
         result, messages, state = await run_turn(self._agent, found, message, emit)
         changes = {
             "messages": messages,
             "state": state,
             "usage": found.usage + result.usage,
-            "updated_at": max(current_time_ms(), found.updated_at + 1),
+            "updated_at": max(wall_clock_ms(), found.updated_at + 1),
         }
         # Else a cancelled write would go on after the lease was given back, over the next holder's turn.
         await finish_before_cancel(self._storage.save(found.model_copy(update=changes)))
@@ -631,8 +631,3 @@ class Session:
 
 def _error_event(error: HelixError) -> ErrorEvent:
     return ErrorEvent(error_type=type(error).__name__, message=storable_text(str(error)))
-
-
-def current_time_ms() -> int:
-    """Milliseconds since 1970."""
-    return int(time.time() * 1000)

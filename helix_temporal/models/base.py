@@ -4,6 +4,7 @@ import difflib
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, Self
@@ -80,6 +81,11 @@ _MAX_BITS = 14_285
 """What an integer of so many digits has at most."""
 
 JsonObject = dict[str, JsonValue]
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970 by this machine's clock."""
+    return int(time.time() * 1000)
 
 
 def only_set(**fields: Any) -> dict[str, Any]:

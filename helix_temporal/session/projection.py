@@ -83,6 +83,11 @@ def fields_of_record(record: SessionRecord) -> dict[str, Any]:
     }
 
 
+def inherited_by_fork(source: SessionState) -> dict[str, Any]:
+    """What the state of a fork takes over from the state that it begins with."""
+    return {"custom_state": source.custom_state, "tags": source.tags, "user_id": source.user_id}
+
+
 def make_new_session(
     request: OpenSessionInput,
     record: SessionRecord,
@@ -104,21 +109,19 @@ def make_new_session(
     fields.pop("tracing_context", None)  # set once the session is there
     if request.thread_id != request.session_id:
         fields["thread_id"] = request.thread_id
-    if source is not None:
-        fields = {"tags": source.tags, "user_id": source.user_id} | fields
     if request.parent is not None:
         fields |= {
             "parent_session_id": request.parent.session_id,
             "root_session_id": request.parent.root_session_id,
         }
-    values = {} if source is None else {"custom_state": source.custom_state}
+    if source is not None:
+        fields = inherited_by_fork(source) | fields
+        fields["forked_from"] = ForkOrigin(session_id=source.session_id, head=forked_at)
     return CreateSession(
-        **(fields_of_record(record) | values),
+        **(fields_of_record(record) | fields),
         mode="standard" if record.options is not None and not record.options.persistent else "persistent",
         head=at,
         stream_id=request.session_id,
-        forked_from=None if source is None else ForkOrigin(session_id=source.session_id, head=forked_at),
-        **fields,
     )
 
 

@@ -10,9 +10,9 @@ from helix_temporal.errors import HeadMovedError, InvalidRequestError
 from helix_temporal.models.handles import PlanTakeBackResult, TakeBackRequest, TurnInfo
 from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.rows import answer_in, starts_in, user_in
 from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
 from helix_temporal.models.stored_messages import Head, StoredMessage
+from helix_temporal.models.turns import answer_in, starts_in, user_in
 from helix_temporal.session.inbox import AskAgain, Inbox
 from helix_temporal.session.record import SessionRecord
 

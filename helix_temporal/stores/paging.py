@@ -19,7 +19,10 @@ MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
 _EXTRA: Final = 32
 """Messages read at a time while looking for the other half of a tool call."""
 
-Fetch = Callable[[int, int, int, int, bool], Awaitable[tuple[int, tuple[StoredMessage, ...]]]]
+Stretch = tuple[int, tuple[StoredMessage, ...]]
+"""Messages that follow each other, and the position of the first."""
+Fetch = Callable[[int, int, int, int, bool], Awaitable[Stretch]]
+"""Reads a stretch: start, stop, number of messages, bytes, and whether from its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +74,18 @@ def trim_page(
 
 
 async def finish_page(
-    request: ReadPage, bounds: Bounds, fetch: Fetch, head: Head, committed: int
+    request: ReadPage,
+    bounds: Bounds,
+    fetch: Fetch,
+    head: Head,
+    committed: int,
+    found: Stretch | None = None,
 ) -> ThreadPage:
-    """Read a page and, unless told otherwise, whole steps at both ends of what it gives."""
-    first, messages = await fetch(
+    """Read a page and, unless told otherwise, whole steps at both ends of what it gives.
+
+    ``found`` is the page without that, if it has been read.
+    """
+    first, messages = found or await fetch(
         bounds.start, bounds.stop, request.limit, request.max_bytes, request.backward
     )
     if request.whole and messages:

@@ -50,7 +50,7 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
         for module in (steps, suspended_turns):
-            stack.enter_context(patch.object(module, "current_millis", lambda: int(clock() * 1000)))
+            stack.enter_context(patch.object(module, "wall_clock_ms", lambda: int(clock() * 1000)))
         for module in (steps, payloads):
             stack.enter_context(patch.object(module, "current_attempt", _worker.current_attempt))
         for module in (sessions, steps):

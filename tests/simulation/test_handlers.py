@@ -51,14 +51,14 @@ CARRIED = Inbox.carried
 
 UNTOLD, UNSTORED = "not told", "neither in the thread"
 WITHOUT: list[tuple[type, str, Any, str]] = [
-    (Submissions, "_turn_of", lambda self, _: NewestTurn(self._run), "who answered a call for"),
+    (Submissions, "_turn_of", lambda self, _: NewestTurn(self._execution), "who answered a call for"),
     (Execution, "wait_for_archive", lambda *_: None, UNSTORED),
     (Execution, "may_end", property(lambda _: True), UNSTORED),
     (AgentSession, "_drain_handlers", drain_nobody, "ended before a handler"),
     (AgentSession, "_give_up", lambda *_, **__: None, "does not end"),
     (Inbox, "give_up", lambda self, taken, _=None: self.finish(taken), "does not end"),
     (Inbox, "carried", lambda self: ((), *CARRIED(self)[1:]), UNSTORED),
-    (Inbox, "release", lambda _: None, UNTOLD),
+    (Inbox, "try_again", lambda _: None, UNTOLD),
     (Inbox, "leave", lambda self, ids: [self._taken.pop(each, None) for each in ids], "does not end"),
     (Inbox, "find", lambda *_: None, UNTOLD),
 ]

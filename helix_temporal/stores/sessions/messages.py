@@ -15,10 +15,10 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.messages import Message, decode_message
-from helix_temporal.models.rows import encode_messages
 from helix_temporal.models.states import SaveResult
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, PageMessagesResult
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
+from helix_temporal.models.turns import encode_messages
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.session_rows import WantedRows
 from helix_temporal.stores.sessions import threads as orders
@@ -147,11 +147,12 @@ async def get_messages(
     offset, limit = checked_count(offset, "offset"), checked_limit(limit)
     if order not in {"asc", "desc"}:
         raise InvalidRequestError("order: asc or desc expected")
-    total = await get_message_count(store, session_id)
-    start, stop = offset, min(offset + limit, total)
-    if order == "desc":
-        start, stop = max(total - offset - limit, 0), max(total - offset, 0)
-    stored = await store.threads.read(session_id, start, stop)
+    if order == "asc":
+        total, stored = await _read_from_start(store, session_id, offset, limit)
+    else:
+        total = await get_message_count(store, session_id)
+        stop = max(total - offset, 0)
+        stored = await store.threads.read(session_id, max(stop - limit, 0), stop)
     messages = [decode_message(message) for message in stored]
     return PageMessagesResult(
         messages=tuple(messages if order == "asc" else reversed(messages)),
@@ -160,6 +161,20 @@ async def get_messages(
         total=total,
         has_more=offset + len(messages) < total and bool(messages),
     )
+
+
+async def _read_from_start(
+    store: SessionStoreBase, session_id: str, offset: int, limit: int
+) -> tuple[int, list[StoredMessage]]:
+    """The number of messages and a page of them, read at the same time."""
+    total, stored = await asyncio.gather(
+        get_message_count(store, session_id), store.threads.read(session_id, offset, offset + limit)
+    )
+    wanted = min(max(total - offset, 0), limit)
+    if len(stored) < wanted:
+        # An order for the thread was carried out in between, or the thread has grown.
+        stored = await store.threads.read(session_id, offset, offset + wanted)
+    return total, stored[:wanted]
 
 
 async def get_message_count(store: SessionStoreBase, session_id: str) -> int:

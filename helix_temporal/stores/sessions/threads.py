@@ -15,9 +15,9 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.ids import Id
 from helix_temporal.models.newest import Newest
-from helix_temporal.models.rows import check_split
 from helix_temporal.models.states import Millis, StoredModel
 from helix_temporal.models.stored_messages import EMPTY, Epoch, Head, StoredMessage, head_after
+from helix_temporal.models.turns import check_split
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.session_rows import (
@@ -215,10 +215,10 @@ class Threads:
                 page = await self.store.read(wanted)
             except ThreadNotFoundError:
                 break
-            if not page.messages:
-                break
             messages += page.messages
             start += len(page.messages)
+            if page.after is None:
+                break
         return messages
 
     async def check_head(self, session_id: str, standing: Standing | None, head: Head) -> None:

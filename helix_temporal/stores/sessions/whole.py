@@ -7,6 +7,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ForkOrigin, SessionState
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import is_child_id
+from helix_temporal.session.projection import inherited_by_fork
 from helix_temporal.stores.protocols.session_rows import WantedRows
 from helix_temporal.stores.protocols.sessions import AnyVersion
 from helix_temporal.stores.sessions import checkpoints, threads
@@ -56,13 +57,11 @@ def decide_fork(
     state = SessionState(
         session_id=target.session_id,
         agent_type=source.agent_type,
-        user_id=source.user_id,
+        **inherited_by_fork(source),
+        metadata=source.metadata,
         mode=source.mode,
         step_count=source.step_count,
         head=head,
-        custom_state=source.custom_state,
-        tags=source.tags,
-        metadata=source.metadata,
         forked_from=ForkOrigin(
             session_id=source.session_id, checkpoint_id=at_checkpoint, head=head, at=target.now
         ),

@@ -131,7 +131,7 @@ class Writing:
         if not isinstance(chunk, ChunkBase):
             raise InvalidRequestError(f"a chunk expected, got {type(chunk).__name__}")
         body = to_bytes(chunk, {**self._stamp, "timestamp": time.time_ns() // 1_000_000})
-        check_size(body, self._max_bytes, chunk.type)
+        check_chunk_size(body, self._max_bytes, chunk.type)
         return body
 
     def _split_chunk(self, chunk: ChunkBase) -> list[ChunkBase]:
@@ -162,7 +162,7 @@ async def append_batch(append: Appending, batch: Batch) -> Written:
     return answer
 
 
-def check_size(body: bytes, limit: int, what: str) -> None:
+def check_chunk_size(body: bytes, limit: int, what: str) -> None:
     """Refuse what is too large.
 
     Raises:

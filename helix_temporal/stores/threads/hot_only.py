@@ -16,9 +16,9 @@ from helix_temporal.errors import (
     ThreadExistsError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.rows import check_split
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after, size_of
-from helix_temporal.stores.paging import Bounds, check_page, finish_page
+from helix_temporal.models.turns import check_split
+from helix_temporal.stores.paging import Bounds, Stretch, check_page, finish_page
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
     Appended,
@@ -86,6 +86,8 @@ def first_answer(request: ForkThread, origin: str) -> ForkedThread:
 T = TypeVar("T")
 
 TRIES: Final = 60
+_ANY_POSITION: Final = 2**53 - 1
+"""Beyond each thread's end; Lua counts that far exactly."""
 NO_COLD_TIER: Final = "no_cold_tier"
 
 
@@ -202,17 +204,27 @@ class HotThreads:
     async def read(self, request: ReadPage) -> ThreadPage:
         """As `ThreadStore.read`."""
         check_page(request)
-        header = await self._read_header(request.thread_id)
-        bounds = Bounds.of(request, header.head.position, header.committed)
 
-        async def fetch(
-            start: int, stop: int, limit: int, max_bytes: int, backward: bool
-        ) -> tuple[int, tuple[StoredMessage, ...]]:
+        async def read(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> HotSnapshot:
             wanted = PageRange(start, stop, limit, max_bytes, backward)
-            page = _require_found(request.thread_id, await self.hot.read_page(request.thread_id, wanted))
+            return _require_found(request.thread_id, await self.hot.read_page(request.thread_id, wanted))
+
+        async def fetch(start: int, stop: int, limit: int, max_bytes: int, backward: bool) -> Stretch:
+            page = await read(start, stop, limit, max_bytes, backward)
             return page.first, page.messages
 
-        return await finish_page(request, bounds, fetch, header.head, header.committed)
+        asked = _ANY_POSITION if request.stop is None else request.stop
+        page = await read(request.start, asked, request.limit, request.max_bytes, request.backward)
+        header = page.header
+        if header.deleted:
+            raise _not_found(request.thread_id)
+        bounds = Bounds.of(request, header.head.position, header.committed)
+        found = None
+        if not request.backward or bounds.stop == min(asked, header.head.position):
+            # Else its end is that of the committed messages, which only the header tells: read again.
+            first = min(page.first, bounds.stop)
+            found = first, page.messages[: max(bounds.stop - first, 0)]
+        return await finish_page(request, bounds, fetch, header.head, header.committed, found)
 
     async def read_facts(self, thread_id: str) -> ThreadFacts:
         """As `ThreadStore.read_facts`."""

@@ -13,8 +13,8 @@ from helix_temporal.agents.context import choose_context
 from helix_temporal.coldtier import TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.messages import Message, decode_message
-from helix_temporal.models.rows import encode_messages, kinds_of
 from helix_temporal.models.stored_messages import Kind, StoredMessage
+from helix_temporal.models.turns import encode_messages, kinds_of
 from helix_temporal.stores.protocols.threads import ForkThread, ReadPage
 from helix_temporal.testing.contracts._threads_base import LATER, Author, pages
 from tests.unit.coldtier._tiers import Tiers

@@ -4,8 +4,8 @@ import pytest
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.base import only_set, only_truthy
-from helix_temporal.models.rows import check_split
 from helix_temporal.models.stored_messages import Kind
+from helix_temporal.models.turns import check_split
 
 
 @pytest.mark.parametrize(

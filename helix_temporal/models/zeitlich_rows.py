@@ -1,4 +1,4 @@
-"""What rows of version 1 say, in parts of ours.
+"""Rows of zeitlich's threads (version 1): what they say, in parts of ours.
 
 Calls and results are none of it, nor are blocks that have no form here: providers keep adding some.
 """
@@ -6,14 +6,14 @@ Calls and results are none of it, nor are blocks that have no form here: provide
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from helix_temporal.errors import HelixError, InvalidRequestError
+from helix_temporal.errors import HelixError
 from helix_temporal.models import messages
 from helix_temporal.models.base import JsonObject, storable_text
-from helix_temporal.models.messages import Message, Role, decode_message, encode_message, kind_of
-from helix_temporal.models.stored_messages import Kind, StoredMessage
+from helix_temporal.models.messages import Message, Role, decode_message
+from helix_temporal.models.stored_messages import StoredMessage
 
 Said = str | list[JsonObject] | None
 """Content of a message; None where nothing is said, which is not the same as an empty text."""
@@ -196,79 +196,6 @@ _MARK: Final = f'"format":"{V1_FORMAT}'.encode()
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, HelixError)
 
 
-def encode_messages(messages: Sequence[Message]) -> tuple[StoredMessage, ...]:
-    """The messages as stores keep them, in a row.
-
-    Raises:
-        InvalidMessageError, TooLargeError: As `encode_message`.
-    """
-    kinds = kinds_of(messages)
-    return tuple(
-        encode_message(message)._replace(kind=kind) for message, kind in zip(messages, kinds, strict=True)
-    )
-
-
-def kinds_of(messages: Sequence[Message]) -> list[str]:
-    """How a store treats each of these messages, which follow each other."""
-    kinds = [kind_of(message) for message in messages]
-    begun, waiting = 0, list[_Named]()
-    for at, message in enumerate(messages):
-        asked, answered = _read_calls_and_results(message)
-        if message.role != "foreign":
-            waiting = []
-        if [each for each in answered if _remove_answered_call(waiting, each)]:
-            # A row that answers and asks again belongs to both steps, and so makes them one.
-            kinds[begun] = Kind.RESULT if kinds[begun] == Kind.RESULT else Kind.CALLS
-            kinds[begun + 1 : at + 1] = [Kind.RESULT] * (at - begun)
-        if asked:
-            begun, waiting = at, asked
-    return kinds
-
-
-def starts_in(messages: Sequence[StoredMessage]) -> list[int]:
-    """Places after the first at which turns begin: where users speak again.
-
-    A prompt among rows of version 1 belongs to the turn of the user's message that it stands before.
-    """
-    begins = [_begins_turn(message) for message in messages]
-    return [at for at in range(1, len(messages)) if begins[at] and not begins[at - 1]]
-
-
-def check_split(thread: str, position: int, before: str | None, after: str | None) -> None:
-    """Refuse to end a copy or a cut between a tool call and its result.
-
-    Args:
-        thread: What is cut, for the error: ``thread 'x'`` or ``session 'x'``.
-        position: Where.
-        before: Kind of the message before it; None at the begin.
-        after: Kind of the message behind it; None at the end.
-
-    Raises:
-        InvalidRequestError: The call before it has no result yet, or the result behind it loses its call.
-    """
-    if before == Kind.CALLS or after == Kind.RESULT:
-        raise InvalidRequestError(f"{thread}: position {position} is between a tool call and its result")
-
-
-def user_in(message: StoredMessage) -> Message | None:
-    """The user's message as it is stored: itself, or what a row of version 1 says; None if no user speaks."""
-    if message.kind == Kind.USER:
-        return decode_message(message)
-    said = _said_in(message)
-    return said if said is not None and said.role == "user" else None
-
-
-def answer_in(message: StoredMessage) -> Message | None:
-    """The answer that ends a step without calls, as `user_in`; None if it is anything else."""
-    if message.kind != Kind.OTHER:
-        return decode_message(message) if message.kind == Kind.ANSWER else None
-    said = _said_in(message)
-    if said is None or said.role != "assistant":
-        return None
-    asked, _ = _read_calls_and_results(decode_message(message))
-    return None if asked else said
-
-
 def shape_of(row: Mapping[str, Any]) -> str:
     """The adapter whose envelope this row of version 1 is, empty if it is none we know."""
     if isinstance(row.get("message"), dict):
@@ -300,27 +227,17 @@ def extras_of(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(checked, name) for name in given}
 
 
-class _Named(NamedTuple):
+class NamedCall(NamedTuple):
     """What a call and its result have in common; not every provider says both."""
 
     id: str | None
     name: str | None
 
 
-def _remove_answered_call(waiting: list[_Named], result: _Named) -> bool:
-    """Whether a call waits for this result, which is answered then."""
-    for at, call in enumerate(waiting):
-        by_name = result.name is not None and result.name == call.name
-        if result.id == call.id if result.id and call.id else by_name:
-            del waiting[at]
-            return True
-    return False
+_Tools = tuple[list[NamedCall], list[NamedCall]]
 
 
-_Tools = tuple[list[_Named], list[_Named]]
-
-
-def _read_calls_and_results(message: Message) -> _Tools:
+def read_calls_and_results(message: Message) -> _Tools:
     """The calls and the results in a row of version 1; none in any other message."""
     if not _is_row(message):
         return [], []
@@ -340,10 +257,10 @@ def _read_anthropic_calls(row: Mapping[str, Any]) -> _Tools:
     content = message.get("content")
     blocks = content if isinstance(content, list) else []
     asked = [*_of_type(blocks, "tool_use"), *(message.get("tool_calls") or [])]
-    answered = [_Named(each["tool_use_id"], None) for each in _of_type(blocks, "tool_result")]
+    answered = [NamedCall(each["tool_use_id"], None) for each in _of_type(blocks, "tool_result")]
     if message["role"] == "tool":
-        answered.append(_Named(message["tool_call_id"], None))
-    return [_Named(each["id"], each["name"]) for each in asked], answered
+        answered.append(NamedCall(message["tool_call_id"], None))
+    return [NamedCall(each["id"], each["name"]) for each in asked], answered
 
 
 def _read_google_calls(row: Mapping[str, Any]) -> _Tools:
@@ -355,7 +272,7 @@ def _read_google_calls(row: Mapping[str, Any]) -> _Tools:
 
 def _read_langchain_calls(row: Mapping[str, Any]) -> _Tools:
     data = row["data"]
-    answered = [_Named(data["tool_call_id"], None)] if row["type"] == "tool" else []
+    answered = [NamedCall(data["tool_call_id"], None)] if row["type"] == "tool" else []
     return _ids_and_names(data.get("tool_calls") or ()) if row["type"] == "ai" else [], answered
 
 
@@ -370,22 +287,14 @@ def _of_type(blocks: Iterable[Mapping[str, Any]], kind: str) -> list[Mapping[str
     return [block for block in blocks if block["type"] == kind]
 
 
-def _ids_and_names(found: Iterable[Mapping[str, Any]]) -> list[_Named]:
-    return [_Named(each.get("id"), each["name"]) for each in found]
+def _ids_and_names(found: Iterable[Mapping[str, Any]]) -> list[NamedCall]:
+    return [NamedCall(each.get("id"), each["name"]) for each in found]
 
 
 # ---- who speaks -------------------------------------------------------------------------------------
 
 
-def _begins_turn(message: StoredMessage) -> bool:
-    """Whether a turn begins with this message, unless one began with that before it."""
-    if message.kind != Kind.OTHER:
-        return message.kind == Kind.USER
-    said = _said_in(message)
-    return said is not None and said.role in {"system", "user"}
-
-
-def _said_in(stored: StoredMessage) -> Message | None:
+def find_said(stored: StoredMessage) -> Message | None:
     """A row of version 1 as the message of ours that says the same, but for calls and results.
 
     None where nobody says anything, as in a result, and for whatever is no row that can be read.
