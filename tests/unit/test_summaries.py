@@ -422,7 +422,7 @@ def test_long_messages_are_shortened_and_much_talk_comes_in_pieces() -> None:
     assert len(pieces) == 3
     assert all(len(piece) <= CHUNK_BYTES + 100 for piece in pieces)
     wide = list(
-        transcript_chunks([Message(id=f"m{at}", role="user", content="é" * 1_900) for at in range(40)])
+        transcript_chunks([Message(id=f"m{at}", role="user", content="é" * 1_950) for at in range(40)])
     )
     assert all(len(piece.encode()) <= CHUNK_BYTES + 100 for piece in wide)
 
