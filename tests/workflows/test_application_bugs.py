@@ -119,7 +119,9 @@ def charge() -> str:
     """Refuse for good, as one who knows Temporal would."""
     LEFT.append(1)
     card = ConnectionError("the gateway said: card 4111 1111 1111 1111")
-    raise ApplicationError("x" * 900, "card 4111 1111 1111 1111", type="CardRefused", non_retryable=True) from card
+    raise ApplicationError(
+        "x" * 900, "card 4111 1111 1111 1111", type="CardRefused", non_retryable=True
+    ) from card
 
 
 @tool(attempts=9)
