@@ -94,7 +94,7 @@ def _mean_size(header: HotHeader) -> float:
 
 
 class Trimming:
-    """Keeps the hot thread of an open thread small, but long enough for a late look."""
+    """Keeps an open thread small in the hot tier, but long enough for a late look."""
 
     def __init__(self, hot: HotTier, archive: Archive, flushing: Flushing, keep_hot: KeepHot) -> None:
         self._hot, self._archive, self._flushing, self._keep_hot = hot, archive, flushing, keep_hot

@@ -117,8 +117,11 @@ def make_new_session(
     if source is not None:
         fields = inherited_by_fork(source) | fields
         fields["forked_from"] = ForkOrigin(session_id=source.session_id, head=forked_at)
+    # A thread that was imported has a record without an agent, and without metadata.
+    known = {name: each for name, each in fields_of_record(record).items() if each}
+    asked = {"agent_type": request.agent, "metadata": dict(request.metadata)}
     return CreateSession(
-        **(fields_of_record(record) | fields),
+        **(asked | known | fields),
         mode="standard" if record.options is not None and not record.options.persistent else "persistent",
         head=at,
         stream_id=request.session_id,

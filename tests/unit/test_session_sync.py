@@ -20,6 +20,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import WaitingCall
+from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.sessions.store import RowSessions
 from tests.unit._sync_scene import Scene
 
@@ -111,6 +112,15 @@ async def test_a_state_that_was_lost_has_the_metadata_of_its_session_again() -> 
     await scene.store.delete_session("s")
     await scene.open()
     assert (await scene.state()).metadata == {"tenant": "acme"}
+
+
+async def test_the_state_of_an_imported_thread_has_the_agent_that_opens_it() -> None:
+    """The record of an import names no agent, and lists by agent must find the session."""
+    scene = Scene()
+    scene.record = SessionRecord(values={"k": 1})
+    await scene.open()
+    state = await scene.state()
+    assert (state.agent_type, state.custom_state) == ("main", {"k": 1})
 
 
 async def test_the_end_of_a_session_keeps_what_others_merged() -> None:

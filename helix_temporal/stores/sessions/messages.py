@@ -147,12 +147,12 @@ async def get_messages(
     offset, limit = checked_count(offset, "offset"), checked_limit(limit)
     if order not in {"asc", "desc"}:
         raise InvalidRequestError("order: asc or desc expected")
-    if order == "asc":
-        total, stored = await _read_from_start(store, session_id, offset, limit)
-    else:
-        total = await get_message_count(store, session_id)
-        stop = max(total - offset, 0)
-        stored = await store.threads.read(session_id, max(stop - limit, 0), stop)
+    total = await get_message_count(store, session_id)
+    start, stop = offset, min(offset + limit, total)
+    if order == "desc":
+        start, stop = max(total - offset - limit, 0), max(total - offset, 0)
+    # Not at the same time: an order for the thread, carried out by the count, may make it another one.
+    stored = await store.threads.read(session_id, start, stop)
     messages = [decode_message(message) for message in stored]
     return PageMessagesResult(
         messages=tuple(messages if order == "asc" else reversed(messages)),
@@ -161,20 +161,6 @@ async def get_messages(
         total=total,
         has_more=offset + len(messages) < total and bool(messages),
     )
-
-
-async def _read_from_start(
-    store: SessionStoreBase, session_id: str, offset: int, limit: int
-) -> tuple[int, list[StoredMessage]]:
-    """The number of messages and a page of them, read at the same time."""
-    total, stored = await asyncio.gather(
-        get_message_count(store, session_id), store.threads.read(session_id, offset, offset + limit)
-    )
-    wanted = min(max(total - offset, 0), limit)
-    if len(stored) < wanted:
-        # An order for the thread was carried out in between, or the thread has grown.
-        stored = await store.threads.read(session_id, offset, offset + wanted)
-    return total, stored[:wanted]
 
 
 async def get_message_count(store: SessionStoreBase, session_id: str) -> int:
