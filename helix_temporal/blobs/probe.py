@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from helix_temporal._retries import retry_pause
 from helix_temporal.blobs.protocol import BlobStore, ConditionFailedError
 from helix_temporal.errors import (
     ArchiveAccessError,
@@ -30,8 +30,6 @@ each), the check takes that long once.
 
 _TRIES: Final = 10
 _SECONDS: Final = 10.0
-_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 1.0
 
 
 async def prove_conditional_writes(store: BlobStore, prefix: str) -> None:
@@ -123,15 +121,14 @@ class _Probe:
 
     async def repeat_call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call again while its failure is passing; a repeated write may be refused for its success."""
-        pause = _PAUSE
-        for _ in range(_TRIES - 1):
+        for attempt in range(_TRIES - 1):
+            pause = retry_pause(attempt, first=0.05, longest=1.0)
             try:
                 return await call()
             except StoreUnavailableError:
                 if time.monotonic() + pause > self._end:
                     raise
-            await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 (no secret)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(pause)
         return await call()
 
     async def _must_fail(

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -44,6 +43,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal._converter import UnreadableFailureError, read_failure
+from helix_temporal._retries import retry_pause
 from helix_temporal.activities.deletion import refuse_foreign_execution
 from helix_temporal.client._diagnosis import (
     Diagnosis,
@@ -393,7 +393,7 @@ class Updates:
                         ) from again
                     if again.refused:
                         update_id = _update_id(update, argument)
-                await _pause(attempt)
+                await asyncio.sleep(retry_pause(attempt, first=0.05, longest=1.6))
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _refuse_own_tool(self, session_id: str) -> None:
@@ -522,7 +522,7 @@ class Updates:
                     return None
                 _log.debug("session %r: update %r is sent again: %s", session_id, update, again)
                 update_id = _update_id(update, argument) if again.refused else update_id
-            await _pause(attempt)
+            await asyncio.sleep(retry_pause(attempt, first=0.05, longest=1.6))
         raise AssertionError("unreachable")  # pragma: no cover
 
 
@@ -592,11 +592,6 @@ def _no_answer_error() -> BaseException:
     # The SDK has put an error of its own in the place of a cancel.
     cancelled = task is not None and task.cancelling() > 0
     return asyncio.CancelledError() if cancelled else _RetryUpdate("no answer in time")
-
-
-async def _pause(attempt: int) -> None:
-    """Before an update is sent again: 50 ms at first, 1.6 s at last, less by chance."""
-    await asyncio.sleep(random.uniform(0.5, 1.0) * 0.05 * 2 ** min(attempt, 5))  # noqa: S311 (jitter)
 
 
 def _awaits_turn(update: str, argument: object) -> bool:

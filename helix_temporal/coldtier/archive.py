@@ -2,13 +2,13 @@
 
 import asyncio
 import hashlib
-import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
+from helix_temporal._retries import retry_pause
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier.format import (
     MAX_SEGMENT_RAW,
@@ -384,10 +384,5 @@ async def retry_on_change(thread_id: str, attempt: Callable[[], Awaitable[T | No
             continue
         if answer is not None:
             return answer
-        await _back_off(number)
+        await asyncio.sleep(retry_pause(number, first=0.02, longest=2.0))
     raise StoreUnavailableError(f"thread {thread_id!r}: {failed} in {TRIES} tries")
-
-
-async def _back_off(attempt: int) -> None:
-    """Wait a little, longer each time and never the same for two contenders."""
-    await asyncio.sleep(random.uniform(0.2, 1.0) * min(0.02 * 2**attempt, 2.0))  # noqa: S311 (jitter)

@@ -1,8 +1,8 @@
 """Locks above the backends: what a lease decides; waiting, holding, refreshing in the background."""
 
 import asyncio
+import itertools
 import logging
-import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from uuid import uuid4
 
+from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     HelixError,
     InvalidConfigError,
@@ -170,8 +171,6 @@ def lease_lost(key: str, token: int) -> LeaseLostError:
 
 T = TypeVar("T")
 
-_FIRST_PAUSE: Final = 0.01
-_LONGEST_PAUSE: Final = 0.5
 _REFRESHES: Final = 3
 """A lease is refreshed so often within its time: two may fail before it is lost."""
 
@@ -259,18 +258,17 @@ class Leases(ABC):
             check_milliseconds(timeout_ms, "timeout_ms", least=0)
         time = asyncio.get_running_loop().time
         end = None if timeout_ms is None else time() + timeout_ms / 1000
-        pause = _FIRST_PAUSE
-        while True:
+        for attempt in itertools.count():
             asked = time()
             info = await self._taken_or_given_back(wanted)
             if info is not None:
                 return Lock(self, info), asked
-            left = _LONGEST_PAUSE if end is None else end - time()
+            pause = retry_pause(attempt, first=0.01, longest=0.5)
+            left = pause if end is None else end - time()
             if left <= 0:
                 return None
-            # Spread, so that those who wait do not all ask at the same time.
-            await asyncio.sleep(min(left, pause * random.uniform(0.5, 1.0)))  # noqa: S311 — no secret
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(min(left, pause))
+        raise AssertionError("unreachable")
 
     async def _taken_or_given_back(self, wanted: Claim) -> LockInfo | None:
         """One try.  Cancelled in the middle of it, what was granted is given back first.

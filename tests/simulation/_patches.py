@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from helix_temporal import _retries
 from helix_temporal.activities import payloads, sessions, steps, suspended_turns
 from helix_temporal.coldtier import archive, opening, plan, store
 from tests.simulation import _worker
@@ -46,7 +47,7 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
         state_max = chance.choice((20, 256))
         stack.enter_context(patch.object(archive, "SLICE_INLINE_MAX", state_max))
         stack.enter_context(patch.object(archive, "secrets", token))
-        stack.enter_context(patch.object(archive, "random", chance))
+        stack.enter_context(patch.object(_retries, "random", chance))
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
         for module in (steps, suspended_turns):

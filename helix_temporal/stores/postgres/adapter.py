@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import random
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     HelixError,
     InvalidConfigError,
@@ -110,13 +110,8 @@ async def run_in_transaction(adapter: PostgresAdapter, work: Callable[[PostgresE
         except StoreUnavailableError as error:
             if error.facts.get("sqlstate") not in REPEATED or attempt == TRIES - 1:
                 raise
-        await wait_before_retry(attempt)
+        await asyncio.sleep(retry_pause(attempt, first=0.01, longest=0.2))
     raise AssertionError("unreachable")
-
-
-async def wait_before_retry(attempt: int) -> None:
-    """Wait a little, differently for each who lost, and longer with each attempt."""
-    await asyncio.sleep(random.uniform(0.2, 1.0) * min(0.01 * 2**attempt, 0.2))  # noqa: S311 (jitter)
 
 
 DRIVER_ERRORS: Final = (
@@ -521,7 +516,7 @@ class AsyncpgAdapter:
             except DRIVER_ERRORS as error:
                 if state_of(error) not in REPEATED or attempt == TRIES - 1:
                     raise translate_error(error, self.where) from error
-            await wait_before_retry(attempt)
+            await asyncio.sleep(retry_pause(attempt, first=0.01, longest=0.2))
         raise AssertionError("unreachable")
 
     async def _send_once(self, method: str, query: str, args: tuple[Any, ...], timeout: float) -> Any:

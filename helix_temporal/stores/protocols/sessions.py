@@ -428,9 +428,9 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         Copies custom state, tags and metadata; not runs, staging, pending calls, suspension or
         operations.  The same source and new id again find the first fork.
 
-        Messages that `append_messages` added after the last commit of the state are copied where hot threads
-        lie with the sessions.  Elsewhere a commit may be under way, whose state is not there yet: a state that
-        has a head is copied with the messages up to it, and ``at_message`` takes more.
+        Messages that `append_messages` added after the last commit of the state are copied where hot
+        threads lie with the sessions.  Elsewhere a commit may be under way, whose state is not there
+        yet: a state that has a head is copied with the messages up to it; ``at_message`` takes more.
 
         Raises:
             CheckpointNotFoundError, SessionExistsError: See there.

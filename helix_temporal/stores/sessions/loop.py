@@ -1,13 +1,13 @@
 """View, decide, commit, and again if somebody was faster: how every change of a session is made."""
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     FencedError,
     HelixError,
@@ -154,8 +154,6 @@ def with_step_rows(wanted: WantedRows, step_id: str) -> WantedRows:
 T = TypeVar("T")
 
 TRIES: Final = 200
-_SHORTEST_PAUSE: Final = 0.001
-_LONGEST_PAUSE: Final = 0.05
 _REQUEST: Final = b'{"request":"'
 _DIGEST: Final = 64
 _ANSWER: Final = b'","answer":'
@@ -391,5 +389,4 @@ def check_fence(seen: SeenSession, call: Call) -> None:
 
 async def pause_before_retry(number: int) -> None:
     """Somebody else was faster: wait for a short, random time, longer after each try."""
-    longest = min(_LONGEST_PAUSE, _SHORTEST_PAUSE * 2 ** min(number, 10))
-    await asyncio.sleep(random.uniform(0, longest))  # noqa: S311 (no secret)
+    await asyncio.sleep(retry_pause(number, first=0.001, longest=0.05))

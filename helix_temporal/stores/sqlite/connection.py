@@ -6,8 +6,8 @@ time.
 
 import asyncio
 import contextlib
+import itertools
 import os
-import random
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import aiosqlite
 
+from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     HelixError,
     SchemaVersionError,
@@ -243,7 +244,7 @@ class Database:
         if sqlite3.sqlite_version_info < _OLDEST:
             raise UnsupportedServerError(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 is needed")
         end = time.monotonic() + self._timeout
-        while True:
+        for attempt in itertools.count():
             try:
                 await self._make_tables(connection)
                 return
@@ -251,7 +252,7 @@ class Database:
                 # Where several processes open a new file, SQLite does not wait by itself.
                 if _primary_code(error) not in _LOCKED or time.monotonic() > end:
                     raise
-            await asyncio.sleep(random.uniform(0.005, 0.05))  # noqa: S311  # no secret
+            await asyncio.sleep(retry_pause(attempt, first=0.01, longest=0.05))
 
     async def _make_tables(self, connection: aiosqlite.Connection) -> None:
         # In one transaction: between two reads another process may make the tables.

@@ -5,7 +5,6 @@ A backend brings five atomic operations (`_append_batch`, `_read_view`, `_change
 """
 
 import asyncio
-import random
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     InvalidConfigError,
     InvalidRequestError,
@@ -301,7 +301,7 @@ class Streams(ABC):
             last = await self._change_status(changes.with_fence_and_operation(change, highest, operation_id))
             if last is not None:
                 return last
-            await asyncio.sleep(random.uniform(0, 0.002 * min(attempt + 1, 25)))  # noqa: S311 — no secret
+            await asyncio.sleep(retry_pause(attempt, first=0.002, longest=0.05))
         raise StoreUnavailableError(f"stream {stream_id!r} is written to all the time; repeat the call later")
 
     # -- the rest
