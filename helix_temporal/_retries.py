@@ -8,4 +8,4 @@ def retry_pause(attempt: int, *, first: float, longest: float) -> float:
 
     A fifth to all of it, by chance: contenders that failed together do not come back together.
     """
-    return random.uniform(0.2, 1.0) * min(first * 2 ** min(attempt, 30), longest)  # noqa: S311 (no secret)
+    return random.uniform(0.2, 1.0) * min(first * 2.0 ** min(attempt, 30), longest)  # noqa: S311 (no secret)

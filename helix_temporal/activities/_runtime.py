@@ -8,7 +8,7 @@ import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Literal, ParamSpec, TypeVar, get_type_hints
 
 from pydantic import ValidationError
@@ -136,7 +136,7 @@ def application_error(
     Args:
         error: What was raised.
         number: Of the attempt that raised it; None for that of the activity.
-        waited: Seconds since the first attempt was asked for; None for those of the activity.
+        waited: Seconds for which it was tried; None for those in which attempts of the activity paused.
     """
     number = current_attempt() if number is None else number
     expected = isinstance(error, ConflictError)
@@ -155,9 +155,11 @@ def _is_permanent(error: HelixError, number: int, waited: float | None) -> bool:
     seconds, attempts = error.facts.get("retry_for_ms"), error.facts.get("attempts")
     if not error.retryable or (isinstance(attempts, int) and number >= attempts):
         return True
-    if waited is None and activity.in_activity():
-        waited = (datetime.now(UTC) - activity.info().scheduled_time).total_seconds()
-    return isinstance(seconds, int) and waited is not None and waited * 1000 >= seconds
+    if not isinstance(seconds, int):
+        return False
+    # Not the time since it was scheduled: while no worker polled the queue, none was asked.
+    tried = sum(map(_pause_elsewhere, range(1, number))) if waited is None else waited
+    return tried * 1000 >= seconds
 
 
 def _retry_delay(error: HelixError, number: int) -> timedelta | None:
@@ -167,8 +169,13 @@ def _retry_delay(error: HelixError, number: int) -> timedelta | None:
         return timedelta(milliseconds=after)
     if isinstance(error, NotServedError):
         # Another worker may have it: ask soon, whatever pauses failing stores get.
-        return timedelta(seconds=min(0.1 * 1.5 ** min(number, 20), _LONGEST_PAUSE))
+        return timedelta(seconds=_pause_elsewhere(number))
     return None
+
+
+def _pause_elsewhere(number: int) -> float:
+    """Seconds between an attempt that a worker could not serve and the next one."""
+    return min(0.1 * 1.5 ** min(number, 20), _LONGEST_PAUSE)
 
 
 def raise_application_errors(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:

@@ -35,11 +35,15 @@ async def stage_tool_changes(
     if request.run_id is None:
         return ""
     check_values(changes)
-    # Its position orders the calls of a turn.
+    # Its position orders the steps of a turn, its name the calls of a step.
     call = CallKey.parse(request.key).in_session
     name = hashlib.sha256(canonical_json([call, changes])).hexdigest()[:_NAME_LETTERS]
     change = StagedChange(
-        tool_call_id=f"{call}/{name}", merge_changes=changes, timestamp=request.position, result=name
+        tool_call_id=f"{call}/{name}",
+        merge_changes=changes,
+        replaces_lists=True,
+        timestamp=request.position,
+        result=name,
     )
     session_id, run_id = request.session_id, request.run_id
     try:

@@ -238,8 +238,9 @@ class ToolOutcome:
         rewind: Take back the turn's steps and ask the model again.
         wait: End the turn here; somebody will send a message later.
         usage: What the tool itself used of models.
-        state: Changes of the session's custom state by key.  They are staged under the call's key, so
-            that attempts do not add up, and become part of the state with the turn.
+        state: Changes of the session's custom state: each value, also a list, replaces the one under its
+            key.  They are staged under the call's key, so that attempts do not add up, and become part
+            of the state with the turn, in the order of the calls.
     """
 
     content: str | list[JsonObject] = ""

@@ -78,19 +78,20 @@ class StateChanges:
     """What the tools of a turn change of the session's state, until the turn has ended."""
 
     def __init__(self) -> None:
-        self._changes: dict[tuple[int, str], JsonObject] = {}
+        self._changes: dict[tuple[int, str, int], JsonObject] = {}
 
     async def stage(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a call changes; the same call again replaces it."""
         check_values(changes)
-        self._changes[request.position, request.key] = changes
+        call = CallKey.parse(request.key)
+        self._changes[request.position, call.answer_id, call.at] = changes
         return request.key
 
     def merge_changes(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
         """The state with the changes of calls that these answers ask for, in their order."""
         merged = dict(state)
-        for (_, key), changes in sorted(self._changes.items(), key=lambda each: each[0][0]):
-            if CallKey.parse(key).answer_id in answers:
+        for (_, answer_id, _), changes in sorted(self._changes.items()):
+            if answer_id in answers:
                 merged |= changes
         check_values(merged)
         return merged

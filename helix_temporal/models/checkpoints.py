@@ -112,6 +112,7 @@ class StagedChange(StoredModel):
         patches: RFC 6902; when given, they alone count.
         merge_changes: The same change by key, for callers without patches: a list is added to the list
             that is there, anything else replaces what is there.
+        replaces_lists: A list of ``merge_changes`` replaces what is there as well.
         timestamp: Changes are promoted in the order of (timestamp, tool call id).
         result: Name of the tool's result that came with the change.  The change counts if the commit names
             the result (`StepCommit.results`); with None it always counts.
@@ -120,6 +121,7 @@ class StagedChange(StoredModel):
     tool_call_id: Id
     patches: tuple[JsonPatchOp, ...] = ()
     merge_changes: CheckedObject = Field(default_factory=dict)
+    replaces_lists: bool = False
     timestamp: Millis = 0
     result: Text | None = None
 

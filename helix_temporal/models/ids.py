@@ -149,8 +149,8 @@ class CallKey:
 
     @property
     def in_session(self) -> str:
-        """Names the call within its session."""
-        return f"{self.answer_id}/{self.at}"
+        """Names the call within its session; names of the calls of one message sort as the calls do."""
+        return f"{self.answer_id}/{self.at:06}"
 
     @property
     def result_id(self) -> str:

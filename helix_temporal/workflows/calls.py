@@ -88,12 +88,13 @@ class RollOuts:
         Args:
             call: Schedules the activity.
             what: Names it for people.
-            seconds: How long other workers are tried.
+            seconds: How long other workers are tried, from the first answer of one that lacks it: while
+                no worker polled the queue, none was asked.
 
         Raises:
             NotServedError: None had it in that time.
         """
-        since, pause, rounds, number = now_ms(), _FIRST_PAUSE, 0, self._made
+        since, pause, rounds, number = 0, _FIRST_PAUSE, 0, self._made
         self._made += 1
         try:
             while True:
@@ -103,6 +104,7 @@ class RollOuts:
                     if not is_not_registered(error):
                         raise
                     rounds += 1
+                    since = since or now_ms()
                     if now_ms() - since >= 1000 * seconds:
                         raise _not_served(what, error, seconds) from error
                     self._missing[number] = FailingCall(

@@ -55,6 +55,8 @@ def apply_change(state: JsonObject, change: StagedChange) -> JsonObject:
         TooLargeError: It copies too much.
     """
     if not change.patches:
+        if change.replaces_lists:
+            return {**state, **change.merge_changes}
         return _merge_values(state, change.merge_changes)
     moved, document = 0, state
     for index, operation in enumerate(change.patches):
