@@ -270,6 +270,11 @@ class UserMessageDecision(WireModel):
     ref: str | None = None
     refuse: str | None = None
 
+    @property
+    def changes(self) -> bool:
+        """Whether another text stands in the thread."""
+        return self.text is not None or self.ref is not None
+
     @model_validator(mode="after")
     def _check_exclusive(self) -> "UserMessageDecision":
         if self.text is not None and self.refuse is not None:

@@ -33,6 +33,7 @@ class Entry:
         interim_result: What they were told before its turn ended: that it waits, or to ask again.
         asked: Only askers wait for it: nobody was promised that it will have a turn.
         in_thread: It is in the thread, with a turn that waits for somebody.
+        changed: What a hook made of it for the turn under way; one that waits again is as it was sent.
     """
 
     message: UserMessage
@@ -41,6 +42,12 @@ class Entry:
     interim_result: AskResult | AskAgain | None = None
     asked: bool = False
     in_thread: bool = False
+    changed: UserMessage | None = None
+
+    @property
+    def for_thread(self) -> UserMessage:
+        """The message as it enters the thread."""
+        return self.changed or self.message
 
     @property
     def size(self) -> int:
@@ -145,7 +152,7 @@ class Inbox:
         for message in messages:
             waiting = self._waiting.pop(message.id, None)
             entry = self._taken.get(message.id) or waiting or self._make_entry(message)
-            entry.message, entry.in_thread = message, True
+            entry.message, entry.changed, entry.in_thread = message, None, True
             self._taken[message.id] = entry
 
     def suspend(self, result: AskResult) -> None:

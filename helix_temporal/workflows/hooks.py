@@ -43,7 +43,7 @@ class SessionHooks:
 
 
 class HookRunner:
-    """Runs whichever hooks there are; the workflow's own first."""
+    """Runs whichever hooks there are; the workflow's own first, whose text the agent's then judges."""
 
     def __init__(self, calls: TemporalCalls, functions: SessionHooks) -> None:
         self._calls, self._functions = calls, functions
@@ -70,16 +70,23 @@ class HookRunner:
             return UserMessageDecision(refuse=f"hook {name} failed: {_failure_text(error)}")
 
     async def _run_hook(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision | None:
-        function = getattr(self._functions, name)
-        if function is not None:
-            found = function(event)
-            found = await found if inspect.isawaitable(found) else found
-            if isinstance(found, str):
-                found = UserMessageDecision(text=found)
-            if isinstance(found, UserMessageDecision) and found != UserMessageDecision():
-                return found
-        activity = getattr(facts.hooks, name)
-        return await self._calls.hook(activity, event) if activity is not None else None
+        function, activity = getattr(self._functions, name), getattr(facts.hooks, name)
+        mine = None if function is None else await _run_function(function, event)
+        if activity is None or (mine is not None and mine.refuse is not None):
+            return mine
+        if mine is not None and mine.changes:
+            event = event.model_copy(update={"text": mine.text or "", "ref": mine.ref})
+        theirs = await self._calls.hook(activity, event)
+        return mine if theirs is None or theirs == UserMessageDecision() else theirs
+
+
+async def _run_function(function: Callable[[Any], Any], event: HookEvent) -> UserMessageDecision | None:
+    """What a workflow's own hook decides; a text is what the message becomes."""
+    found = function(event)
+    found = await found if inspect.isawaitable(found) else found
+    if isinstance(found, str):
+        return UserMessageDecision(text=found)
+    return found if isinstance(found, UserMessageDecision) else None
 
 
 def _failure_text(error: Exception) -> str:
@@ -119,9 +126,10 @@ class Events:
                 self._execution.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
                 refused.append(entry)
                 continue
-            if decision.text is not None or decision.ref is not None:
-                changed = {"text": decision.text or "", "ref": decision.ref}
-                entry.message = message.model_copy(update=changed)
+            entry.changed = None
+            if decision.changes:
+                text = {"text": decision.text or "", "ref": decision.ref}
+                entry.changed = message.model_copy(update=text)
             admitted.append(entry)
         self._execution.note_refused(refused, "before_user_message")
         return admitted
@@ -130,7 +138,10 @@ class Events:
         """A turn is committed: first each of its messages, then the turn."""
         for entry in fresh:
             await self._tell_hooks(
-                "after_user_message", AfterUserMessage, message_id=entry.message.id, text=entry.message.text
+                "after_user_message",
+                AfterUserMessage,
+                message_id=entry.message.id,
+                text=entry.for_thread.text,
             )
         await self._tell_hooks(
             "turn_completed",

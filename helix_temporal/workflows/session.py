@@ -88,7 +88,7 @@ class Serving:
         self._execution.status = Status.RUNNING
         turn, start = self._make_turn(), self._execution.open.head
         turn.interrupted = self._execution.interrupted
-        task = asyncio.create_task(turn.run([entry.message for entry in entries]))
+        task = asyncio.create_task(turn.run([entry.for_thread for entry in entries]))
         await self._follow_turn(turn, task, start, entries)
 
     async def go_on(self) -> None:

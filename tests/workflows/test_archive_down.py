@@ -214,10 +214,26 @@ async def test_messages_that_wait_for_the_archive_are_named_where_the_session_is
     assert receipts["sent"].detail == "no turn any more for 1: m-four"
 
 
-async def far_behind(shore: Shore, sid: str) -> None:
+async def test_a_hook_sees_a_message_that_is_tried_again_as_it_was_sent(shore: Shore, sid: str) -> None:
+    """It was given what it had made of the text itself, and added its part each time."""
+    sessions, desk = shore.stand.sessions, shore.stand.desk
+    desk.hooks[sid, "before_user_message"] = lambda event: f"{event.text}!"
+    await far_behind(shore, sid, agent="hooked")
+    await sessions.send(sid, "four", message_id="m-four")
+    await until_refused(shore, sid, 1)
+    await sessions.send(sid, "five", message_id="m-five")
+    await until_refused(shore, sid, 2)
+    shore.proxy.refuse(False)
+    answered = await sessions.ask(sid, "five", message_id="m-five", timeout=30)
+    assert answered.status is AskStatus.ANSWERED
+    texts = [text for text in await shore.stand.texts(sid) if len(text) < 10]
+    assert texts == ["one!", "two!", "three!", "four!", "five!"]
+
+
+async def far_behind(shore: Shore, sid: str, agent: str = "main") -> None:
     """More than is allowed is not archived: the next turn is refused."""
     shore.stand.desk.scripts[sid] = lambda request: "x" * 700_000
-    await shore.stand.sessions.ask(sid, "one", agent="main")
+    await shore.stand.sessions.ask(sid, "one", agent=agent)
     shore.proxy.refuse()
     for text in ("two", "three"):
         await shore.stand.sessions.ask(sid, text, timeout=20)

@@ -7,6 +7,7 @@ import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 
+from helix_temporal.models.agents import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.sessions import (
     AskResult,
@@ -25,12 +26,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 Handle = WorkflowHandle[EmbeddedSession, SessionResult]
 
 
-async def start(stand: Stand, session_id: str, **changes: Any) -> Handle:
+async def start(stand: Stand, session_id: str, agent: str = "main", **changes: Any) -> Handle:
     """The workflow with a session inside."""
     options = SessionOptions(**({"idle_timeout": 60} | changes.pop("options", {})))
     return await stand.served.client.start_workflow(
         EmbeddedSession.run,
-        SessionInput(session_id=session_id, agent="main", options=options, **changes),
+        SessionInput(session_id=session_id, agent=agent, options=options, **changes),
         id=f"embedded-{session_id}",
         task_queue=stand.served.plugin.settings.task_queue,
     )
@@ -75,6 +76,27 @@ async def test_a_function_hook_changes_and_refuses(stand: Stand, sid: str) -> No
     assert (await ask(handle, "refuse me")).status is AskStatus.REFUSED
     await handle.execute_update("close")
     await handle.result()
+
+
+async def test_the_agent_s_hook_judges_what_a_function_hook_made_of_a_message(stand: Stand, sid: str) -> None:
+    """A function that changed a text switched the agent's moderation off."""
+
+    def moderate(event: BeforeUserMessage) -> UserMessageDecision | str | None:
+        if "PIN" in event.text:
+            return UserMessageDecision(refuse="moderated")
+        return event.text.replace("JANE", "***") if "JANE" in event.text else None
+
+    stand.desk.hooks[sid, "before_user_message"] = moderate
+    handle = await start(stand, sid, agent="hooked")
+    refused = await ask(handle, "change my pin")
+    assert (refused.status, refused.error) == (AskStatus.REFUSED, "moderated")
+    assert (await ask(handle, "change me")).text == "1: CHANGE ME"
+    assert (await ask(handle, "change jane")).text == "3: CHANGE ***"
+    assert (await ask(handle, "refuse me")).error == "not this one"
+    await handle.execute_update("close")
+    await handle.result()
+    seen = [event.text for name, event in stand.desk.heard[sid] if name == "before_user_message"]
+    assert seen == ["CHANGE MY PIN", "CHANGE ME", "CHANGE JANE"]
 
 
 @pytest.mark.parametrize(

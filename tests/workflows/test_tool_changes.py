@@ -52,7 +52,9 @@ async def run_turn(session: Session, text: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", "in a workflow"])
-async def test_each_value_replaces_the_one_before_in_the_order_of_the_calls(env: HelixEnv, where: str) -> None:
+async def test_each_value_replaces_the_one_before_in_the_order_of_the_calls(
+    env: HelixEnv, where: str
+) -> None:
     """A list of a workflow's session grew instead, call 9 came after call 11, and here the first to end counted."""
     placed = {"client": env.sessions} if where == "in a workflow" else {"storage": MemorySessionStorage()}
     session = await create_session(shop, **placed)  # type: ignore[arg-type]
