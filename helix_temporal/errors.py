@@ -37,8 +37,8 @@ permanent and leaves activities as a non-retryable ``ApplicationError``.  Messag
 what was expected and what to do; they never contain message bodies or secrets.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 
 class HelixError(Exception):
@@ -336,10 +336,11 @@ def error_class(kind: str) -> type[HelixError] | None:
     return found if isinstance(found, type) and issubclass(found, HelixError) else None
 
 
-def from_wire(kind: str, message: str, facts: Mapping[str, Any] | None = None) -> HelixError | None:
-    """The error that another process raised; None if its type is none of ours."""
+def from_wire(kind: str, message: str, details: Sequence[object] = ()) -> HelixError | None:
+    """The error that another process raised, with the facts that its details begin with; None if not ours."""
     found = error_class(kind)
-    return None if found is None else found(message, **(facts or {}))
+    facts = details[0] if details and isinstance(details[0], dict) else {}
+    return None if found is None else found(message, **facts)
 
 
 def split_text(text: str) -> tuple[str, str]:
@@ -351,11 +352,11 @@ def split_text(text: str) -> tuple[str, str]:
     return kind, message
 
 
-def for_caller(kind: str, message: str) -> Exception:
+def for_caller(kind: str, message: str, details: Sequence[object] = ()) -> Exception:
     """What a client raises for a failure of this type: our own, or a refused request where it is foreign."""
     if kind == TimeoutError.__name__:
         return TimeoutError(message)
-    return from_wire(kind, message) or InvalidRequestError(message)
+    return from_wire(kind, message, details) or InvalidRequestError(message)
 
 
 def error_of_text(text: str) -> Exception:

@@ -414,6 +414,9 @@ class SessionReader:
                 return await result
             await started.terminate("no worker polls its task queue")
             raise NoWorkerError(f"{subject}: {await unserved}")
+        except asyncio.CancelledError:
+            await _terminate_unwanted(started)
+            raise
         finally:
             result.cancel()
             unserved.cancel()
@@ -444,10 +447,14 @@ async def _await_or_terminate(started: WorkflowHandle[Any, Any]) -> Any:
     try:
         return await started.result()
     except asyncio.CancelledError:
-        # Otherwise those of all calls that timed out would run once a worker comes.
-        with contextlib.suppress(RPCError):
-            await started.terminate("nobody waits for it any more", rpc_timeout=_TERMINATION)
+        await _terminate_unwanted(started)
         raise
+
+
+async def _terminate_unwanted(started: WorkflowHandle[Any, Any]) -> None:
+    """End a short workflow that nobody waits for: those of many such calls would run once a worker comes."""
+    with contextlib.suppress(RPCError):
+        await started.terminate("nobody waits for it any more", rpc_timeout=_TERMINATION)
 
 
 def cursor_position(cursor: str) -> int:

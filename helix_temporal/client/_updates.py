@@ -626,7 +626,7 @@ def _error_of_failure(error: WorkflowUpdateFailedError) -> Exception:
     if _type_of(error) == _NOT_TAKEN_UP:
         return _RetryUpdate("no worker took it up")
     if isinstance(error.cause, ApplicationError) and error.cause.type:
-        return errors.for_caller(error.cause.type, error.cause.message)
+        return errors.for_caller(error.cause.type, error.cause.message, error.cause.details)
     return error
 
 
@@ -654,7 +654,7 @@ def root_error(error: BaseException) -> BaseException:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ApplicationError) and (
-            found := errors.from_wire(cause.type or "", cause.message)
+            found := errors.from_wire(cause.type or "", cause.message, cause.details)
         ):
             return found
         cause = getattr(cause, "cause", None) or cause.__cause__

@@ -83,6 +83,11 @@ _MAX_BITS = 14_285
 JsonObject = dict[str, JsonValue]
 
 
+def is_same_json(one: object, other: object) -> bool:
+    """Whether two values are one JSON value: 1, 1.0 and true are equal in Python, and three values there."""
+    return one == other and canonical_json(one) == canonical_json(other)
+
+
 def wall_clock_ms() -> int:
     """Milliseconds since 1970 by this machine's clock."""
     return int(time.time() * 1000)

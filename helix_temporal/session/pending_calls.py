@@ -568,13 +568,11 @@ class PendingCalls:
     def _record_outcome(self, call: CallOutcome) -> None:
         self._outcomes[call.at] = call
         if call.answered is not None:
-            self._memory[call.answered.id] = call.answered
-            self._forget_oldest()
+            self._remember_newest(call.answered)
 
     def _remember_below(self, answered: AnswerReceipt) -> None:
         self._unsaved[answered.id] = None
-        self._memory[answered.id] = answered
-        self._forget_oldest()
+        self._remember_newest(answered)
 
     def _remember_expired(self, call: PendingCall) -> None:
         self._remember_below(AnswerReceipt(id=call.id, outcome="expired", when=call.until or 0))
@@ -589,6 +587,11 @@ class PendingCalls:
         for call in [each for each in self._early if each in wanted]:
             answer = self._early.pop(call)
             self.submit(answer.request, answer.when)
+
+    def _remember_newest(self, answered: AnswerReceipt) -> None:
+        self._memory[answered.id] = answered
+        self._memory.move_to_end(answered.id)
+        self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         while len(self._memory) > REMEMBERED_CALLS:

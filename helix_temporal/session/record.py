@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from pydantic import Field
 
-from helix_temporal.models.base import CheckedObject, WireModel, canonical_json
+from helix_temporal.models.base import CheckedObject, WireModel, canonical_json, is_same_json
 from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
@@ -242,7 +242,7 @@ def apply_save(
     record: SessionRecord, values: Mapping[str, Any], changed: Iterable[str], head: Head
 ) -> SessionRecord:
     """The record with the application's values, saved where the thread stands at ``head``."""
-    if record.values == values:
+    if is_same_json(record.values, values):
         return record
     changes = record.changes
     if changes is not None:
@@ -369,7 +369,11 @@ def find_kept_head(data: bytes) -> Head | None:
 
 def list_differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Keys that are not the same in both."""
-    return tuple(key for key in {*old, *new} if key not in old or key not in new or old[key] != new[key])
+    return tuple(
+        key
+        for key in {*old, *new}
+        if key not in old or key not in new or not is_same_json(old[key], new[key])
+    )
 
 
 def list_missing_changes(record: SessionRecord, at: int, stop: int) -> tuple[str, ...]:

@@ -7,11 +7,10 @@ is never written back over what they have written since.
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from helix_temporal.models.base import is_same_json
 from helix_temporal.models.sessions import Carried
-
-_NONE: Final = object()
 
 
 @dataclass(slots=True)
@@ -75,4 +74,6 @@ def merge_stored_values(
 
 
 def _is_same_value(key: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return bool(one.get(key, _NONE) == other.get(key, _NONE))
+    if key not in one or key not in other:
+        return (key in one) == (key in other)
+    return is_same_json(one[key], other[key])

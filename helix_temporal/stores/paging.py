@@ -2,13 +2,14 @@
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import orjson
 
-from helix_temporal.errors import InvalidCursorError, InvalidRequestError
+from helix_temporal.errors import InvalidCursorError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.base import check_text, dump_json
 from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
 from helix_temporal.stores.protocols.hot import PageRange
@@ -156,6 +157,7 @@ def decode_cursor(scope: str, cursor: str) -> tuple[int, str]:
                 raise InvalidCursorError("cursor: it belongs to another list or order; start that one anew")
             if not -(2**63) <= order < 2**63:
                 raise InvalidCursorError("cursor: not one that this store gave out")
-            check_text(key, "cursor")
-            return order, key
+            with contextlib.suppress(InvalidMessageError):
+                check_text(key, "cursor")
+                return order, key
     raise InvalidCursorError("cursor: not one that this store gave out")

@@ -460,8 +460,7 @@ def typed_error(error: ActivityError) -> Exception:
         cause = cause.cause
     if not isinstance(cause, ApplicationError) or cause.type is None:
         return error
-    facts: dict[str, Any] = cause.details[0] if cause.details and isinstance(cause.details[0], dict) else {}
-    return errors.from_wire(cause.type, cause.message, facts) or error
+    return errors.from_wire(cause.type, cause.message, cause.details) or error
 
 
 def tool_timeout_text(tool: str, seconds: float) -> str:

@@ -137,11 +137,9 @@ class Events:
     async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
         """A turn is committed: first each of its messages, then the turn."""
         for entry in fresh:
+            message = entry.for_thread
             await self._tell_hooks(
-                "after_user_message",
-                AfterUserMessage,
-                message_id=entry.message.id,
-                text=entry.for_thread.text,
+                "after_user_message", AfterUserMessage, message_id=message.id, text=message.text
             )
         await self._tell_hooks(
             "turn_completed",

@@ -1,11 +1,15 @@
 """Errors on their way through Temporal: a type and a message become the error again."""
 
 import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 
+from helix_temporal.client._updates import root_error
 from helix_temporal.errors import (
     FencedError,
     InvalidRequestError,
     StreamClosedError,
+    TooLargeError,
     error_class,
     error_of_text,
     for_caller,
@@ -15,9 +19,20 @@ from helix_temporal.errors import (
 
 def test_an_error_comes_back_with_its_facts() -> None:
     """Workflows decide by the class and by what was found."""
-    error = from_wire("FencedError", "epoch 2 has it, 1 is out", {"epoch": 1, "current": 2})
+    error = from_wire("FencedError", "epoch 2 has it, 1 is out", [{"epoch": 1, "current": 2}])
     assert isinstance(error, FencedError)
     assert (str(error), error.facts) == ("epoch 2 has it, 1 is out", {"epoch": 1, "current": 2})
+
+
+def test_a_client_gets_the_facts_of_what_failed_below() -> None:
+    """They were there with ``stores=`` alone, and the guide tells people to look at them."""
+    failed = ApplicationError("4 > 3 bytes", {"size": 4, "limit": 3}, type="TooLargeError")
+    for found in (
+        root_error(WorkflowUpdateFailedError(failed)),
+        for_caller("TooLargeError", "", failed.details),
+    ):
+        assert isinstance(found, TooLargeError)
+        assert found.facts == {"size": 4, "limit": 3}
 
 
 @pytest.mark.parametrize("kind", ["KeyError", "ClassVar", "error_class", ""])

@@ -333,3 +333,15 @@ def test_a_second_answer_below_does_not_take_the_place_of_the_first(waits: Pendi
     waits.remember([AnswerReceipt(id="below", when=1, by="first")])
     waits.remember([AnswerReceipt(id="below", when=1)])
     assert waits.submit(SubmitInput(call="below", by="first")).status == "submitted"
+
+
+def test_a_call_that_is_asked_and_answered_again_is_among_the_newest(waits: PendingCalls) -> None:
+    """It kept its old place, and was forgotten with a receipt that no step had saved yet."""
+    answer_below(waits, "again")
+    for number in range(REMEMBERED_CALLS - 1):
+        answer_below(waits, f"q{number}")
+    answer_below(waits, "again")
+    answer_below(waits, "newest")
+    saved = [each.id for each in waits.unsaved_answers()]
+    assert "again" in saved
+    assert "q0" not in saved

@@ -45,6 +45,7 @@ class Clock:
         self.now = 1_000
 
     async def sleep(self, pause: timedelta) -> None:
+        """Time passes."""
         self.now += int(pause.total_seconds() * 1000)
 
 

@@ -1,5 +1,7 @@
 """Which of a session's values are the application's to write."""
 
+from helix_temporal.models.stored_messages import EMPTY
+from helix_temporal.session.record import SessionRecord, apply_save
 from helix_temporal.session.values import StoredValues, merge_stored_values
 
 
@@ -35,3 +37,13 @@ def test_what_the_application_changed_during_a_turn_stays() -> None:
         "theirs": 7,
         "tool": 1,
     }
+
+
+def test_a_value_that_changes_its_type_alone_changes() -> None:
+    """In Python 1, 1.0 and true are equal; the next execution read the old one."""
+    known = StoredValues.of({"flag": 0, "same": 1, "deep": {"on": [1]}})
+    assert known.changed({"flag": False, "same": 1, "deep": {"on": [True]}}) == ("deep", "flag")
+    assert merge_stored_values({"n": 1.0}, {"n": 1}, {"n": 1, "tool": 2}) == {"n": 1.0, "tool": 2}
+    record = apply_save(SessionRecord(values={"flag": 0}), {"flag": False}, (), EMPTY)
+    assert record.values == {"flag": False}
+    assert record.values["flag"] is False

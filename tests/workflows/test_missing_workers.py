@@ -1,10 +1,11 @@
 """Nobody serves a session: errors name it, its task queue and namespace, and the queue that has workers."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from helix_temporal.agents import Agent, ScriptedModel
 from helix_temporal.client import SessionClient, _diagnosis
@@ -54,6 +55,22 @@ async def test_a_read_that_nobody_serves_names_session_queue_and_namespace(
         await READS[name](nobody, sid)
     said = f"session {sid!r}: no worker polls task queue '{sid}-nobody' in namespace 'default'"
     assert str(caught.value).startswith(said)
+
+
+async def test_a_read_that_its_caller_gives_up_leaves_no_workflow(stand: Stand, sid: str) -> None:
+    """A web page that asks again and again left one each time, and all of them ran once a worker came."""
+    client, queue = stand.served.client, f"{sid}-nobody"
+    nobody = SessionClient(client, task_queue=queue)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(nobody.session(sid).get_state(), 0.5)
+    query = f"TaskQueue = '{queue}'"
+    async with asyncio.timeout(20):
+        while len(found := [each async for each in client.list_workflows(query)]) < 3:
+            await asyncio.sleep(0.1)
+        while {each.status for each in found} != {WorkflowExecutionStatus.TERMINATED}:
+            await asyncio.sleep(0.1)
+            found = [each async for each in client.list_workflows(query)]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -1,14 +1,14 @@
-"""What tools change of the state means the same wherever a session runs: here, in a workflow, on its stream."""
+"""What tools change of the state is the same wherever a session runs: here, in a workflow, on its stream."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from jsonpatch import JsonPatch
 
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel, ToolOutcome, tool
 from helix_temporal.facade import Session, create_session
-from helix_temporal.models.base import JsonObject
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.streams import StatePatch
 from helix_temporal.stores.memory.storage import MemorySessionStorage
@@ -52,10 +52,8 @@ async def run_turn(session: Session, text: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", "in a workflow"])
-async def test_each_value_replaces_the_one_before_in_the_order_of_the_calls(
-    env: HelixEnv, where: str
-) -> None:
-    """A list of a workflow's session grew instead, call 9 came after call 11, and here the first to end counted."""
+async def test_values_replace_those_before_in_the_order_of_the_calls(env: HelixEnv, where: str) -> None:
+    """Lists of a workflow's session grew, call 9 came after call 11, and here the last to end counted."""
     placed = {"client": env.sessions} if where == "in a workflow" else {"storage": MemorySessionStorage()}
     session = await create_session(shop, **placed)  # type: ignore[arg-type]
     await run_turn(session, "1")
@@ -68,7 +66,7 @@ async def test_each_value_replaces_the_one_before_in_the_order_of_the_calls(
 async def test_who_applies_the_patches_of_a_stream_has_the_state(env: HelixEnv) -> None:
     """One call a turn: those of several come as they end."""
     handle = env.sessions.session("shop-1", agent="shop")
-    state: JsonObject = {}
+    state: dict[str, Any] = {}
     for _ in range(2):
         await handle.ask("1")
     await handle.close()

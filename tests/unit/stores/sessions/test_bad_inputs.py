@@ -31,6 +31,7 @@ from helix_temporal.models.states import (
 )
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.models.stored_messages import EMPTY
+from helix_temporal.stores.paging import encode_cursor
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Together
@@ -205,6 +206,9 @@ CALLS: dict[str, Bad] = {
         lambda store: store.get_messages("s", order=cast("Any", "up")), InvalidRequestError
     ),
     "a cursor of garbage": Bad(lambda store: store.list_runs("s", cursor="%%%"), InvalidCursorError),
+    "a cursor of text that no store holds": Bad(
+        lambda store: store.list_runs("s", cursor=encode_cursor("run.desc.s", 1, "\0")), InvalidCursorError
+    ),
     "a query's limit": Bad(
         lambda store: store.list_sessions(with_fields(SessionQuery(), limit=201)), InvalidRequestError
     ),
