@@ -27,10 +27,8 @@ def test_an_error_comes_back_with_its_facts() -> None:
 def test_a_client_gets_the_facts_of_what_failed_below() -> None:
     """They were there with ``stores=`` alone, and the guide tells people to look at them."""
     failed = ApplicationError("4 > 3 bytes", {"size": 4, "limit": 3}, type="TooLargeError")
-    for found in (
-        root_error(WorkflowUpdateFailedError(failed)),
-        for_caller("TooLargeError", "", failed.details),
-    ):
+    told = for_caller("TooLargeError", "", failed.details)
+    for found in (root_error(WorkflowUpdateFailedError(failed)), told):
         assert isinstance(found, TooLargeError)
         assert found.facts == {"size": 4, "limit": 3}
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Never
 
 import pytest
+from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 from temporalio.testing import ActivityEnvironment
 
@@ -53,7 +54,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(calls, "now_ms", lambda: clock.now)
-    monkeypatch.setattr(calls.workflow, "sleep", clock.sleep)
+    monkeypatch.setattr(workflow, "sleep", clock.sleep)
     return clock
 
 

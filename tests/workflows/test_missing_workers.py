@@ -65,12 +65,11 @@ async def test_a_read_that_its_caller_gives_up_leaves_no_workflow(stand: Stand, 
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(nobody.session(sid).get_state(), 0.5)
     query = f"TaskQueue = '{queue}'"
+    found: list[WorkflowExecutionStatus | None] = []
     async with asyncio.timeout(20):
-        while len(found := [each async for each in client.list_workflows(query)]) < 3:
+        while found != [WorkflowExecutionStatus.TERMINATED] * 3:
             await asyncio.sleep(0.1)
-        while {each.status for each in found} != {WorkflowExecutionStatus.TERMINATED}:
-            await asyncio.sleep(0.1)
-            found = [each async for each in client.list_workflows(query)]
+            found = [each.status async for each in client.list_workflows(query)]
 
 
 @pytest.mark.usefixtures("impatient")

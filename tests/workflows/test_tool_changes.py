@@ -54,8 +54,10 @@ async def run_turn(session: Session, text: str) -> None:
 @pytest.mark.parametrize("where", ["here", "in a workflow"])
 async def test_values_replace_those_before_in_the_order_of_the_calls(env: HelixEnv, where: str) -> None:
     """Lists of a workflow's session grew, call 9 came after call 11, and here the last to end counted."""
-    placed = {"client": env.sessions} if where == "in a workflow" else {"storage": MemorySessionStorage()}
-    session = await create_session(shop, **placed)  # type: ignore[arg-type]
+    here = where == "here"
+    session = await create_session(
+        shop, storage=MemorySessionStorage() if here else None, client=None if here else env.sessions
+    )
     await run_turn(session, "1")
     assert await session.get_state() == {"cart": [0], "last": 0, str(10**19): 0}
     await run_turn(session, f"{CALLS}")
