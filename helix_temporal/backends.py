@@ -30,7 +30,6 @@ from helix_temporal.coldtier import Backlog, KeepHot, TieredThreads, V1Snapshots
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
 from helix_temporal.settings import Settings
-from helix_temporal.stores._providers import import_providers
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.locks import LockManager
@@ -41,6 +40,7 @@ from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
+from helix_temporal.stores.workspace_providers import import_providers
 
 _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or adapter is given; nothing connects to it."""

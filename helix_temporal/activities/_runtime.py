@@ -252,7 +252,7 @@ def limits_of(method: Callable[..., object]) -> Limits:
 
 ATTEMPTS: Final = 3
 """So often code with a bug is tried."""
-MAX_ERROR_TEXT: Final = 500
+SHOWN_ERROR_TEXT: Final = 500
 """Characters of an exception's text that leave the worker."""
 
 CODE_ERRORS: Final = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
@@ -326,7 +326,7 @@ def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | A
 
 def _shorten_error_text(error: BaseException) -> str:
     text = error.message if isinstance(error, ApplicationError) else str(error)
-    return storable_text(text).strip()[:MAX_ERROR_TEXT]
+    return storable_text(text).strip()[:SHOWN_ERROR_TEXT]
 
 
 async def repeat_while_away(call: Callable[[], Awaitable[R]], pauses: Sequence[float]) -> R:

@@ -1,6 +1,7 @@
 """Flush: archive what is hot, by compare-and-swap, and know for certain that it is there.
 
-`Flushing` does it: `plan.plan_commit` says what is uploaded, and `Archive.commit_plan` uploads it.
+`Flushing` does it: `Archive.store_slice` puts a large slice aside, `plan.plan_commit` says what else is
+uploaded, and `Archive.commit_plan` uploads it.
 `Breaker` stops trying for a moment when the archive fails for several threads in a row; `Backlog` counts
 what is hot alone.
 """
@@ -246,7 +247,7 @@ class Backlog:
 
 
 class Flushing:
-    """The flush half of the tiered thread store."""
+    """The flush part of the tiered thread store."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from helix_temporal.stores.threads.opening import fork_position
 
 
 class Forking:
-    """The fork half of the tiered thread store."""
+    """The fork part of the tiered thread store."""
 
     def __init__(self, archive: Archive, flushing: Flushing) -> None:
         self._archive, self._flushing = archive, flushing

@@ -125,7 +125,7 @@ class _TieredStanding:
 
 
 class Opening:
-    """The open half of the tiered thread store."""
+    """The open part of the tiered thread store."""
 
     def __init__(self, hot: HotTier, archive: Archive, legacy: LegacySource | None = None) -> None:
         self._hot, self._archive, self._legacy = hot, archive, legacy

@@ -31,7 +31,7 @@ class _Source:
 
 
 class TieredReads:
-    """The read half of the tiered thread store."""
+    """The read part of the tiered thread store."""
 
     def __init__(self, hot: HotTier, archive: Archive) -> None:
         self._hot, self._archive = hot, archive

@@ -139,7 +139,7 @@ def _may_be_wanted(key: str, manifest: Manifest) -> bool:
 
 
 class Upkeep:
-    """The maintenance half of the tiered thread store."""
+    """The maintenance part of the tiered thread store."""
 
     def __init__(self, hot: HotTier, archive: Archive) -> None:
         self._hot, self._archive = hot, archive

@@ -225,7 +225,7 @@ def _not_the_one(key: str) -> LegacyWriterActiveError:
 
 
 class ZeitlichMigration:
-    """The version 1 half of the tiered thread store."""
+    """The version 1 part of the tiered thread store."""
 
     def __init__(
         self, hot: HotTier, archive: Archive, flushing: Flushing, legacy: LegacySource | None

@@ -70,8 +70,8 @@ class SessionOptions(WireModel, Changes):
         max_steps: Model calls a turn may take; None for the agent's own number.
         max_turns_per_run: Continue as new after so many turns even if the server suggests nothing.
         suspend: While calls wait for a client or a person, ``wait`` keeps the execution open, with a
-            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.  Sub-agents
-            take it over.
+            durable timer to the first deadline; ``exit`` ends it, and an answer starts it again.  Sessions of
+            sub-agents always end.
         while_suspended: A message that comes meanwhile waits for its turn (``queue``), or ends the
             suspended one (``supersede``).
         archive: ``required``: nobody is answered, and no tool is run, before the archive has the step.

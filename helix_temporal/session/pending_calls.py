@@ -329,7 +329,7 @@ class PendingCalls:
             self._before = self._with_outcomes(self.turn)
         self.turn, self._outcomes = None, {}
 
-    def wait_at(self, head: Head) -> SuspendedTurn | None:
+    def restore_at(self, head: Head) -> SuspendedTurn | None:
         """The turn suspended at ``head``; one that was ended there and got no further is suspended again."""
         before = self._before
         if self.turn is None and before is not None and before.head == head:

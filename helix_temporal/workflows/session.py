@@ -119,7 +119,7 @@ class Serving:
             The run of a turn that comes to no end of its own; None for one that waits, and may go on.
         """
         execution = self._execution
-        suspended = None if execution.thread is None else execution.waits.wait_at(execution.thread.head)
+        suspended = None if execution.thread is None else execution.waits.restore_at(execution.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
         waiting = execution.waits.sub_agent_calls.calls()
@@ -139,7 +139,7 @@ class Serving:
     def _wait_on(self, before: SuspendedTurn) -> None:
         """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
         waits = self._execution.waits
-        waits.wait_at(before.head)
+        waits.restore_at(before.head)
         waited = {each.at for each in before.children}
         ended = {
             each.at: each for each in waits.list_outcomes() if each.at in waited and each.result is not None

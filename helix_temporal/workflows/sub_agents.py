@@ -54,7 +54,7 @@ HasStarted = Callable[[HasStartedInput], Awaitable[bool]]
 """Tells whether a worker has begun with an execution, and ends one that none has begun with."""
 
 
-async def check_begun(
+async def await_begun(
     handle: "workflow.ChildWorkflowHandle[Any, Any]", facts: ToolFacts, has_started: HasStarted
 ) -> None:
     """Give a worker its time to begin with a session; come back when one has, or when it is over.
@@ -334,7 +334,7 @@ class SubAgents:
             await _pass_on(child, self.workflow_id(child.session_id))
         # One that is woken has begun before, and may have been given answers.
         if facts.schedule_to_start is not None and start.woken is None:
-            await check_begun(child.handle, facts, self.has_started)
+            await await_begun(child.handle, facts, self.has_started)
         return await child.handle
 
 
