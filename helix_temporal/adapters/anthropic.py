@@ -246,6 +246,8 @@ PAUSED: Final = "pause_turn"
 _FINISH: Final = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
+    # An answer that was continued as often as it may be, and is not whole.
+    PAUSED: Finish.LENGTH,
     "refusal": Finish.REFUSAL,
     "tool_use": Finish.TOOL_CALLS,
 }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.models import messages
-from helix_temporal.models.messages import Message
+from helix_temporal.models.messages import Finish, Message
 from tests.adapters import _anthropic as wire
 from tests.adapters._standin import StandIn
 from tests.adapters._talk import WEATHER, answer_of, asking, goes_on, result, stored
@@ -115,6 +115,15 @@ async def test_results_and_what_follows_are_one_turn_of_the_user(standin: StandI
             wire.text("and now?"),
         ],
     }
+
+
+async def test_an_answer_that_pauses_again_and_again_is_told_as_cut(standin: StandIn) -> None:
+    """It was told as one that is whole."""
+    model = wire.model(standin)
+    standin.will(*(wire.says(*SEARCHED[:1], stop="pause_turn") for _ in range(16)))
+    answer = await answer_of(model, asking("go"))
+    assert len(standin.asked) == 16
+    assert answer.finish is Finish.LENGTH
 
 
 async def test_an_answer_whose_turn_pauses_is_gone_on_with(standin: StandIn) -> None:
