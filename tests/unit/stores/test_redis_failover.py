@@ -142,7 +142,7 @@ def wait_until_replica(server: Valkey) -> None:
 def _is_replica(server: Valkey) -> bool:
     try:
         return "role:slave" in str(server.ask("INFO", "replication"))
-    except ConnectionResetError:
+    except redis.ConnectionError:
         return False  # the very moment in which it becomes one: it closes its connections
 
 
