@@ -89,19 +89,7 @@ class Hooks:
                 f"the agent has no hook {name!r}; it has: {', '.join(self.names) or 'none'}"
             )
         result = await call_function(getattr(self, name), event)
-        return _read_decision(result) if name == "before_user_message" else None
-
-
-def _read_decision(result: object) -> UserMessageDecision:
-    if result is None:
-        return UserMessageDecision()
-    if isinstance(result, UserMessageDecision):
-        return result
-    if isinstance(result, str):
-        return UserMessageDecision(text=result)
-    raise InvalidMessageError(
-        f"before_user_message returned {type(result).__name__}; None, text or UserMessageDecision expected"
-    )
+        return UserMessageDecision.of(result) if name == "before_user_message" else None
 
 
 @dataclass(frozen=True, kw_only=True)

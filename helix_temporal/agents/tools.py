@@ -5,11 +5,12 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Final, Protocol, overload
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -422,9 +423,7 @@ def tool(
 
 def _to_outcome(result: Any, name: str) -> ToolOutcome:
     if isinstance(result, ToolOutcome):
-        check_json(result.content, f"tool {name!r}: $")
-        _check_state(result.state, f"tool {name!r}: state")
-        return result
+        return _checked_outcome(result, name)
     if isinstance(result, str):
         check_json(result, f"tool {name!r}: $")
         return ToolOutcome(result)
@@ -438,10 +437,28 @@ def _to_outcome(result: Any, name: str) -> ToolOutcome:
     return ToolOutcome(dump_json(value).decode())
 
 
-def _check_state(state: object, where: str) -> None:
-    if state is not None and not isinstance(state, Mapping):
-        raise InvalidMessageError(f"{where}: a dictionary expected, got {type(state).__name__}")
-    check_json(state, where)
+def _checked_outcome(outcome: ToolOutcome, name: str) -> ToolOutcome:
+    """The outcome if it can be kept, with tuples of its state as lists.
+
+    Raises:
+        InvalidMessageError: A field is of another type, or no JSON.
+    """
+    content: object = outcome.content
+    state, usage, where = outcome.state, outcome.usage, f"tool {name!r}:"
+    if not isinstance(content, str) and not (
+        isinstance(content, list) and all(isinstance(each, dict) for each in content)
+    ):
+        what = type(content).__name__
+        raise InvalidMessageError(f"{where} content: text, or a list of objects (parts) expected, got {what}")
+    check_json(content, f"{where} $")
+    if usage is not None and not isinstance(usage, Usage):
+        raise InvalidMessageError(f"{where} usage: Usage expected, got {type(usage).__name__}")
+    if state is None:
+        return outcome
+    if not isinstance(state, Mapping):
+        raise InvalidMessageError(f"{where} state: a dictionary expected, got {type(state).__name__}")
+    check_json(state, f"{where} state")
+    return replace(outcome, state=orjson.loads(dump_json(state)))
 
 
 _ASK_USER: Final = "Ask the user, and wait for the answer. Use it only where you cannot go on without it."

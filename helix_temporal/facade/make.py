@@ -12,6 +12,7 @@ from helix_temporal._arguments import typed_arguments
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionClient
 from helix_temporal.errors import (
+    AgentMismatchError,
     InvalidConfigError,
     InvalidRequestError,
     TooLargeError,
@@ -179,6 +180,7 @@ async def resume_session(
 
     Raises:
         SessionNotFoundError: It is not in the storage, or no session of the client's workers.
+        AgentMismatchError: It is open in this process with another agent.
         InvalidRequestError: ``storage`` and ``client`` are both given.
     """
     if client is not None:
@@ -375,15 +377,25 @@ async def _load_session(storage: SessionStorage, session_id: str) -> StoredSessi
 
 
 def _open_stored_session(agent: Agent, storage: SessionStorage, session_id: str) -> Session:
-    """The session that is in use in this process, or else a new one for what is stored."""
+    """The session that is in use in this process, or else a new one for what is stored.
+
+    Raises:
+        AgentMismatchError: It is in use with another agent.
+    """
     active = _active.get((id(storage), session_id))
     if active is not None and not active.closed:
+        if active.agent_name != agent.name:
+            raise AgentMismatchError(
+                f"session {session_id!r} is open here with agent {active.agent_name!r}, not with "
+                f"{agent.name!r}; close it first"
+            )
         return active
     return _new_session(agent, storage, session_id)
 
 
 def _new_session(agent: Agent, storage: SessionStorage, session_id: str) -> Session:
-    made = Session(session_id, LocalEngine(agent, storage, session_id, getattr(storage, "locks", None)))
+    engine = LocalEngine(agent, storage, session_id, getattr(storage, "locks", None))
+    made = Session(session_id, engine, agent.name)
     _active[id(storage), session_id] = made
     return made
 
@@ -431,7 +443,7 @@ def _open_workflow_session(
     metadata: Mapping[str, str] | None = None,
 ) -> Session:
     session = _session_client(client).session(session_id, agent=agent.name)
-    return Session(session_id, WorkflowEngine(session, properties, metadata))
+    return Session(session_id, WorkflowEngine(session, properties, metadata), agent.name)
 
 
 def _session_client(client: Client | SessionClient) -> SessionClient:

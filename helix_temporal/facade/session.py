@@ -512,10 +512,11 @@ class Session:
 
     Attributes:
         id: The session's.
+        agent_name: Of the agent that answers.
     """
 
-    def __init__(self, session_id: str, engine: Engine) -> None:
-        self.id = session_id
+    def __init__(self, session_id: str, engine: Engine, agent_name: str) -> None:
+        self.id, self.agent_name = session_id, agent_name
         self._engine = engine
         self._pending: UserMessage | None = None
         self._receiving = False

@@ -6,10 +6,11 @@ from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
 
-from helix_temporal.models.base import JsonObject, WireModel
+from helix_temporal.errors import InvalidMessageError
+from helix_temporal.models.base import JsonObject, WireModel, check_text
 from helix_temporal.models.ids import Id
 from helix_temporal.models.messages import Finish, Message, ToolCall, Usage
-from helix_temporal.models.states import TracingContext
+from helix_temporal.models.states import Text, TracingContext
 
 InstructionsMode = Literal["agent", "pinned"]
 """``agent``: each model call gets the agent's current instructions; ``pinned``: those of the session's
@@ -266,14 +267,33 @@ class UserMessageDecision(WireModel):
         ref: Set by the worker instead of ``text`` when that is too long to travel.
     """
 
-    text: str | None = None
-    ref: str | None = None
-    refuse: str | None = None
+    text: Text | None = None
+    ref: Text | None = None
+    refuse: Text | None = None
 
     @property
     def changes(self) -> bool:
         """Whether another text stands in the thread."""
         return self.text is not None or self.ref is not None
+
+    @classmethod
+    def of(cls, result: object) -> "UserMessageDecision":
+        """What a hook's result decides: None lets the message pass, a text stands instead of it.
+
+        Raises:
+            InvalidMessageError: It is something else, or a text that no store can hold.
+        """
+        if result is None:
+            return cls()
+        if isinstance(result, UserMessageDecision):
+            return result
+        if isinstance(result, str):
+            check_text(result, "the text that before_user_message returned")
+            return cls(text=result)
+        what = type(result).__name__
+        raise InvalidMessageError(
+            f"before_user_message returned {what}; None, text or UserMessageDecision expected"
+        )
 
     @model_validator(mode="after")
     def _check_exclusive(self) -> "UserMessageDecision":

@@ -9,7 +9,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from helix_temporal.models.base import is_same_json
+import orjson
+
+from helix_temporal.errors import InvalidMessageError
+from helix_temporal.models.base import canonical_json, check_json, is_same_json
 from helix_temporal.models.sessions import Carried
 
 
@@ -57,11 +60,30 @@ class Values:
 
     def unsaved(self) -> dict[str, Any] | None:
         """The values if they are to be saved."""
-        return self.stored.unsaved(self.now)
+        return self.stored.unsaved(self.storable())
 
     def changed(self) -> tuple[str, ...]:
         """Keys that the application changed or removed."""
-        return self.stored.changed(self.now)
+        return self.stored.changed(self.storable())
+
+    def storable(self) -> dict[str, Any]:
+        """The values as JSON has them, tuples as lists; one that is no JSON is as it was last stored."""
+        found = {key: value for key, value in self.now.items() if _why_refused(key, value) is None}
+        kept = {key: value for key, value in self.stored.saved.items() if key in self.now}
+        return {**kept, **{key: orjson.loads(canonical_json(value)) for key, value in found.items()}}
+
+    def refused(self) -> dict[str, str]:
+        """Keys of values that are no JSON, and why."""
+        why = {repr(key)[:80]: _why_refused(key, value) for key, value in self.now.items()}
+        return {key: reason for key, reason in why.items() if reason is not None}
+
+
+def _why_refused(key: object, value: object) -> str | None:
+    try:
+        check_json({key: value})
+    except InvalidMessageError as refused:
+        return str(refused)
+    return None
 
 
 def merge_stored_values(

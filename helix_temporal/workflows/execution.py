@@ -1,7 +1,7 @@
 """The state of one execution of a session, which handlers and the serving loop read and change."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
@@ -26,7 +26,7 @@ from helix_temporal.models.sessions import (
     Status,
     SuspendedTurn,
 )
-from helix_temporal.models.states import is_past, session_expired_error
+from helix_temporal.models.states import MAX_ERROR_TEXT, is_past, session_expired_error
 from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import PendingCall
 from helix_temporal.session.inbox import Entry, Inbox
@@ -299,6 +299,14 @@ class Execution:
         if sent:
             what = f"refused ({why}), no turn for"
             receipt = without_turn(self.open.request.session_id, what, sent)
+            self.notes = (*self.notes, receipt)[-NOTES:]
+
+    def note_refused_values(self, why: Mapping[str, str]) -> None:
+        """Values of the application that cannot be saved; what was saved of them last stays."""
+        told = "; ".join(f"{key}: {reason}" for key, reason in why.items())[:MAX_ERROR_TEXT]
+        receipt = Receipt(name="values", ok=False, detail=f"not saved: {told}")
+        if why and receipt not in self.notes:
+            workflow.logger.warning("values of the session are not saved: %s", told)
             self.notes = (*self.notes, receipt)[-NOTES:]
 
     def list_sent_ids(self, entries: Sequence[Entry]) -> list[str]:

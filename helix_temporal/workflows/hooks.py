@@ -72,6 +72,8 @@ class HookRunner:
     async def _run_hook(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision | None:
         function, activity = getattr(self._functions, name), getattr(facts.hooks, name)
         mine = None if function is None else await _run_function(function, event)
+        if not isinstance(event, BeforeUserMessage):
+            return None if activity is None else await self._calls.hook(activity, event)
         if activity is None or (mine is not None and mine.refuse is not None):
             return mine
         if mine is not None and mine.changes:
@@ -81,12 +83,10 @@ class HookRunner:
 
 
 async def _run_function(function: Callable[[Any], Any], event: HookEvent) -> UserMessageDecision | None:
-    """What a workflow's own hook decides; a text is what the message becomes."""
+    """What a workflow's own hook decides, of a message."""
     found = function(event)
     found = await found if inspect.isawaitable(found) else found
-    if isinstance(found, str):
-        return UserMessageDecision(text=found)
-    return found if isinstance(found, UserMessageDecision) else None
+    return UserMessageDecision.of(found) if isinstance(event, BeforeUserMessage) else None
 
 
 def _failure_text(error: Exception) -> str:

@@ -165,6 +165,7 @@ class Serving:
     def _make_turn(self) -> Turn:
         self._execution.waits.sub_agent_calls.ending = False
         self._calls.children.archive = self._execution.options.archive
+        self._execution.note_refused_values(self._values.refused())
         turn = self._execution.turn = Turn(
             self._calls,
             self._execution.open,
@@ -205,7 +206,7 @@ class Serving:
     async def _await_turn_outcome(
         self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
     ) -> None:
-        execution, before = self._execution, StoredValues.of(self._values.now)
+        execution, before = self._execution, StoredValues.of(self._values.storable())
         execution.turn_start, execution.turn_task = start, task
         try:
             result = await task
@@ -601,7 +602,7 @@ class AgentSession:
             turns=self._execution.turns,
             usage=self._execution.usage,
             close=self._execution.close,
-            values=self.values,
+            values=self._values.storable(),
             saved_values=self._values.stored.saved,
             stale_values=self._values.stored.stale,
             notes=self._execution.notes,
@@ -765,6 +766,7 @@ class AgentSession:
         return Finaliser(self._calls, self._on_cancel)
 
     def _unsaved_values(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+        self._execution.note_refused_values(self._values.refused())
         return self._values.unsaved(), self._values.changed()
 
     def _record_failure(self, failure: Exception) -> None:

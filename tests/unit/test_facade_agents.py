@@ -19,7 +19,12 @@ from helix_temporal.agents import (
     ToolOutcome,
     tool,
 )
-from helix_temporal.errors import ApplicationCodeError, InvalidRequestError, StoreUnavailableError
+from helix_temporal.errors import (
+    AgentMismatchError,
+    ApplicationCodeError,
+    InvalidRequestError,
+    StoreUnavailableError,
+)
 from helix_temporal.facade import Session, create_session, fork_session, resume_session
 from helix_temporal.facade.documents import FileSessionStorage
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, TextEvent
@@ -77,6 +82,19 @@ async def test_tools_change_the_state_of_a_session(storage: SessionStorage) -> N
     assert await again.get_state() == {"plan": "large", "small": True, "large": True}
     fork = await fork_session(session.id, sales("none"), storage=storage)
     assert await fork.get_state() == await again.get_state()
+
+
+async def test_a_session_in_use_does_not_change_its_agent() -> None:
+    """The other agent was dropped without a word."""
+    storage = MemorySessionStorage()
+    session = await create_session(sales("small"), storage=storage)
+    other = Agent(name="support", model=ScriptedModel(["no"]))
+    with pytest.raises(AgentMismatchError, match="open here with agent 'sales', not with 'support'"):
+        await resume_session(session.id, other, storage=storage)
+    assert await resume_session(session.id, sales("large"), storage=storage) is session
+    await session.close()
+    again = await resume_session(session.id, other, storage=storage)
+    assert getattr(await ask(again, "hi"), "text", None) == "no"
 
 
 async def test_a_turn_that_fails_changes_no_state() -> None:

@@ -9,6 +9,8 @@ from helix_temporal.models.agents import BeforeUserMessage, HookEvent, UserMessa
 from helix_temporal.models.sessions import SessionInput, SessionResult
 from helix_temporal.workflows import AgentSession, SessionHooks
 
+_ODD = {"a tuple": (1, 2), "a set": {1}, "nan": float("nan"), "a huge number": 2**70}
+
 
 @workflow.defn(name="tests.embedded")
 class EmbeddedSession:
@@ -74,6 +76,13 @@ class EmbeddedSession:
 
     def _before(self, event: BeforeUserMessage) -> UserMessageDecision | str | None:
         self._tell("before_user_message")
+        if event.text in _ODD:
+            self._session.values["odd"] = _ODD[event.text]
+            self._session.values["even"] = event.text
+        if event.text == "surrogate":
+            return "\ud800"
+        if event.text == "dict":
+            return {"refuse": "this is no decision"}  # type: ignore[return-value]
         if event.text.startswith("refuse"):
             return UserMessageDecision(refuse="not this one")
         return event.text.upper() if event.text.startswith("change") else None

@@ -78,6 +78,37 @@ async def test_a_function_hook_changes_and_refuses(stand: Stand, sid: str) -> No
     await handle.result()
 
 
+@pytest.mark.parametrize("odd", ["a set", "nan", "a huge number"])
+async def test_a_value_that_is_no_json_is_told_and_stops_nothing(stand: Stand, sid: str, odd: str) -> None:
+    """It wedged the workflow task for ever, or ended the session without save and flush."""
+    handle = await start(stand, sid)
+    assert (await ask(handle, "a tuple")).status is AskStatus.ANSWERED
+    assert (await ask(handle, odd)).status is AskStatus.ANSWERED
+    assert (await ask(handle, "further")).status is AskStatus.ANSWERED
+    await handle.execute_update("close")
+    ended = await handle.result()
+    told = [each for each in ended.receipts if each.name == "values"]
+    assert [(each.ok, "not saved: 'odd'" in (each.detail or "")) for each in told] == [(False, True)]
+    assert {each.name for each in ended.receipts if each.ok} >= {"save", "flush", "evict"}
+    found = await stand.sessions.session(sid).get_state()
+    assert found is not None
+    assert found.custom_state == {"odd": [1, 2], "even": odd, "turns": 3}
+
+
+@pytest.mark.parametrize("odd", ["surrogate", "dict"])
+async def test_a_function_hook_that_returns_what_is_no_decision_refuses(
+    stand: Stand, sid: str, odd: str
+) -> None:
+    """A text that no store holds failed the session, and anything else let the message pass."""
+    handle = await start(stand, sid)
+    refused = await ask(handle, odd)
+    assert (refused.status, refused.in_thread) == (AskStatus.REFUSED, False)
+    assert (refused.error or "").startswith("hook before_user_message failed: InvalidMessageError: ")
+    assert (await ask(handle, "hello")).text == "1: hello"
+    await handle.execute_update("close")
+    await handle.result()
+
+
 async def test_the_agent_s_hook_judges_what_a_function_hook_made_of_a_message(stand: Stand, sid: str) -> None:
     """A function that changed a text switched the agent's moderation off."""
 

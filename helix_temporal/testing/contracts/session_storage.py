@@ -263,4 +263,5 @@ async def _another(storage: SessionStorage, session_id: str, number: int) -> Non
     from helix_temporal.facade.session import LocalEngine, Session  # noqa: PLC0415
 
     locks = getattr(storage, "locks", None)
-    await _asked(Session(session_id, LocalEngine(_agent(), storage, session_id, locks)), f"m{number}")
+    engine = LocalEngine(_agent(), storage, session_id, locks)
+    await _asked(Session(session_id, engine, _agent().name), f"m{number}")

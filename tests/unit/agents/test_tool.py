@@ -165,6 +165,29 @@ async def test_a_state_that_is_not_json_is_named_with_its_tool_and_key(state: An
         await look.call_handler({}, a_context())
 
 
+@pytest.mark.parametrize(
+    ("field", "given", "said"),
+    [
+        ("content", {"total": 3}, r"content: text, or a list of objects \(parts\) expected, got dict"),
+        ("content", ["a"], "content: text, or a list of objects"),
+        ("content", None, "got NoneType"),
+        ("usage", {"input_tokens": 5}, "usage: Usage expected, got dict"),
+    ],
+)
+async def test_a_field_of_another_type_is_named(field: str, given: Any, said: str) -> None:
+    """In the façade the whole turn was lost; on a worker the tool ran three times."""
+    bad = Tool(name="give", handler=lambda _arguments, _context: ToolOutcome(**{field: given}))
+    with pytest.raises(InvalidMessageError, match=f"tool 'give': .*{said}|tool 'give': {said}"):
+        await bad.call_handler({}, a_context())
+
+
+async def test_tuples_of_a_state_are_lists() -> None:
+    """As JSON has them."""
+    given: Any = {"t": (1, (2,))}
+    good = Tool(name="give", handler=lambda _arguments, _context: ToolOutcome("", state=given))
+    assert (await good.call_handler({}, a_context())).state == {"t": [1, [2]]}
+
+
 @pytest.mark.parametrize("result", [float("nan"), object(), "a\x00", ToolOutcome("\ud800"), {"n": 2**70}])
 async def test_results_that_no_store_keeps_are_refused(result: object) -> None:
     """Better here, with the tool's name, than in a store."""
