@@ -10,7 +10,6 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Final, Protocol, overload
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -18,7 +17,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from helix_temporal.agents.checks import call_function, check_count, check_name, check_seconds, to_seconds
 from helix_temporal.errors import InvalidConfigError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.agents import ToolFacts, ToolSpec
-from helix_temporal.models.base import JsonObject, check_json, dump_json, only_set
+from helix_temporal.models.base import JsonObject, check_json, copy_json, dump_json, only_set
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.states import TracingContext
 
@@ -457,8 +456,7 @@ def _checked_outcome(outcome: ToolOutcome, name: str) -> ToolOutcome:
         return outcome
     if not isinstance(state, Mapping):
         raise InvalidMessageError(f"{where} state: a dictionary expected, got {type(state).__name__}")
-    check_json(state, f"{where} state")
-    return replace(outcome, state=orjson.loads(dump_json(state)))
+    return replace(outcome, state=copy_json(state, f"{where} state"))
 
 
 _ASK_USER: Final = "Ask the user, and wait for the answer. Use it only where you cannot go on without it."

@@ -83,6 +83,16 @@ _MAX_BITS = 14_285
 JsonObject = dict[str, JsonValue]
 
 
+def copy_json(value: object, where: str = "$") -> Any:
+    """A copy of the value as JSON has it: tuples are lists.
+
+    Raises:
+        InvalidMessageError: See `check_json`.
+    """
+    check_json(value, where)
+    return orjson.loads(dump_json(value))
+
+
 def is_same_json(one: object, other: object) -> bool:
     """Whether two values are one JSON value: 1, 1.0 and true are equal in Python, and three values there."""
     return one == other and canonical_json(one) == canonical_json(other)

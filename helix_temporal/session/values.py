@@ -9,10 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from helix_temporal.errors import InvalidMessageError
-from helix_temporal.models.base import canonical_json, check_json, is_same_json
+from helix_temporal.models.base import copy_json, is_same_json
 from helix_temporal.models.sessions import Carried
 
 
@@ -68,22 +66,30 @@ class Values:
 
     def storable(self) -> dict[str, Any]:
         """The values as JSON has them, tuples as lists; one that is no JSON is as it was last stored."""
-        found = {key: value for key, value in self.now.items() if _why_refused(key, value) is None}
-        kept = {key: value for key, value in self.stored.saved.items() if key in self.now}
-        return {**kept, **{key: orjson.loads(canonical_json(value)) for key, value in found.items()}}
+        good, refused = self._split()
+        return {**{key: value for key, value in self.stored.saved.items() if key in refused}, **good}
 
     def refused(self) -> dict[str, str]:
         """Keys of values that are no JSON, and why."""
-        why = {repr(key)[:80]: _why_refused(key, value) for key, value in self.now.items()}
-        return {key: reason for key, reason in why.items() if reason is not None}
+        return {repr(key)[:80]: why for key, why in self._split()[1].items()}
 
+    def take_promoted(self, before: StoredValues, promoted: Mapping[str, Any]) -> None:
+        """A turn's end has put tools' changes into the state; the application's since ``before`` stay."""
+        good, refused = self._split()
+        mine = {**good, **{key: self.now[key] for key in refused}}
+        self.now = merge_stored_values(mine, before.saved, promoted)
+        self.stored = StoredValues.of(promoted, stale=True)
 
-def _why_refused(key: object, value: object) -> str | None:
-    try:
-        check_json({key: value})
-    except InvalidMessageError as refused:
-        return str(refused)
-    return None
+    def _split(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values that are JSON, as JSON has them; of the others why they are none."""
+        good: dict[str, Any] = {}
+        refused: dict[str, str] = {}
+        for key, value in self.now.items():
+            try:
+                good |= copy_json({key: value})
+            except InvalidMessageError as error:
+                refused[key] = str(error)
+        return good, refused
 
 
 def merge_stored_values(

@@ -39,7 +39,7 @@ from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import INTERRUPTED, WENT_ON
 from helix_temporal.session.inbox import AskAgain, Entry
 from helix_temporal.session.next_work import Work
-from helix_temporal.session.values import StoredValues, Values, merge_stored_values
+from helix_temporal.session.values import StoredValues, Values
 from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.calls import (
     OPEN_POLICY,
@@ -239,8 +239,7 @@ class Serving:
         if turn.took_values:
             self._values.stored = before
         if turn.promoted is not None:
-            self._values.now = merge_stored_values(self._values.now, before.saved, turn.promoted)
-            self._values.stored = StoredValues.of(turn.promoted, stale=True)
+            self._values.take_promoted(before, turn.promoted)
         if result.exit_reason is ExitReason.SUSPENDED:
             execution.status = Status.SUSPENDED
             execution.tell_askers_if_exiting()

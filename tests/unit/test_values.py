@@ -2,7 +2,7 @@
 
 from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.session.record import SessionRecord, apply_save
-from helix_temporal.session.values import StoredValues, merge_stored_values
+from helix_temporal.session.values import StoredValues, Values, merge_stored_values
 
 
 def test_only_what_the_application_changed_is_written() -> None:
@@ -47,3 +47,12 @@ def test_a_value_that_changes_its_type_alone_changes() -> None:
     record = apply_save(SessionRecord(values={"flag": 0}), {"flag": False}, (), EMPTY)
     assert record.values == {"flag": False}
     assert record.values["flag"] is False
+
+
+def test_a_tool_changes_a_value_that_the_application_keeps_as_a_tuple() -> None:
+    """A tuple is no list in Python, and seemed to be a change of the application's, which won."""
+    values = Values({"pair": (1, 2), "when": {1}})
+    before = StoredValues.of(values.storable())
+    values.take_promoted(before, {"pair": [3]})
+    assert values.now == {"pair": [3], "when": {1}}
+    assert (values.storable(), list(values.refused())) == ({"pair": [3]}, ["'when'"])
