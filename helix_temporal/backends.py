@@ -14,7 +14,8 @@ from helix_temporal.activities import (
     ToolRunner,
     UsageActivities,
 )
-from helix_temporal.activities.deletion import DeletionActivities, TemporalExecutions
+from helix_temporal.activities.deletion import DeletionActivities
+from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.maintenance import CleanupActivities, MaintenanceActivities, WakingActivities
 from helix_temporal.activities.reads import SessionReads

@@ -21,9 +21,9 @@ from temporalio.client import (
     ScheduleUpdate,
     ScheduleUpdateInput,
 )
-from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._deployments import settings_of
+from helix_temporal.activities.executions import unless_gone
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.deployments import memo_of
 from helix_temporal.models.maintenance import (
@@ -118,11 +118,8 @@ async def ensure_schedules(
 async def remove_schedules(client: Client, task_queue: str) -> None:
     """Remove those that are there; what is running ends by itself."""
     for name in _build_schedules(client, task_queue, MaintenancePlan()):
-        try:
+        with unless_gone():
             await client.get_schedule_handle(name).delete()
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
 
 
 def _build_schedules(client: Client, task_queue: str, plan: MaintenancePlan) -> Mapping[str, Schedule]:

@@ -16,6 +16,7 @@ from temporalio import activity
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
+from helix_temporal._failures import describe_failure, text_of_failure
 from helix_temporal.errors import (
     ApplicationCodeError,
     ConflictError,
@@ -25,7 +26,6 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
-from helix_temporal.models.base import storable_text
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.store_calls import SessionCall
 from helix_temporal.stores.protocols.threads import Progress, Reopen, no_progress
@@ -252,8 +252,6 @@ def limits_of(method: Callable[..., object]) -> Limits:
 
 ATTEMPTS: Final = 3
 """So often code with a bug is tried."""
-SHOWN_ERROR_TEXT: Final = 500
-"""Characters of an exception's text that leave the worker."""
 
 CODE_ERRORS: Final = (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError)
 """What such code may raise by itself; the last one unless `is_cancellation` says otherwise."""
@@ -296,17 +294,6 @@ def is_cancellation(error: BaseException) -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def describe_error(error: BaseException, *, hides: bool = False) -> str:
-    """Type and text of an exception, cut; the type alone if it ``hides`` the text."""
-    kind = type(error).__name__
-    if isinstance(error, ApplicationError):
-        kind = error.type or kind
-    if isinstance(error, asyncio.CancelledError):
-        kind = f"raised {kind}"  # by itself: nobody cancelled the call
-    text = "" if hides else _shorten_error_text(error)
-    return f"{kind}: {text}" if text else kind
-
-
 def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | ApplicationError:
     """The same error with another text; one of Temporal's keeps its type and when it is tried again.
 
@@ -322,11 +309,6 @@ def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | A
         next_retry_delay=error.next_retry_delay,
         category=error.category,
     )
-
-
-def _shorten_error_text(error: BaseException) -> str:
-    text = error.message if isinstance(error, ApplicationError) else str(error)
-    return storable_text(text).strip()[:SHOWN_ERROR_TEXT]
 
 
 async def repeat_while_away(call: Callable[[], Awaitable[R]], pauses: Sequence[float]) -> R:
@@ -366,15 +348,15 @@ def application_code(what: str) -> Iterator[None]:
     except (HelixError, ApplicationError) as error:
         if not activity.in_activity():
             raise
-        raise with_text(error, _shorten_error_text(error)) from None
+        raise with_text(error, text_of_failure(error)) from None
     except CODE_ERRORS as error:
         if is_cancellation(error) or not activity.in_activity():
             raise
         activity.logger.warning("%s failed", what, exc_info=error)
         if is_bug(error):
-            raise ApplicationCodeError(f"{what}: {describe_error(error)}", attempts=ATTEMPTS) from None
+            raise ApplicationCodeError(f"{what}: {describe_failure(error)}", attempts=ATTEMPTS) from None
         # Without the cause: it would carry its traceback, and with it whatever a library put into it.
-        raise ApplicationError(f"{what}: {describe_error(error)}", type=type(error).__name__) from None
+        raise ApplicationError(f"{what}: {describe_failure(error)}", type=type(error).__name__) from None
 
 
 def as_reopen(heads: ReopenHeads | None) -> Reopen | None:

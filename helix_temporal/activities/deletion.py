@@ -1,13 +1,10 @@
-"""The activity ``helix.sessions.erase``: one session goes from every store; and executions on the server."""
+"""The activity ``helix.sessions.erase``: one session goes from every store."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from temporalio import activity
-from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
-from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import (
     heartbeat_with_progress,
@@ -20,24 +17,16 @@ from helix_temporal.activities.state_changes import save_change
 from helix_temporal.errors import (
     ArchiveCorruptError,
     FencedError,
-    ForeignDeploymentError,
     SessionNotFoundError,
     StoreCorruptError,
-    StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.deployments import KEY, Deployment, DeploymentCheck
 from helix_temporal.models.handles import EraseSessionInput, EraseSessionResult, LeftBehind
-from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
-
-if TYPE_CHECKING:
-    from temporalio.client import Client, WorkflowExecution, WorkflowHandle
-
 
 _IN_USE = "somebody has opened it since the deletion began; delete it again once it has ended"
 _DAMAGED: Final = (StoreCorruptError, ArchiveCorruptError)
@@ -171,81 +160,3 @@ class DeletionActivities:
             }
 
         await save_change(store, above, None, without, "a sub-agent's session was deleted")
-
-
-_CLOSE_WITHIN: Final = timedelta(seconds=5)
-"""How long a session is waited for that no worker runs now; the next clean-up asks again."""
-
-
-class TemporalExecutions:
-    """`Executions` of one namespace.
-
-    Args:
-        client: Gives the client once it is needed; by default that of the activity that runs.
-        deployment: Whose the sessions are.
-        also_known_as: Identities that are the same deployment.
-    """
-
-    def __init__(
-        self,
-        client: "Callable[[], Awaitable[Client]] | None" = None,
-        *,
-        deployment: Deployment = Deployment(),  # noqa: B008 (frozen)
-        also_known_as: Sequence[str] = (),
-    ) -> None:
-        self._client = client or _of_this_activity
-        self._deployment, self._also_known_as = deployment, also_known_as
-
-    async def is_running(self, session_id: str) -> bool:
-        """See `Executions.is_running`; another deployment's session of this id is none of ours."""
-        try:
-            described = await (await self._get_workflow_handle(session_id)).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise StoreUnavailableError(
-                f"session {session_id!r}: Temporal does not say whether it runs: {error.status.name}"
-            ) from error
-        if described.close_time is not None:
-            return False
-        return await is_ours(described, self._deployment, self._also_known_as)
-
-    async def close(self, session_id: str) -> None:
-        """See `Executions.close`; one that no worker serves now is asked again by the next clean-up."""
-        handle = await self._get_workflow_handle(session_id)
-        try:
-            if await is_ours(await handle.describe(), self._deployment, self._also_known_as):
-                await handle.execute_update("close", rpc_timeout=_CLOSE_WITHIN)
-        except (RPCError, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError):
-            return  # it has ended meanwhile, or no worker serves it
-
-    async def _get_workflow_handle(self, session_id: str) -> "WorkflowHandle[Any, Any]":
-        name = workflow_id(session_id, self._deployment.name)
-        return (await self._client()).get_workflow_handle(name)
-
-
-async def is_ours(found: "WorkflowExecution", deployment: Deployment, also: Sequence[str] = ()) -> bool:
-    """Whether an execution is one of this deployment."""
-    try:
-        await refuse_foreign_execution(found, deployment, also)
-    except ForeignDeploymentError:
-        return False
-    return True
-
-
-async def refuse_foreign_execution(
-    found: "WorkflowExecution", asking: Deployment, also: Sequence[str] = ()
-) -> None:
-    """Refuse what an execution of another deployment could tell.
-
-    Raises:
-        ForeignDeploymentError: It was started by another deployment.
-    """
-    said = await found.memo_value(KEY, "", type_hint=str)
-    whose = Deployment.parse(said) if said else Deployment(asking.name)
-    queue = found.task_queue if found.parent_id is None else None
-    DeploymentCheck(whose, also, names_all=False, process="a session").refuse(str(asking), queue)
-
-
-async def _of_this_activity() -> "Client":
-    return activity.client()

@@ -15,6 +15,7 @@ from helix_temporal.activities._runtime import (
     limited_as,
     raise_application_errors,
 )
+from helix_temporal.activities.executions import find_execution
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment, memo_of
@@ -233,7 +234,7 @@ class WakingActivities:
     ) -> str:
         """Start it, unless it runs, or was started after the deadline and is left for a while."""
         name = workflow_id(state.session_id, self._deployment.name)
-        before = await _last_execution(client, name)
+        before = await find_execution(client.get_workflow_handle(name))
         if before is not None and before.close_time is None:
             return "running"
         if before is not None and _in_vain(before, deadline, request.again_after):
@@ -251,16 +252,6 @@ class WakingActivities:
         except WorkflowAlreadyStartedError:
             return "running"
         return "woken"
-
-
-async def _last_execution(client: "Client", name: str) -> "WorkflowExecutionDescription | None":
-    """What Temporal knows of it; None once that is past the retention."""
-    try:
-        return await client.get_workflow_handle(name).describe()
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return None
 
 
 def _in_vain(before: "WorkflowExecutionDescription", deadline: int, again_after: float) -> bool:

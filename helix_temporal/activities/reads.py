@@ -7,6 +7,7 @@ from helix_temporal.activities.rewinds import list_turns, turn_of
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.activities.usage import ThreadUsage, paid_calls, thread_usage
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, ThreadNotFoundError
+from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.handles import (
     FindTurnInput,
     FindTurnResult,
@@ -18,7 +19,7 @@ from helix_temporal.models.handles import (
     ShowSessionResult,
 )
 from helix_temporal.models.states import SessionState, SessionStatus
-from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
+from helix_temporal.models.store_calls import ListCheckpointsInput, Page, SessionQuery, SessionSummary
 from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.session.projection import fields_of_record
 from helix_temporal.session.record import find_suspension, parse_record
@@ -75,6 +76,16 @@ class SessionReads:
         )
         checked_size(page, self._max_payload, "page of sessions")
         return page
+
+    @activity.defn(name="helix.sessions.checkpoints")
+    @raise_application_errors
+    async def checkpoints(self, request: ListCheckpointsInput) -> Page[CheckpointMeta]:
+        """A page of checkpoints; without a session store there are none."""
+        if self._sessions is None:
+            return Page(items=(), total=0)
+        return await self._sessions.list_checkpoints(
+            request.session_id, limit=request.limit, cursor=request.cursor, order=request.order
+        )
 
     @activity.defn(name="helix.sessions.usage")
     @raise_application_errors

@@ -1,15 +1,14 @@
 """Sub-agents' sessions: which there are, whether anybody serves them, and which wait for people."""
 
 import asyncio
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from temporalio import activity
-from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.activities._runtime import heartbeat_with_progress, limited_as, raise_application_errors
+from helix_temporal.activities.executions import find_execution, unless_gone
 from helix_temporal.activities.stores import checked_size
 from helix_temporal.activities.suspended_turns import read_turn_under_way, sum_usage
 from helix_temporal.agents import Agent, AgentRegistry
@@ -298,10 +297,10 @@ class ChildActivities:
         """
         handle = activity.client().get_workflow_handle(request.workflow_id, run_id=request.run_id)
         begun = True
-        with _unless_gone():
+        with unless_gone():
             begun = await _has_begun(handle)
         if not begun:
-            with _unless_gone():
+            with unless_gone():
                 await handle.terminate(reason="no worker began with it in time")
         return HasStartedResult(has_started=begun)
 
@@ -348,16 +347,6 @@ async def _has_begun(handle: "WorkflowHandle[Any, Any]") -> bool:
         if event.HasField("workflow_task_started_event_attributes"):
             return True
     return False
-
-
-@contextlib.contextmanager
-def _unless_gone() -> Iterator[None]:
-    """An execution that has ended needs nothing more."""
-    try:
-        yield
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
 
 
 async def recover_sub_agent_calls(
@@ -480,13 +469,8 @@ async def _has_message(threads: ThreadStore, thread: ThreadFacts, message_id: st
 
 async def _is_held(workflow: str) -> bool:
     """Whether an execution has the session: its caller's end has it end, too, and its turn with it."""
-    try:
-        found = await activity.client().get_workflow_handle(workflow).describe()
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise
-        return False
-    return found.close_time is None
+    found = await find_execution(activity.client().get_workflow_handle(workflow))
+    return found is not None and found.close_time is None
 
 
 def restrict_sub_agent_id(request: OpenSessionInput) -> OpenSessionInput:

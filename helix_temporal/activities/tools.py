@@ -7,12 +7,12 @@ from typing import Any, Final, Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from helix_temporal._failures import describe_failure
 from helix_temporal.activities._runtime import (
     ATTEMPTS,
     CODE_ERRORS,
     application_code,
     current_attempt,
-    describe_error,
     heartbeat_with_progress,
     is_bug,
     is_cancellation,
@@ -162,7 +162,7 @@ class ToolRunner:
                 raise
             # Without the cause: its traceback holds more than the model may see.
             activity.logger.warning("tool %s failed", tool.name, exc_info=error)
-            text = f"tool {tool.name!r}: {describe_error(error, hides=hides)}"
+            text = f"tool {tool.name!r}: {describe_failure(error, hides=hides)}"
             if isinstance(error, (HelixError, ApplicationError)):
                 raise with_text(error, text) from None
             raise ApplicationError(

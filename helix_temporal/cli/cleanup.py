@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
-from helix_temporal.activities.deletion import TemporalExecutions
+from helix_temporal.activities.executions import TemporalExecutions
 from helix_temporal.backends import Backends
 from helix_temporal.cli._running import exit_on_error
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError

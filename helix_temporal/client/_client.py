@@ -7,16 +7,16 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 
 from helix_temporal._arguments import typed_arguments, typed_call
+from helix_temporal.activities import SessionReads, UsageActivities
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._connection import SessionConnection
 from helix_temporal.client._handle import AskOptions, SendOptions, SessionHandle, StreamOptions
-from helix_temporal.client._reads import ReadableStores, required_part
+from helix_temporal.client._reads import ReadableStores
 from helix_temporal.models.sessions import AskResult, CallPolicy, SessionOptions
 from helix_temporal.models.store_calls import Page, SessionQuery, SessionSummary
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.usage import UsageEntry, UsageQuery
 from helix_temporal.stores.protocols.streams import StreamStore
-from helix_temporal.workflows import LookRequest
 
 
 class SessionClient:
@@ -122,8 +122,7 @@ class SessionClient:
             NoWorkerError: No worker answers.
         """
         wanted = (query or SessionQuery()).model_copy(update=SessionQuery(**filters).named())
-        reply = await self._connection.reader.look_up(LookRequest(sessions=wanted))
-        return required_part(reply.sessions)
+        return await self._connection.reader.look_up(SessionReads.find, wanted)
 
     @typed_arguments
     async def query_usage(self, query: UsageQuery | None = None, **filters: Any) -> Page[UsageEntry]:
@@ -141,5 +140,4 @@ class SessionClient:
         named = UsageQuery(**filters)
         update = {name: getattr(named, name) for name in named.model_fields_set}
         wanted = (query or UsageQuery()).model_copy(update=update)
-        reply = await self._connection.reader.look_up(LookRequest(entries=wanted))
-        return required_part(reply.entries)
+        return await self._connection.reader.look_up(UsageActivities.query, wanted)

@@ -29,10 +29,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.converter import ActivitySerializationContext, WorkflowSerializationContext
-from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._converter import read_failure
+from helix_temporal._failures import describe_failure
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.ids import session_workflow_prefix
 from helix_temporal.models.sessions import FailingCall
@@ -41,7 +41,6 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 
-_ERROR_CHARS: Final = 500
 _RPC: Final = timedelta(seconds=2)
 _BUDGET: Final = 6.0
 """Seconds that one diagnosis may take."""
@@ -233,7 +232,7 @@ class Diagnosis:
         return FailingCall(
             activity=pending.activity_type.name,
             attempt=pending.attempt,
-            error=error_text(error),
+            error=describe_failure(error),
             worker=pending.last_worker_identity,
             since=next(made, 0),
             workflow_id=workflow_id,
@@ -249,7 +248,9 @@ class Diagnosis:
         for event in events:
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 failed = event.workflow_task_failed_event_attributes
-                text = error_text(await read_failure(self._client.data_converter, failed.failure, context))
+                text = describe_failure(
+                    await read_failure(self._client.data_converter, failed.failure, context)
+                )
                 worker = failed.identity
                 break
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT:
@@ -421,13 +422,6 @@ async def look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:
     except Exception as error:  # noqa: BLE001 (an interceptor or a converter of the user's may raise anything)
         _log.warning("%s: cannot look up why it does not answer: %s", workflow_id, type(error).__name__)
         return otherwise
-
-
-def error_text(error: BaseException) -> str:
-    """Type and text of a failure, without Temporal's wrapping, cut."""
-    kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
-    text = getattr(error, "message", None) or str(error)
-    return f"{kind}: {text}"[:_ERROR_CHARS]
 
 
 def describe_task_timeout(event: HistoryEvent) -> str:

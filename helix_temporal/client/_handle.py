@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict, Unpack
 from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._arguments import typed_arguments, typed_call
+from helix_temporal.activities import SessionActivities, SessionReads, ThreadActivities
 from helix_temporal.client._connection import SessionConnection
 from helix_temporal.client._messages import (
     ask_message,
@@ -17,7 +18,7 @@ from helix_temporal.client._messages import (
     create_start,
     create_text,
 )
-from helix_temporal.client._reads import cursor_position, required_part
+from helix_temporal.client._reads import cursor_position
 from helix_temporal.client._streams import LiveAsk, StreamAfter, StreamFollower, StreamUntil
 from helix_temporal.client._updates import PASSING, missing_session_error
 from helix_temporal.client.call_answers import CallAnswers, error_fields, open_answers
@@ -67,7 +68,6 @@ from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.streams import StoredChunk
 from helix_temporal.models.threads import DescribeThreadResult, ForkThreadInput
 from helix_temporal.models.waiting import RESUME, PendingCall, ToolApproval
-from helix_temporal.workflows import LookRequest, ThreadRequest
 
 MAX_NEWEST: Final = 500
 """Turns that one page of the newest may have."""
@@ -358,7 +358,7 @@ class SessionHandle:
         """
         request = SetPropertiesInput(session_id=self.session_id, properties=properties)
         # The store first: an execution that begins meanwhile finds them there, one that runs is told.
-        await self._reader.ask_thread(ThreadRequest(do="set_properties", properties=request))
+        await self._reader.change(SessionActivities.set_properties, request)
         async with self._updates.with_deadline(self.session_id, "set_properties"):
             await self._updates.update_if_running(self.session_id, "set_properties", properties, None)
 
@@ -558,7 +558,7 @@ class SessionHandle:
             SessionNotFoundError: The session is not there.
         """
         wanted = ShowSessionInput(session_id=self.session_id, run_id=run_id)
-        run = required_part((await self._reader.look_up(LookRequest(show=wanted))).show).run
+        run = (await self._reader.look_up(SessionReads.show, wanted)).run
         if run is None:
             await self._reader.check_session_exists(self.session_id)
         return run
@@ -573,7 +573,7 @@ class SessionHandle:
             SessionNotFoundError: The session is not there: it has neither a thread nor usage.
         """
         wanted = ShowSessionInput(session_id=self.session_id)
-        return required_part((await self._reader.look_up(LookRequest(usage=wanted))).usage)
+        return await self._reader.look_up(SessionReads.usage, wanted)
 
     @typed_arguments
     async def describe_thread(self) -> DescribeThreadResult:
@@ -674,7 +674,7 @@ class SessionHandle:
                 limit=_TURNS_AT_ONCE if limit is None else min(limit - len(found), _TURNS_AT_ONCE),
                 newest=newest,
             )
-            page = required_part((await self._reader.look_up(LookRequest(turns=wanted))).turns)
+            page = await self._reader.look_up(SessionReads.turns, wanted)
             found += page.turns
             after = page.after
         more = None if after is None else f"{after}/{number + len(found)}"
@@ -689,7 +689,7 @@ class SessionHandle:
             InvalidRequestError: No finished turn has the message.
         """
         wanted = FindTurnInput(thread_id=self.session_id, message_id=message_id)
-        return required_part((await self._reader.look_up(LookRequest(find_turn=wanted))).find_turn)
+        return await self._reader.look_up(SessionReads.find_turn, wanted)
 
     @typed_arguments
     async def list_checkpoints(self, *, limit: int = 50, cursor: str | None = None) -> Page[CheckpointMeta]:
@@ -705,7 +705,7 @@ class SessionHandle:
             InvalidRequestError: ``limit`` is not 1 to 200.
         """
         wanted = ListCheckpointsInput(session_id=self.session_id, limit=limit, cursor=cursor)
-        page = required_part((await self._reader.look_up(LookRequest(checkpoints=wanted))).checkpoints)
+        page = await self._reader.look_up(SessionReads.checkpoints, wanted)
         if not page.items and cursor is None:
             await self._reader.check_session_exists(self.session_id)
         return page
@@ -929,8 +929,7 @@ class SessionHandle:
             transform=transform,
             owner=uuid.uuid4().hex,
         )
-        reply = await self._reader.ask_thread(ThreadRequest(do="fork", fork=fork))
-        return required_part(reply.described).head
+        return (await self._reader.change(ThreadActivities.fork, fork)).head
 
     @typed_arguments
     async def delete(

@@ -3,9 +3,9 @@
 import uuid
 from typing import Any, Final
 
+from helix_temporal.activities import SessionActivities
 from helix_temporal.agents.checks import NAME
 from helix_temporal.client._connection import SessionConnection
-from helix_temporal.client._reads import required_part
 from helix_temporal.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
@@ -21,7 +21,6 @@ from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, U
 from helix_temporal.models.states import SessionProperties, other_thread_text
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.waiting import check_own_id, is_child_id
-from helix_temporal.workflows import ThreadRequest
 
 _RAISED: Final = tuple(f"{each.__name__}: " for each in (SessionExpiredError, IdempotencyConflictError))
 """Failures of a message that are its sender's: raised rather than told."""
@@ -111,8 +110,7 @@ async def put_aside(connection: SessionConnection, put: PutTextInput) -> dict[st
     """
     what = "text, as JSON" if put.parts is None else "parts, as JSON"
     check_size(len(dump_json(put.text if put.parts is None else put.parts)), MAX_PAYLOAD, what)
-    reply = await connection.reader.ask_thread(ThreadRequest(do="put_text", put_text=put))
-    return {"ref": required_part(reply.put_text).ref}
+    return {"ref": (await connection.reader.change(SessionActivities.put_text, put)).ref}
 
 
 async def ask_message(

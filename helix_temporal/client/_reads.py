@@ -4,20 +4,18 @@ import asyncio
 import base64
 import contextlib
 import uuid
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
 
-from helix_temporal.activities import ThreadActivities
+from helix_temporal._failures import describe_failure
+from helix_temporal.activities import ChildActivities, SessionReads, ThreadActivities, UsageActivities
 from helix_temporal.activities.payloads import unpack_page
-from helix_temporal.activities.reads import SessionReads
-from helix_temporal.activities.stores import CheckpointActivities
-from helix_temporal.activities.usage import UsageActivities
 from helix_temporal.client._diagnosis import Diagnosis, refuse_unknown_namespace
 from helix_temporal.client._updates import has_deadline, missing_session_error, root_error
 from helix_temporal.errors import (
@@ -30,21 +28,13 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
     TooLargeError,
 )
-from helix_temporal.models.checkpoints import CheckpointMeta
 from helix_temporal.models.deployments import Deployment, memo_of
-from helix_temporal.models.handles import (
-    ChildInfo,
-    ListChildrenInput,
-    ShowSessionInput,
-)
+from helix_temporal.models.handles import ChildInfo, ListChildrenInput, ShowSessionInput
 from helix_temporal.models.ids import short_workflow_prefix
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.sessions import AskResult, CallPolicy
 from helix_temporal.models.states import SessionState
-from helix_temporal.models.store_calls import (
-    ListCheckpointsInput,
-    Page,
-)
+from helix_temporal.models.store_calls import Page
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.threads import (
     DescribeThreadResult,
@@ -66,9 +56,10 @@ from helix_temporal.workflows import (
     ThreadRequest,
     ThreadWorkflow,
 )
-from helix_temporal.workflows.ending import describe_failure
+from helix_temporal.workflows.short_calls import ALL_SESSIONS, ShortRequest
 
 R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741 — the input of an activity
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """Of a thread that is read whole, so much at a time."""
@@ -117,22 +108,11 @@ class DirectReads:
 
     def __init__(self, stores: ReadableStores) -> None:
         self._store = stores.threads
-        self._threads = ThreadActivities(stores.threads, max_payload=_ANY_SIZE)
-        self._sessions = SessionReads(stores.threads, stores.usage, stores.sessions, max_payload=_ANY_SIZE)
-        self._usage = UsageActivities(stores.usage, max_payload=_ANY_SIZE)
-        self._checkpoints = CheckpointActivities(stores.sessions) if stores.sessions is not None else None
-
-    async def ask_thread(self, request: ThreadRequest) -> ThreadReply | None:
-        """What a thread is asked; None where it is no read.
-
-        Raises:
-            HelixError: As the workflow does.
-        """
-        if request.read is not None:
-            return ThreadReply(read=await _raise_typed(self._threads.read(request.read)))
-        if request.describe is not None:
-            return ThreadReply(described=await _raise_typed(self._threads.describe(request.describe)))
-        return None
+        self._owners = (
+            ThreadActivities(stores.threads, max_payload=_ANY_SIZE),
+            SessionReads(stores.threads, stores.usage, stores.sessions, max_payload=_ANY_SIZE),
+            UsageActivities(stores.usage, max_payload=_ANY_SIZE),
+        )
 
     async def read_messages(self, thread_id: str) -> list[Message]:
         """All messages of the finished turns.
@@ -150,46 +130,28 @@ class DirectReads:
             after = page.after
         return found
 
-    async def look_up(self, request: LookRequest) -> LookReply | None:
-        """What a session is asked; None where only a worker, which serves the agents, can tell.
+    def can_look_up(self, activity: Callable[..., object]) -> bool:
+        """Whether these stores are enough; only workers, which serve the agents, can tell some things."""
+        return self._find_owner(activity) is not None
+
+    async def look_up(self, activity: Callable[[Any, I], Awaitable[R]], wanted: I) -> R:
+        """What the activity gives at a worker.
 
         Raises:
             HelixError: As the workflow does.
         """
-        if request.show is not None:
-            return LookReply(show=await _raise_typed(self._sessions.show(request.show)))
-        if request.usage is not None:
-            return LookReply(usage=await _raise_typed(self._sessions.usage(request.usage)))
-        if request.turns is not None:
-            return LookReply(turns=await _raise_typed(self._sessions.turns(request.turns)))
-        if request.find_turn is not None:
-            return LookReply(find_turn=await _raise_typed(self._sessions.find_turn(request.find_turn)))
-        if request.sessions is not None:
-            return LookReply(sessions=await _raise_typed(self._sessions.find(request.sessions)))
-        if request.entries is not None:
-            return LookReply(entries=await _raise_typed(self._usage.query(request.entries)))
-        if request.checkpoints is not None:
-            return LookReply(checkpoints=await self._list_checkpoints(request.checkpoints))
-        return None
+        try:
+            return await activity(self._find_owner(activity), wanted)
+        except ApplicationError as error:
+            # As which a typed error leaves an activity.
+            raise root_error(error) from None
 
-    async def _list_checkpoints(self, request: ListCheckpointsInput) -> Page[CheckpointMeta]:
-        return (
-            Page(items=(), total=0)
-            if self._checkpoints is None
-            else await _raise_typed(self._checkpoints.list(request))
-        )
+    def _find_owner(self, activity: Callable[..., object]) -> object | None:
+        return next((each for each in self._owners if activity in vars(type(each)).values()), None)
 
 
 def _parse_messages(messages: Sequence[StoredMessage]) -> list[Message]:
     return [decode_message(each) for each in messages]
-
-
-async def _raise_typed(answer: Awaitable[R]) -> R:
-    try:
-        return await answer
-    except ApplicationError as error:
-        # As which a typed error leaves an activity.
-        raise root_error(error) from None
 
 
 _DIGITS: Final = 18
@@ -221,33 +183,29 @@ class SessionReader:
         self._deployment, self._diagnosis = deployment, diagnosis
         self._direct = None if stores is None else DirectReads(stores)
 
-    async def ask_thread(self, request: ThreadRequest) -> ThreadReply:
-        """What a thread is asked, or what is done to it.
-
-        Raises:
-            SessionNotFoundError: There is no such thread.
-        """
-        with _missing_as_session(request.about):
-            if self._direct is not None and (direct := await self._direct.ask_thread(request)) is not None:
-                return direct
-            reply: ThreadReply = await self._run_short(
-                ThreadWorkflow.run, request, "thread", f"session {request.about!r}"
-            )
-            return reply
-
-    async def look_up(self, request: LookRequest) -> LookReply:
-        """What a session, or all of them, are asked.
+    async def look_up(self, activity: Callable[[Any, I], Awaitable[R]], wanted: I) -> R:
+        """What a session, a thread, or all sessions are asked.
 
         Raises:
             SessionNotFoundError: There is no such session.
         """
-        lists = request.sessions is not None or request.entries is not None
-        subject = "all sessions" if lists else f"session {request.about!r}"
+        request = LookRequest.of(activity, wanted)
         with _missing_as_session(request.about):
-            if self._direct is not None and (direct := await self._direct.look_up(request)) is not None:
-                return direct
-            reply: LookReply = await self._run_short(LookWorkflow.run, request, "look", subject)
-            return reply
+            if self._direct is not None and self._direct.can_look_up(activity):
+                return await self._direct.look_up(activity, wanted)
+            reply: LookReply = await self._run_short(LookWorkflow.run, request, "look")
+            return cast("R", getattr(reply, request.wanted))
+
+    async def change(self, activity: Callable[[Any, I], Awaitable[R]], wanted: I) -> R:
+        """What is done to a session or thread by a worker.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+        """
+        request = ThreadRequest.of(activity, wanted)
+        with _missing_as_session(request.about):
+            reply: ThreadReply = await self._run_short(ThreadWorkflow.run, request, "thread")
+            return cast("R", getattr(reply, request.wanted))
 
     async def describe_thread(self, thread_id: str) -> DescribeThreadResult:
         """Where a thread stands.
@@ -255,8 +213,7 @@ class SessionReader:
         Raises:
             SessionNotFoundError: There is no such thread.
         """
-        request = ThreadRequest(do="describe", describe=ThreadInput(thread_id=thread_id))
-        return required_part((await self.ask_thread(request)).described)
+        return await self.look_up(ThreadActivities.describe, ThreadInput(thread_id=thread_id))
 
     async def has_thread(self, thread_id: str) -> bool:
         """Whether there is a thread of this id."""
@@ -268,8 +225,7 @@ class SessionReader:
 
     async def load_state(self, session_id: str) -> SessionState | None:
         """A session's state, None if it has neither a state nor a thread."""
-        request = LookRequest(show=ShowSessionInput(session_id=session_id))
-        return required_part((await self.look_up(request)).show).state
+        return (await self.look_up(SessionReads.show, ShowSessionInput(session_id=session_id))).state
 
     async def check_session_exists(self, session_id: str) -> None:
         """Refuse a session that is not there.
@@ -283,7 +239,7 @@ class SessionReader:
 
     async def list_children(self, wanted: ListChildrenInput) -> Page[ChildInfo]:
         """A page of the sub-agents' sessions that a session called."""
-        return required_part((await self.look_up(LookRequest(children=wanted))).children)
+        return await self.look_up(ChildActivities.children, wanted)
 
     async def read_page(self, thread_id: str, **fields: Any) -> ReadMessagesResult:
         """Messages of a thread, the large ones with them.
@@ -293,7 +249,7 @@ class SessionReader:
             fields: Of a `ReadMessagesInput`.
         """
         read = ReadMessagesInput(thread_id=thread_id, **fields)
-        page = required_part((await self.ask_thread(ThreadRequest(do="read", read=read))).read)
+        page = await self.look_up(ThreadActivities.read, read)
         return await self._with_large(thread_id, page)
 
     async def read_messages(self, thread_id: str) -> list[Message]:
@@ -371,13 +327,12 @@ class SessionReader:
                 read = ReadBodyInput(
                     thread_id=thread_id, position=large.position, id=large.id, offset=len(body)
                 )
-                reply = await self.ask_thread(ThreadRequest(do="read_body", read_body=read))
-                assert reply.body is not None
-                body += base64.b64decode(reply.body.data)
+                body += base64.b64decode((await self.look_up(ThreadActivities.read_body, read)).data)
             messages[large.position - page.first] = decode_message(StoredMessage("", large.id, body))
         return page.model_copy(update={"messages": tuple(messages), "large": ()})
 
-    async def _run_short(self, run: Any, request: Any, name: str, subject: str) -> Any:
+    async def _run_short(self, run: Any, request: ShortRequest, name: str) -> Any:
+        subject = "all sessions" if request.about == ALL_SESSIONS else f"session {request.about!r}"
         prefix = short_workflow_prefix(name, request.about, self._deployment.name)
         workflow_id = f"{prefix}{uuid.uuid4().hex}"
         try:
@@ -466,9 +421,3 @@ def cursor_position(cursor: str) -> int:
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _DIGITS):
         raise InvalidCursorError("the cursor is not one that this list gave; begin without one")
     return int(cursor)
-
-
-def required_part(found: R | None) -> R:
-    """The part of a reply that was asked for."""
-    assert found is not None
-    return found

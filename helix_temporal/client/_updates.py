@@ -43,8 +43,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal import errors
 from helix_temporal._converter import UnreadableFailureError, read_failure
+from helix_temporal._failures import describe_failure
 from helix_temporal._retries import retry_pause
-from helix_temporal.activities.deletion import refuse_foreign_execution
+from helix_temporal.activities.executions import refuse_foreign_execution
 from helix_temporal.client._diagnosis import (
     Diagnosis,
     describe_calls,
@@ -63,7 +64,6 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.waiting import RESUME, PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
-from helix_temporal.workflows.ending import describe_failure
 from helix_temporal.workflows.runners import TASK_NOT_DONE, TaskNotDoneError
 
 MAX_IN_FLIGHT: Final = 8
@@ -639,9 +639,10 @@ def _error_of_run(session_id: str, cause: BaseException) -> HelixError:
         return SessionTerminatedError(f"{run} {ended}; {again}")
     if isinstance(cause, CancelledError):
         return errors.SessionInterruptedError(f"{run} was cancelled; {again}")
-    kind, text = errors.split_text(describe_failure(cause))
+    what = describe_failure(cause)
+    kind, text = errors.split_text(what)
     # A session workflow's own failure has its type in its text, too.
-    what = text if text.startswith(f"{kind}: ") else f"{kind}: {text}"
+    what = text if text.startswith(f"{kind}: ") else what
     return errors.SessionFailedError(f"{run} failed: {what}; mend that, and {again}", type=kind)
 
 

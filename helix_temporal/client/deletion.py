@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionName
@@ -11,9 +11,9 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
-from helix_temporal.activities.deletion import is_ours
+from helix_temporal.activities.deletion import DeletionActivities
+from helix_temporal.activities.executions import find_execution, is_ours, is_running, unless_gone
 from helix_temporal.client._connection import SessionConnection
-from helix_temporal.client._reads import required_part
 from helix_temporal.errors import (
     ForeignDeploymentError,
     InvalidRequestError,
@@ -39,7 +39,6 @@ from helix_temporal.models.ids import (
 )
 from helix_temporal.models.store_calls import MAX_LIMIT
 from helix_temporal.models.waiting import is_child_id
-from helix_temporal.workflows import ThreadRequest
 
 _ASKED_FOR: Final = 5.0
 """Seconds in which an execution that has ended must say what its thread is."""
@@ -112,7 +111,7 @@ class SessionDeletion:
         named = only_set(thread_id=thread_id)
         named |= {"keep_usage": True} if self._keep_usage else {}
         erase = EraseSessionInput(session_id=name, **named)
-        return required_part((await self._reader.ask_thread(ThreadRequest(do="erase", erase=erase))).erased)
+        return await self._reader.change(DeletionActivities.erase, erase)
 
     async def _find_thread(self) -> str:
         """By its state, or where that is none or damaged by its last execution, if it can still be asked."""
@@ -193,13 +192,15 @@ class SessionExecutions:
         """Cancel what runs; terminate what has not ended within ``grace`` seconds."""
         running = [each for each in session_ids if await self._is_running(each)]
         for each in running:
-            await self._ignore_missing(self._workflow_handle(each).cancel())
+            with unless_gone():
+                await self._workflow_handle(each).cancel()
         deadline = time.monotonic() + grace
         while running and time.monotonic() < deadline:
             await asyncio.sleep(_LOOK_EVERY)
             running = [each for each in running if await self._is_running(each)]
         for each in running:
-            await self._ignore_missing(self._workflow_handle(each).terminate(reason="the session is deleted"))
+            with unless_gone():
+                await self._workflow_handle(each).terminate(reason="the session is deleted")
         why = (
             "it was terminated: what an activity of it puts aside late is collected after a week, by the "
             "maintenance worker or by its time to live"
@@ -257,35 +258,19 @@ class SessionExecutions:
             namespace=self._client.namespace,
             workflow_execution=ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id),
         )
-        await self._ignore_missing(self._client.workflow_service.delete_workflow_execution(request))
+        with unless_gone():
+            await self._client.workflow_service.delete_workflow_execution(request)
 
     async def _run_exists(self, run: ExecutionRun) -> bool:
-        try:
-            await self._client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise
-        return True
+        handle = self._client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+        return await find_execution(handle) is not None
 
     async def _is_running(self, session_id: str) -> bool:
-        try:
-            described = await self._workflow_handle(session_id).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return False
-            raise
-        return described.close_time is None and await self._is_ours(described)
+        found = await find_execution(self._workflow_handle(session_id))
+        return found is not None and await is_running(found, self._deployment, self._also_known_as)
 
     def _workflow_handle(self, session_id: str) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(workflow_id(session_id, self._deployment.name))
 
     async def _is_ours(self, found: WorkflowExecution) -> bool:
         return await is_ours(found, self._deployment, self._also_known_as)
-
-    async def _ignore_missing(self, call: Awaitable[object]) -> None:
-        try:
-            await call
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise

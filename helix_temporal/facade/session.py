@@ -13,12 +13,12 @@ from typing import Any, Final, Protocol, Self
 
 from temporalio.exceptions import ApplicationError
 
+from helix_temporal._failures import describe_failure
 from helix_temporal.activities import Payloads, Stepper, ToolRunner
 from helix_temporal.activities._runtime import (
     ATTEMPTS,
     application_error,
     as_reopen,
-    describe_error,
     is_bug,
     is_cancellation,
 )
@@ -297,8 +297,8 @@ def _step_failure(error: Exception, number: int, waited: float) -> ApplicationEr
         return error
     if not isinstance(error, HelixError):
         if not is_bug(error):
-            return ApplicationError(describe_error(error), type=type(error).__name__)
-        error = ApplicationCodeError(describe_error(error), attempts=ATTEMPTS)
+            return ApplicationError(describe_failure(error), type=type(error).__name__)
+        error = ApplicationCodeError(describe_failure(error), attempts=ATTEMPTS)
     return application_error(error, number, waited)
 
 
@@ -613,7 +613,9 @@ class Session:
         except (Exception, asyncio.CancelledError) as error:
             if not is_cancellation(error):
                 _logger.warning("a turn of session %r failed", self.id, exc_info=error)
-                events.put_nowait(ErrorEvent(error_type=type(error).__name__, message=describe_error(error)))
+                events.put_nowait(
+                    ErrorEvent(error_type=type(error).__name__, message=describe_failure(error))
+                )
             elif self._deleted:
                 events.put_nowait(_error_event(session_not_found_error(self.id)))
             else:

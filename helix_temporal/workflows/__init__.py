@@ -3,7 +3,8 @@
 from helix_temporal.workflows.calls import call
 from helix_temporal.workflows.hooks import SessionHooks
 from helix_temporal.workflows.maintenance import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
-from helix_temporal.workflows.reads import (
+from helix_temporal.workflows.session import AgentSession, SessionWorkflow
+from helix_temporal.workflows.short_calls import (
     LookReply,
     LookRequest,
     LookWorkflow,
@@ -11,7 +12,6 @@ from helix_temporal.workflows.reads import (
     ThreadRequest,
     ThreadWorkflow,
 )
-from helix_temporal.workflows.session import AgentSession, SessionWorkflow
 
 WORKFLOWS = (
     SessionWorkflow,

@@ -22,7 +22,8 @@ from helix_temporal.models.maintenance import (
 from helix_temporal.models.sessions import SessionInput, SessionResult
 from helix_temporal.models.waiting import WakeInput, WakeResult
 from helix_temporal.workflows.maintenance import CleanupWorkflow, KeepWorkflow, SweepWorkflow, WakeWorkflow
-from helix_temporal.workflows.reads import (
+from helix_temporal.workflows.session import SessionWorkflow
+from helix_temporal.workflows.short_calls import (
     LookReply,
     LookRequest,
     LookWorkflow,
@@ -30,7 +31,6 @@ from helix_temporal.workflows.reads import (
     ThreadRequest,
     ThreadWorkflow,
 )
-from helix_temporal.workflows.session import SessionWorkflow
 
 _BEHAVIOUR: Final = VersioningBehavior.AUTO_UPGRADE
 

@@ -20,6 +20,7 @@ from temporalio.worker import (
 )
 
 from helix_temporal import errors
+from helix_temporal._failures import describe_failure
 from helix_temporal.activities import SessionActivities, ThreadActivities
 from helix_temporal.activities._runtime import limits_of
 from helix_temporal.activities.rewinds import TakeBacks
@@ -610,10 +611,8 @@ def _timed_out(method: Callable[..., object], error: exceptions.TimeoutError) ->
     name = (definition.name if definition else None) or getattr(method, "__name__", "activity")
     last = error.cause
     why = "no attempt has ended; is a worker with HelixPlugin running on that task queue?"
-    if isinstance(last, ApplicationError):
-        why = f"the last attempt failed: {last.type}: {last.message}"
-    elif last is not None:
-        why = f"the last attempt failed: {last}"
+    if last is not None:
+        why = f"the last attempt failed: {describe_failure(last)}"
     return StoreUnavailableError(f"{name}: no result in time; {why}")
 
 

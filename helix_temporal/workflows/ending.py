@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
-from temporalio.exceptions import TimeoutError as TemporalTimeoutError
+from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
 from helix_temporal import errors
+from helix_temporal._failures import describe_failure
 from helix_temporal.errors import FencedError, HeadMovedError
 from helix_temporal.models.base import only_set
 from helix_temporal.models.sessions import Receipt, ReopenHeads
@@ -251,16 +251,6 @@ async def _open_after_loss(calls: TemporalCalls, thread: CurrentThread) -> None:
     except (ActivityError, errors.HelixError) as error:
         # The next turn, or the end, opens it.
         workflow.logger.warning("thread %s: not opened after a loss: %s", thread.request.thread_id, error)
-
-
-def describe_failure(error: BaseException) -> str:
-    """Type and message of a failure, without Temporal's wrapping."""
-    if isinstance(error, ActivityError) and error.cause is not None:
-        error = error.cause
-    if isinstance(error, TemporalTimeoutError) and isinstance(error.cause, ApplicationError):
-        error = error.cause  # time was up: what every attempt had failed by
-    kind = (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
-    return f"{kind}: {getattr(error, 'message', None) or error}"[:500]
 
 
 def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:

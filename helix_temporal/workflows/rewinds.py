@@ -4,6 +4,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError
 
+from helix_temporal._failures import describe_failure
 from helix_temporal.errors import HeadMovedError, HelixError
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest, TakeBackResult
 from helix_temporal.models.sessions import ReopenHeads, RewindResult
@@ -11,7 +12,6 @@ from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.session.inbox import Inbox
 from helix_temporal.session.rewinds import PendingRewind, RewindPlan, requeue_messages
 from helix_temporal.workflows.calls import TemporalCalls
-from helix_temporal.workflows.ending import describe_failure
 from helix_temporal.workflows.opening import (
     CurrentThread,
     open_session_thread,

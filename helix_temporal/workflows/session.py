@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from helix_temporal._failures import describe_failure
 from helix_temporal.errors import (
     ColdTierBehindError,
     HeadMovedError,
@@ -49,7 +50,7 @@ from helix_temporal.workflows.calls import (
     is_cancelled,
 )
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, describe_failure, is_lost
+from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, is_lost
 from helix_temporal.workflows.execution import NOTES, Execution, without_turn
 from helix_temporal.workflows.handlers import Handlers
 from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result

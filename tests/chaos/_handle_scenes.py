@@ -11,7 +11,7 @@ from helix_temporal.models.handles import (
 )
 from helix_temporal.models.sessions import ForkFrom
 from helix_temporal.models.steps import OpenSessionResult
-from helix_temporal.models.store_calls import DeleteSessionInput
+from helix_temporal.models.store_calls import DeleteSessionInput, ListCheckpointsInput
 from helix_temporal.models.usage import (
     RecordUsageInput,
     ToolUsageEntry,
@@ -54,6 +54,12 @@ async def its_turns_are_listed(stage: Stage, session: str) -> Task:
 async def a_turn_is_found(stage: Stage, session: str) -> Task:
     await _two_turns(stage, session)
     return stage.task("helix.sessions.find_turn", FindTurnInput(thread_id=session, message_id="u2"))
+
+
+@scene("helix.sessions.checkpoints")
+async def its_checkpoints_are_listed(stage: Stage, session: str) -> Task:
+    await _two_turns(stage, session)
+    return stage.task("helix.sessions.checkpoints", ListCheckpointsInput(session_id=session))
 
 
 def _plan(session: str, **fields: Any) -> PlanTakeBackInput:

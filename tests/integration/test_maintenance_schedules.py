@@ -204,7 +204,7 @@ async def test_a_text_for_a_session_that_never_began_is_collected(
     text = PutTextInput(thread_id=thread_id, message_id="m", text="long")
     await client.execute_workflow(
         ThreadWorkflow.run,
-        ThreadRequest(do="put_text", put_text=text),
+        ThreadRequest(put_text=text),
         id=f"put-{uuid.uuid4().hex}",
         task_queue=settings.task_queue,
     )

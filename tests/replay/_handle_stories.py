@@ -8,6 +8,7 @@ from helix_temporal.errors import HelixError
 from helix_temporal.models.handles import ListTurnsInput, ShowSessionInput
 from helix_temporal.models.store_calls import ListCheckpointsInput
 from helix_temporal.models.stored_messages import EMPTY
+from helix_temporal.models.threads import ReadMessagesInput
 from helix_temporal.testing.serving import Served
 from helix_temporal.workflows import LookRequest, LookWorkflow
 from tests.replay._stories import Story
@@ -78,6 +79,7 @@ async def look(served: Served, prefix: str) -> list[tuple[str, str | None]]:
         LookRequest(usage=ShowSessionInput(session_id=sid)),
         LookRequest(turns=ListTurnsInput(thread_id=sid)),
         LookRequest(checkpoints=ListCheckpointsInput(session_id=sid)),
+        LookRequest(messages=ReadMessagesInput(thread_id=sid)),
     )
     for number, request in enumerate(requests):
         await served.client.execute_workflow(

@@ -12,7 +12,7 @@ from helix_temporal.errors import SessionFailedError
 from helix_temporal.models.maintenance import CleanupInput, CleanUpOldInput, KeepInput, SweepInput
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import ForkFrom, SessionOptions
-from helix_temporal.models.threads import ReadMessagesInput
+from helix_temporal.models.steps import PutTextInput
 from helix_temporal.testing.serving import Served
 from helix_temporal.workflows import (
     CleanupWorkflow,
@@ -218,11 +218,11 @@ async def cleanup(served: Served, prefix: str) -> list[tuple[str, str | None]]:
 
 
 async def thread(served: Served, prefix: str) -> list[tuple[str, str | None]]:
-    """The short workflow around a read."""
-    await served.create_client(SessionOptions(persistent=False)).ask(f"{prefix}-read", "one", agent="player")
+    """The short workflow around a change."""
+    await served.create_client(SessionOptions(persistent=False)).ask(f"{prefix}-text", "one", agent="player")
     await served.client.execute_workflow(
         ThreadWorkflow.run,
-        ThreadRequest(do="read", read=ReadMessagesInput(thread_id=f"{prefix}-read")),
+        ThreadRequest(put_text=PutTextInput(thread_id=f"{prefix}-text", message_id="m", text="long")),
         id=f"{prefix}-thread",
         task_queue=served.plugin.settings.task_queue,
     )

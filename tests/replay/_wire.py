@@ -21,7 +21,7 @@ from helix_temporal.activities.sub_agents import ChildActivities
 from helix_temporal.agents import Agent, Hooks, ModelResponse, tool
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.session import record
-from helix_temporal.workflows import WORKFLOWS, handlers, reads
+from helix_temporal.workflows import WORKFLOWS, handlers, short_calls
 from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.execution import Execution
@@ -62,7 +62,7 @@ def names() -> dict[str, list[str]]:
 @functools.cache
 def schemas() -> dict[str, Any]:
     """The JSON schema of each model that travels, without what is meant for people."""
-    modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), record, reads]
+    modules = [*(import_module(f"helix_temporal.models.{name}") for name in MODELS), record, short_calls]
     found = {name: model.model_json_schema() for module in modules for name, model in _models(module)}
     return {name: _bare(schema) for name, schema in found.items()}
 

@@ -115,6 +115,8 @@ async def test_without_a_session_store_the_state_is_what_the_slice_says(
         assert (state.agent_type, state.step_count, state.message_count) == ("main", 1, 2)
         with pytest.raises(InvalidRequestError, match="no session store"):
             await stand.sessions.session(sid, agent="main").restore_checkpoint("cpv1-x-s1-t1-abcdef")
+        async with asyncio.timeout(60):
+            assert (await stand.sessions.session(sid).list_checkpoints()).items == ()
 
 
 async def test_usage_is_that_of_the_thread_and_what_was_recorded_of_descendants(
