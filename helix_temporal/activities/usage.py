@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
+from pydantic import BaseModel
 from temporalio import activity
 
 from helix_temporal.activities._runtime import raise_application_errors
 from helix_temporal.activities.standing_step import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
-from helix_temporal.models.base import wall_clock_ms
+from helix_temporal.models.base import Amount, Name, wall_clock_ms
 from helix_temporal.models.handles import ModelCalls
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, decode_message
@@ -106,6 +107,14 @@ _NAMES: Final = ("model_name", "model", "name")
 log = logging.getLogger(__name__)
 
 
+class _Metric(BaseModel):
+    """What a tool counts, as an entry may have it."""
+
+    metric: Name
+    amount: Amount
+    unit: Name | None
+
+
 class Metrics:
     """What one attempt of a tool counts of its own; see `ToolContext.record`."""
 
@@ -116,12 +125,20 @@ class Metrics:
         """Count; see `ToolContext.record`.
 
         Raises:
-            InvalidRequestError: The value is no whole or decimal number.
+            InvalidRequestError: The value is no whole or decimal number, a name or an amount is nothing that
+                stores take, or the name was counted in another unit.
         """
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             raise InvalidRequestError(
                 f"metric {name!r}: int or Decimal expected, got {type(value).__name__}; sums of floats are "
                 "not exact"
+            )
+        _Metric(metric=name, amount=value, unit=unit)
+        before = next((each for counted, _, each in self._counted if counted == name), unit)
+        if before != unit:
+            raise InvalidRequestError(
+                f"metric {name!r}: counted in {before or 'no unit'} before, now in {unit or 'none'}; give "
+                "each unit a name of its own, since amounts of one name are summed"
             )
         self._counted.append((name, value, unit))
 

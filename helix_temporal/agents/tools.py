@@ -487,7 +487,13 @@ class ClientTool(Tool):
 
 
 @overload
-def client_tool(function: Callable[..., Any], /) -> Tool: ...
+def client_tool(
+    function: Callable[..., Any], /, *, description: str = "", answer_within: float | timedelta | None = None
+) -> Tool: ...
+@overload
+def client_tool(
+    *, description: str = "", answer_within: float | timedelta | None = None
+) -> Callable[[Callable[..., Any]], Tool]: ...
 @overload
 def client_tool(
     name: str,
@@ -498,38 +504,46 @@ def client_tool(
     answer_within: float | timedelta | None = None,
 ) -> Tool: ...
 def client_tool(
-    what: str | Callable[..., Any],
+    what: str | Callable[..., Any] | None = None,
     /,
     *,
     description: str = "",
     parameters: Mapping[str, JsonValue] | type[BaseModel] | None = None,
     answer_within: float | timedelta | None = None,
-) -> Tool:
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """A tool that runs where the client is: the call is handed out, and its result submitted.
 
-    Given a function, as ``@client_tool``, its signature and docstring say what the model is told, and
-    its body never runs.
+    Given a function, as ``@client_tool`` or ``@client_tool(answer_within=60)``, its signature and docstring
+    say what the model is told, and its body never runs.
 
     Args:
         what: The tool's name, or the function.
-        description: What the model is told of it.
-        parameters: JSON schema of the arguments, or a pydantic model of them.  They are handed to the client
-            as the model gave them, unchecked.
+        description: What the model is told of it; of a function instead of its docstring.
+        parameters: JSON schema of the arguments, or a pydantic model of them; a function has its own.  They
+            are handed to the client as the model gave them, unchecked.
         answer_within: Seconds, or a timedelta, until a call without an answer counts as failed; None for
             never.
 
     Raises:
-        InvalidConfigError: The name, the schema or the time is outside what is allowed.
+        InvalidConfigError: The name, the schema or the time is outside what is allowed; or ``parameters``
+            are given beside a function.
     """
     within = to_seconds(answer_within)
     if not isinstance(what, str):
-        signature = read_signature(what, ToolContext)
-        return ClientTool(
-            name=getattr(what, "__name__", ""),
-            handler=_refuse_to_run,
-            description=signature.description,
-            parameters=signature.schema,
-        )
+        if parameters is not None:
+            raise InvalidConfigError("parameters: the function's own are used; give a name instead of it")
+
+        def of_function(function: Callable[..., Any]) -> Tool:
+            signature = read_signature(function, ToolContext)
+            return ClientTool(
+                name=getattr(function, "__name__", ""),
+                handler=_refuse_to_run,
+                description=description or signature.description,
+                parameters=signature.schema,
+                answer_within=within,
+            )
+
+        return of_function if what is None else of_function(what)
     given: dict[str, Any] = {}
     if isinstance(parameters, type):
         given["parameters"] = parameters.model_json_schema()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from helix_temporal.agents import Tool, ToolContext, ToolOutcome, tool
+from helix_temporal.agents import Tool, ToolContext, ToolOutcome, client_tool, tool
 from helix_temporal.errors import InvalidConfigError, InvalidMessageError
 from tests.unit.agents._play import a_context
 
@@ -305,3 +305,22 @@ async def test_calls_side_by_side_do_not_wait_for_each_other() -> None:
 
     outcomes = await asyncio.gather(meet.call_handler({}, a_context()), meet.call_handler({}, a_context()))
     assert sorted(str(outcome.content) for outcome in outcomes) == ["0", "1"]
+
+
+def test_a_client_tool_made_of_a_function_keeps_what_is_said_beside_it() -> None:
+    """Its time to answer was dropped: the call waited for ever."""
+
+    def confirm(amount: int) -> None:
+        """Confirm a payment."""
+        raise AssertionError(amount)
+
+    @client_tool(answer_within=60)
+    def decorated(amount: int) -> None:
+        """Confirm a payment."""
+        raise AssertionError(amount)
+
+    for made in (client_tool(confirm, answer_within=60), decorated):
+        assert (made.description, made.answer_within) == ("Confirm a payment.", 60.0)
+    assert client_tool(confirm, description="Pay").description == "Pay"
+    with pytest.raises(InvalidConfigError, match="the function's own are used"):
+        client_tool(confirm, parameters={"type": "object"})  # type: ignore[call-overload]
