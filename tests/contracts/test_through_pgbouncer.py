@@ -13,11 +13,12 @@ from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.usage import PostgresUsage
-from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.session_rows import SessionRows
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._streams_base import MakeStreams
 from helix_temporal.testing.contracts.locks import LocksContract, ServerClockContract
+from helix_temporal.testing.contracts.payloads import PayloadContract
 from helix_temporal.testing.contracts.session_rows import SessionRowsWithThreadsContract
 from helix_temporal.testing.contracts.streams import StreamContract
 from helix_temporal.testing.contracts.usage import UsageContract
@@ -82,6 +83,13 @@ class TestPooledUsage(UsageContract):
     async def another(self, another_pooled: PostgresBackend) -> PostgresUsage:
         """Of another client."""
         return another_pooled.usage
+
+
+class TestPooledPayloads(PayloadContract):
+    @pytest.fixture
+    async def payloads(self, pooled: PostgresBackend) -> PayloadStore:
+        """Rows."""
+        return pooled.payloads
 
 
 class TestPooledStreams(StreamContract):
