@@ -35,7 +35,10 @@ DIRECT_MAX: Final = 16
 """Segments that a manifest names itself; older ones are listed in the index object."""
 DIRECT_KEPT: Final = 12
 DIRECT_LIMIT: Final = 64
-"""A commit that would name more lists the oldest in an index itself, rather than wait for compaction."""
+"""A first commit that would name more makes the index, rather than wait for compaction.
+
+Where there is an index, compaction, which reads it, adds to it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ asked by `session.pending_calls.PendingCalls.submit`, in the workflow, whose upd
 programs that have the store.
 """
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -13,7 +15,7 @@ from pydantic import JsonValue
 from helix_temporal.models.base import only_set
 from helix_temporal.models.messages import ToolResult
 from helix_temporal.models.states import Submission, is_past
-from helix_temporal.models.waiting import DENIED, CallKind
+from helix_temporal.models.waiting import DENIED, AnswerReceipt, CallKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,15 @@ def refuse_answer(
     if not is_known:
         return Submission(status="not_pending")
     return Submission(status="expired") if is_past(deadline, now) else None
+
+
+def merge_receipts(*told: Iterable[AnswerReceipt]) -> tuple[AnswerReceipt, ...]:
+    """One receipt a call, the newest: a call whose answer was lost waits again, and is answered again."""
+    newest: dict[str, AnswerReceipt] = {}
+    for each in itertools.chain(*told):
+        before = newest.pop(each.id, each)
+        newest[each.id] = each if each.when > before.when else before
+    return tuple(newest.values())
 
 
 def lets_tool_run(kind: CallKind, outcome: str) -> bool:

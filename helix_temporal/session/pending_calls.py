@@ -28,7 +28,13 @@ from helix_temporal.models.waiting import (
     pending_below,
     pending_call,
 )
-from helix_temporal.session.call_answers import FirstAnswer, error_result, refuse_answer, result_of_answer
+from helix_temporal.session.call_answers import (
+    FirstAnswer,
+    error_result,
+    merge_receipts,
+    refuse_answer,
+    result_of_answer,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,8 +503,9 @@ class PendingCalls:
 
     def remember(self, answered: Sequence[AnswerReceipt]) -> None:
         """Calls that were answered in earlier executions."""
-        for each in answered:
-            self._memory.setdefault(each.id, each)
+        self._memory = OrderedDict(
+            (each.id, each) for each in merge_receipts(self._memory.values(), answered)
+        )
         self._forget_oldest()
 
     def answered_before(self, answered: Sequence[AnswerReceipt]) -> None:

@@ -15,6 +15,7 @@ from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, Tak
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
 from helix_temporal.models.stored_messages import Epoch, Head, Position, StoredMessage, head_after
 from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt, Suspension, WaitingCall
+from helix_temporal.session.call_answers import merge_receipts
 
 MAX_CHANGED_KEYS: Final = 256
 MAX_CHANGED_BYTES: Final = 4 * 1024
@@ -229,9 +230,7 @@ def _with_answers(
     answered = tuple(each.answered for each in request.inputs if each.answered is not None)
     if suspended == record.suspended and not answered and not request.answered:
         return record
-    ids = {each.id for each in answered}
-    before = (each for each in _add_answered(record, request.answered) if each.id not in ids)
-    receipts = (*before, *answered)[-REMEMBERED_CALLS:]
+    receipts = merge_receipts(record.answered, request.answered, answered)[-REMEMBERED_CALLS:]
     return record.model_copy(update={"suspended": suspended, "answered": receipts})
 
 
@@ -259,7 +258,7 @@ def apply_suspension(record: SessionRecord, request: SaveValuesInput) -> Session
         suspended = request.suspended
     elif request.outcomes is not None and suspended is not None:
         suspended = suspended.model_copy(update={"outcomes": request.outcomes})
-    receipts = _add_answered(record, request.answered)[-REMEMBERED_CALLS:]
+    receipts = merge_receipts(record.answered, request.answered)[-REMEMBERED_CALLS:]
     return record.model_copy(update={"suspended": suspended, "answered": receipts})
 
 
@@ -350,12 +349,6 @@ def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceip
     receipts = {each.at: each.answered for each in suspended.outcomes if each.answered is not None}
     again = {each.id for each in suspended.calls if each.at not in receipts}
     return tuple(each for each in (*record.answered, *receipts.values()) if each.id not in again)
-
-
-def _add_answered(record: SessionRecord, answered: Iterable[AnswerReceipt]) -> tuple[AnswerReceipt, ...]:
-    """Answered calls that the record has, and these."""
-    ids = {each.id for each in record.answered}
-    return (*record.answered, *(each for each in answered if each.id not in ids))
 
 
 def find_kept_head(data: bytes) -> Head | None:

@@ -81,7 +81,7 @@ class Execution:
     thread: CurrentThread | None = None
     turn: Turn | None = None
     turn_start: Head = EMPTY
-    turn_task: "asyncio.Task[TurnResult] | None" = None
+    turn_task: "asyncio.Task[TurnResult | None] | None" = None
     status: Status = Status.OPENING
     exit: ExitReason = ExitReason.COMPLETED
     turns: int = 0
@@ -323,7 +323,8 @@ class Execution:
         losses, self.open.losses = self.open.losses, ()
         for loss in losses:
             receipt = loss.receipt()
-            self.notes, self.lost = (*self.notes, receipt), (*self.lost, receipt)
+            self.notes = (*self.notes, receipt)[-NOTES:]
+            self.lost = (*self.lost, receipt)[-NOTES:]
             self.inbox.forget_after(loss.start)
             thread_id = self.open.request.thread_id
             workflow.logger.error("thread %s: acknowledged messages are lost: %s", thread_id, receipt.detail)

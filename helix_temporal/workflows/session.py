@@ -81,16 +81,18 @@ class Serving:
         """A turn of all messages that wait."""
         # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
         self._execution.turn_start = self._execution.open.head
-        entries = await self._events.admitted(
-            self._execution.inbox.take(self._execution.rewinds.before, self._turn_message_limit())
-        )
-        if not entries:
-            return
+        entries = self._execution.inbox.take(self._execution.rewinds.before, self._turn_message_limit())
         self._execution.status = Status.RUNNING
         turn, start = self._make_turn(), self._execution.open.head
         turn.interrupted = self._execution.interrupted
-        task = asyncio.create_task(turn.run([entry.for_thread for entry in entries]))
+        # Hooks are part of the turn: whoever stops it meanwhile stops them, too.
+        task = asyncio.create_task(self._admit_and_run(turn, entries))
         await self._follow_turn(turn, task, start, entries)
+
+    async def _admit_and_run(self, turn: Turn, entries: list[Entry]) -> TurnResult | None:
+        """Run a turn of the entries that hooks admit, which are left in the list; None if that is none."""
+        entries[:] = await self._events.admitted(entries)
+        return await turn.run([entry.for_thread for entry in entries]) if entries else None
 
     async def go_on(self) -> None:
         """Go on with the turn that is suspended, or end it as was asked."""
@@ -198,32 +200,33 @@ class Serving:
         return True
 
     async def _follow_turn(
-        self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
+        self, turn: Turn, task: "asyncio.Task[TurnResult | None]", start: Head, entries: list[Entry]
     ) -> None:
         self._unended = turn
-        await self._await_turn_outcome(turn, task, start, entries)
+        before = StoredValues.of(self._values.storable())
+        result = await self._await_turn_outcome(turn, task, start)
+        if result is not None:
+            await self._take_outcome(turn, result, before, entries)
         self._unended = None
 
     async def _await_turn_outcome(
-        self, turn: Turn, task: "asyncio.Task[TurnResult]", start: Head, entries: list[Entry]
-    ) -> None:
-        execution, before = self._execution, StoredValues.of(self._values.storable())
+        self, turn: Turn, task: "asyncio.Task[TurnResult | None]", start: Head
+    ) -> TurnResult | None:
+        """How the turn ended; None of one that was refused or stopped, of which its askers are told."""
+        execution = self._execution
         execution.turn_start, execution.turn_task = start, task
         try:
-            result = await task
+            return await task
         except (asyncio.CancelledError, SessionInterruptedError) as stopped:
             aborting = execution.aborting or isinstance(stopped, SessionInterruptedError)
             if not aborting or is_cancelled():
                 raise
             execution.waits.end()
             await self._abandon_turn(turn.run_id, start)
-            return
         except ColdTierBehindError as behind:
             self._refuse_behind(behind)
-            return
         except (PayloadNotFoundError, IdempotencyConflictError, TooLargeError) as failed:
             await self._fail_without(failed, turn.run_id, start)
-            return
         finally:
             if turn.caught_up is not None:
                 execution.turns, execution.usage = turn.caught_up.turns, turn.caught_up.usage
@@ -237,6 +240,12 @@ class Serving:
             execution.status, execution.idle = Status.IDLE, False
             if workflow.in_workflow():  # not when a run left in the cache of an ended worker is collected
                 execution.quiet_since = workflow.now()
+        return None
+
+    async def _take_outcome(
+        self, turn: Turn, result: TurnResult, before: StoredValues, entries: list[Entry]
+    ) -> None:
+        execution = self._execution
         if turn.took_values:
             self._values.stored = before
         if turn.promoted is not None:

@@ -31,12 +31,10 @@ class Stops:
             await self._calls.children.interrupt(self._execution.turn.run_id)
 
     async def _on_stop(self, request: StopRequest) -> StopResult:
-        if request.suspended:
-            await workflow.wait_condition(
-                lambda: self._execution.thread is not None or self._execution.closing
-            )
-            if self._execution.thread is None:
-                raise self._execution.refusal()
+        if not self._is_turn_known(request):
+            await workflow.wait_condition(lambda: self._is_turn_known(request))
+        if self._execution.thread is None and request.suspended:
+            raise self._execution.refusal()
         if self._execution.is_suspended:
             return self._stop_suspended(request)
         if self._execution.turn is None or self._execution.turn_task is None:
@@ -50,6 +48,15 @@ class Stops:
             self._execution.aborting = True
             self._execution.turn_task.cancel()
         return StopResult(stopping=True, run_id=under_way)
+
+    def _is_turn_known(self, request: StopRequest) -> bool:
+        """Whether there is a turn, or none is about to begin: the session may still be opening."""
+        execution = self._execution
+        if execution.closing or execution.turn is not None or execution.is_suspended:
+            return True
+        if execution.thread is None and request.suspended:
+            return False
+        return not execution.inbox or execution.inbox.waits_for_archive
 
     def _stop_suspended(self, request: StopRequest) -> StopResult:
         assert self._execution.waits.turn is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from temporalio.exceptions import ActivityError
 
@@ -42,6 +42,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.waiting import INTERRUPTED, AnswerReceipt, SubAgentCall
+from helix_temporal.session.after_reopen import After, Reopened, after_cut, after_step, after_wait
 from helix_temporal.session.pending_calls import PendingCalls, SubAgentCalls, UnattendedCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
 from helix_temporal.workflows.clock import now_ms
@@ -225,16 +226,16 @@ class TurnResult:
     finish: Finish | None = None
 
 
-class _RestartTurn(Exception):  # noqa: N818 (control flow, not an error)
-    """The hot thread lost this turn's steps: it starts over from its beginning."""
+class _TurnMoved(Exception):  # noqa: N818 (control flow, not an error)
+    """The thread was opened again, and the turn does not go on at its present step.
 
+    Attributes:
+        why: What the step met; None where none was tried.
+    """
 
-class _ContinueBehind(_RestartTurn):
-    """The workflow was reset, and the thread has gone on: so does the turn, behind what is finished there."""
-
-
-class _LookAgain(_RestartTurn):
-    """The thread has gone on from the step that waited: the turn's steps are found standing, one by one."""
+    def __init__(self, after: After, why: HelixError | None = None) -> None:
+        super().__init__(after)
+        self.after, self.why = after, why
 
 
 class Turn:
@@ -316,10 +317,10 @@ class Turn:
     ) -> TurnResult:
         """End a suspended turn, whose calls all have results by now.
 
-        Where the hot thread has lost it, it is run ``again``, up to the end of its first step.
+        Where the thread has lost it, it is run ``again``, up to the end of its first step.
 
         Raises:
-            HeadMovedError: It is lost, and was not to be run again.
+            HeadMovedError: It is lost, and was not to be run again; or the thread is at another place.
         """
         result = self._restore_suspended(suspended)
         assert self._waits is not None
@@ -333,10 +334,11 @@ class Turn:
         self._waits.end()
         try:
             return await self._end_turn(inputs, reason, suspended.dropped, _list_refs(self._messages))
-        except _RestartTurn as lost:
-            if not again and lost.__cause__ is not None:
-                raise lost.__cause__ from None
-            self._begins_again(lost)
+        except _TurnMoved as moved:
+            if not again:
+                thread_id = self._thread.request.thread_id
+                raise HeadMovedError(f"thread {thread_id!r}: the turn that waited is lost") from moved.why
+            self._begin_again(moved)
         self.interrupted = True
         return await self._until_over(None, ())
 
@@ -358,33 +360,71 @@ class Turn:
                 if resumed is not None and self._thread.opened_by_another_run:
                     await self._look_behind(resumed.head)
                 return await self._run_steps(users, resumed, dropped)
-            except _RestartTurn as again:
+            except _TurnMoved as moved:
                 resumed = None
-                self._begins_again(again)
+                self._begin_again(moved)
 
     async def _look_behind(self, waiting: Head) -> None:
         """See whether the thread has gone on from the step that waits: a reset workflow would not know.
 
         Raises:
-            _RestartTurn: It has, or has lost the step: the turn's steps that stand are found one by one.
+            _TurnMoved: It has, or has lost the step.
         """
         opened = await self._reopen_thread(waiting)
-        if self._thread.head == waiting and not (opened.goes_on or opened.reset):
+        reopened = self._compare_places(opened, waiting)
+        after = after_wait(reopened)
+        if after is After.SAME_STEP:
             return
         assert self._waits is not None
         self._waits.end()
         self._waits.sub_agent_calls.take_up(())
         self.steps, self._used_before = 0, Usage()
-        self._check_reset(opened, waiting)
-        if self._thread.head.position < self._start.position:
-            self._start = self._thread.head
-        self._thread.at(self._start)
-        raise _LookAgain if opened.goes_on else _RestartTurn
+        self._move_to(after, opened, reopened)
 
-    def _begins_again(self, why: _RestartTurn) -> None:
-        if isinstance(why, _LookAgain):
+    def _compare_places(self, opened: OpenSessionResult, known: Head) -> Reopened:
+        """Where the thread is, beside where the turn took it to be; adopts what a reset finds under way."""
+        of_others = False
+        if opened.reset:
+            self._thread.went_on(self._start.position, self._epoch_before)
+            of_others = self._take_over(opened.under_way)
+        return Reopened(
+            start=self._start,
+            known=known,
+            found=self._thread.head,
+            reset=opened.reset,
+            goes_on=opened.goes_on,
+            of_others=of_others,
+        )
+
+    def _move_to(
+        self, after: After, opened: OpenSessionResult, place: Reopened, why: HelixError | None = None
+    ) -> NoReturn:
+        """Be where the turn goes on.
+
+        Raises:
+            _TurnMoved: Always: the steps up to now do not count any more.
+        """
+        if after is After.BEHIND:
+            self._start, self.caught_up = place.found, opened
+            # What the application had not saved is merged with what the thread has saved since.
+            self.promoted, self._values = dict(opened.values or {}), {}
+        elif after is not After.NOWHERE:
+            # What the stores have lost stays gone: the turn begins where the thread is.
+            self._start = place.found if place.is_lost else self._start
+            self._thread.at(self._start)
+        raise _TurnMoved(after, why)
+
+    def _begin_again(self, moved: _TurnMoved) -> None:
+        """Name the turn's next run, which begins at its start.
+
+        Raises:
+            HelixError: What the step met, where the turn cannot go on.
+        """
+        if moved.after is After.NOWHERE and moved.why is not None:
+            raise moved.why
+        if moved.after is After.FIND_STEPS:
             return
-        if not isinstance(why, _ContinueBehind):
+        if moved.after is After.FROM_START:
             self._thread.turns_run_again += 1
         self.took_values = False
         self._again += 1
@@ -413,9 +453,10 @@ class Turn:
             self.interrupted = self.interrupted or result.stop is not None
             outcomes, answers = await self._collect_results(result, dropped)
             if self._wants_rewind(outcomes):
-                self._check_reset(await self._reopen_thread(before, cuts=True), before)
-                if self._thread.head != before:
-                    raise _RestartTurn
+                opened = await self._reopen_thread(before, cuts=True)
+                reopened = self._compare_places(opened, before)
+                if (after := after_cut(reopened)) is not After.SAME_STEP:
+                    self._move_to(after, opened, reopened)
                 continue
             if len(outcomes) < len(result.calls):
                 return self._turn_result(ExitReason.SUSPENDED, dropped=dropped)
@@ -616,32 +657,12 @@ class Turn:
                 cuts = not answered or tries >= _CUTTING_AFTER
                 ids = tuple(each.id for each in inputs)
                 opened = await self._reopen_thread(head, ids, answered=answered, cuts=cuts)
-                self._check_reset(opened, head, moved)
-                if self._thread.head.position < self._start.position:
-                    # What the stores have lost stays gone: the turn begins where the thread is.
-                    self._start = self._thread.head
-                    raise _RestartTurn from moved
-                kept = self._thread.head.position - head.position
-                if self._thread.head == head or 0 < kept <= len(inputs) + 1:
-                    # What lies beyond is this very step: the next attempt finds it standing.
-                    self._thread.at(head)
-                    continue
-                if self._thread.head == self._start:
-                    raise _RestartTurn from moved
-                raise
+                reopened = self._compare_places(opened, head)
+                if (after := after_step(reopened, len(inputs))) is not After.SAME_STEP:
+                    self._move_to(after, opened, reopened, moved)
+                # What lies beyond is this very step: the next attempt finds it standing.
+                self._thread.at(head)
         raise AssertionError("unreachable")  # pragma: no cover
-
-    def _check_reset(self, opened: OpenSessionResult, head: Head, moved: HelixError | None = None) -> None:
-        """After a reset, go on where the thread has: what was finished, or taken back, stays so."""
-        if not opened.reset:
-            return
-        self._thread.went_on(self._start.position, self._epoch_before)
-        if not self._take_over(opened.under_way) and self._thread.head == head:
-            return
-        self._start, self.caught_up = self._thread.head, opened
-        # What the application had not saved is merged with what the thread has saved since.
-        self.promoted, self._values = dict(opened.values or {}), {}
-        raise _ContinueBehind from moved
 
     def _take_over(self, messages: tuple[UserMessage, ...]) -> bool:
         """Let the turn that stands unfinished go first, as this one; whether it is another one's."""

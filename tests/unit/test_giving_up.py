@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from helix_temporal.errors import HeadMovedError
+import pytest
+
+from helix_temporal.errors import FencedError, HeadMovedError, HelixError, ThreadNotFoundError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import CallPolicy, ExitReason, OpenHandle, SuspendedTurn, UserMessage
@@ -31,10 +33,11 @@ ANSWERED = Head(position=2, last_id="answered")
 
 
 class Forgetful:
-    """`Calls` of a thread that has lost all there was."""
+    """`Calls` of a thread that has lost all there was; ``refusal`` says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: HelixError | None = None) -> None:
         self.steps: list[RunStepInput] = []
+        self.refusal = refusal or HeadMovedError("it is not there")
 
     def new_id(self) -> str:
         """Any."""
@@ -47,7 +50,7 @@ class Forgetful:
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
         """The step that asked is gone."""
-        raise HeadMovedError("it is not there")
+        raise self.refusal
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
         """The model answers at once."""
@@ -82,6 +85,14 @@ async def test_a_turn_that_is_given_up_and_was_lost_is_run_again() -> None:
     assert result.in_thread
     assert [each.id for each in calls.steps[0].inputs] == ["m"]
     assert turn.interrupted
+
+
+@pytest.mark.parametrize("kind", [HeadMovedError, FencedError, ThreadNotFoundError])
+async def test_a_lost_turn_that_is_not_run_again_is_said_to_be_lost(kind: type[HelixError]) -> None:
+    """Whatever the store said first: a session that ends must not tell that it still waits for answers."""
+    turn, suspended = waiting_turn(Forgetful(kind("it is not there")))
+    with pytest.raises(HeadMovedError, match="the turn that waited is lost"):
+        await turn.give_up(suspended, ExitReason.INTERRUPTED, again=False)
 
 
 async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None:

@@ -7,11 +7,12 @@ from helix_temporal.models.states import (
     PendingClientToolCall,
     SessionState,
 )
-from helix_temporal.models.steps import EndTurnInput, StepInput
+from helix_temporal.models.steps import EndTurnInput, SaveValuesInput, StepInput
 from helix_temporal.models.stored_messages import EMPTY
-from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt
+from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt, SubmitInput
+from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.session.projection import project_answers, project_call_owners
-from helix_temporal.session.record import SessionRecord, apply_step
+from helix_temporal.session.record import SessionRecord, apply_step, apply_suspension
 from helix_temporal.stores.protocols.hot import StepAppend
 
 
@@ -77,3 +78,37 @@ def test_a_call_that_an_ending_has_saved_is_remembered_once() -> None:
         **{f"call-{at}": 0 for at in before},
         **{f"call-{at}": at for at in own},
     }
+
+
+LOST = AnswerReceipt(id="c", when=1, outcome="expired")
+AGAIN = AnswerReceipt(id="c", when=2, by="r")
+"""A sub-agent that lost an answer asks again, and is answered again."""
+
+
+def test_a_step_saves_the_newest_answer_of_a_call() -> None:
+    """It kept the lost one, and whoever answered then was told that time was up."""
+    request = EndTurnInput(
+        session_id="s",
+        epoch=1,
+        head=EMPTY,
+        inputs=(),
+        run_id="r",
+        reason=ExitReason.COMPLETED,
+        answered=(AGAIN,),
+    )
+    step = StepAppend("s", 1, EMPTY, (), None, commits=True)
+    assert apply_step(SessionRecord(answered=(LOST,)), step, request, ()).answered == (AGAIN,)
+
+
+def test_an_end_saves_the_newest_answer_of_a_call() -> None:
+    """As a step does."""
+    request = SaveValuesInput(thread_id="s", epoch=1, values={}, answered=(AGAIN,))
+    assert apply_suspension(SessionRecord(answered=(LOST,)), request).answered == (AGAIN,)
+
+
+def test_the_newest_answer_of_a_call_is_remembered() -> None:
+    """Also where the thread has it from a run that this one did not know of; an older one changes nothing."""
+    waits = PendingCalls(lambda: 0, remembered=(LOST,))
+    waits.remember((AGAIN,))
+    waits.remember((LOST,))
+    assert waits.submit(SubmitInput(call="c", by="r")).status == "submitted"

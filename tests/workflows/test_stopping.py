@@ -12,6 +12,7 @@ from helix_temporal.errors import (
     SessionInterruptedError,
     SessionNotFoundError,
 )
+from helix_temporal.models.agents import UserMessageDecision
 from helix_temporal.models.sessions import AskStatus, StopRequest
 from helix_temporal.models.stored_messages import EMPTY, Head
 from tests.workflows._desk import Desk, Gate, calls, first_tools_then
@@ -74,6 +75,55 @@ async def test_an_interrupt_during_the_last_model_call_changes_nothing(
     assert await stand.sessions.session(sid).stop()
     gate.opened.set()
     assert (await asked).text == "1: hello"
+
+
+@pytest.mark.parametrize("hook", ["session_started", "before_user_message"])
+async def test_an_abort_before_the_first_step_leaves_no_trace(
+    stand: Stand, desk: Desk, sid: str, hook: str
+) -> None:
+    """A hook looks at the message, or at the session; the model is never asked."""
+    gate = Gate()
+
+    async def held(_: object) -> UserMessageDecision | None:
+        await gate.passing()
+        return UserMessageDecision() if hook == "before_user_message" else None
+
+    desk.hooks[sid, hook] = held
+    asked = asyncio.create_task(stand.sessions.ask(sid, "hello", agent="hooked"))
+    await gate.reached.wait()
+    stopped = asyncio.create_task(stand.sessions.session(sid).stop(abort=True))
+    if hook == "session_started":
+        await asyncio.sleep(0.3)
+        gate.opened.set()
+    assert await stopped
+    result = await asyncio.wait_for(asked, 10)
+    gate.opened.set()
+    assert (result.status, result.in_thread) == (AskStatus.INTERRUPTED, False)
+    assert (await stand.texts(sid), desk.requests[sid][1:]) == ([], [])
+    assert (await stand.sessions.ask(sid, "again")).status is AskStatus.ANSWERED
+
+
+async def test_an_interrupt_before_the_first_step_ends_the_turn_after_it(
+    stand: Stand, desk: Desk, sid: str
+) -> None:
+    """It was said while a hook looked at the message, and was forgotten."""
+    gate = Gate()
+
+    async def held(_: object) -> UserMessageDecision:
+        await gate.passing()
+        return UserMessageDecision()
+
+    desk.hooks[sid, "before_user_message"] = held
+    desk.scripts[sid] = lambda request: calls("x")
+    asked = asyncio.create_task(stand.sessions.ask(sid, "hello", agent="hooked"))
+    await gate.reached.wait()
+    status = await stand.sessions.session(sid).get_status()
+    assert (status.status, status.run_id is None) == ("running", False)
+    assert await stand.sessions.session(sid).stop()
+    gate.opened.set()
+    result = await asked
+    assert (result.status, result.in_thread) == (AskStatus.INTERRUPTED, True)
+    assert len(desk.requests[sid]) == 1
 
 
 async def test_stop_without_a_turn_says_so(stand: Stand, sid: str) -> None:
