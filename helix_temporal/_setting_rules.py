@@ -92,7 +92,8 @@ def parse_duration(value: object) -> timedelta:
         found = timedelta(seconds=float(match[1]) * _UNITS[match[2] or "s"])
     else:
         raise ValueError(
-            f"{quote_value(value)} is no duration; write seconds or a unit: 30, 1.5s, 200ms, 24h, 7d"
+            f"{quote_value(value)} is no duration; write a positive number of seconds, or one with a unit: "
+            "30, 1.5s, 200ms, 24h, 7d"
         )
     if not timedelta(0) < found <= MAX_TTL:
         raise ValueError(f"a duration of {found.total_seconds()} s; 1 ms to 400 days are possible")

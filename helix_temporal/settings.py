@@ -5,11 +5,11 @@ is ``HELIX_`` and its name in capitals, `Timeouts` are ``HELIX_TIMEOUT_…``, `L
 The package itself never reads the environment; a program passes ``os.environ`` at its edge.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pydantic import (
@@ -42,20 +42,36 @@ class _Group(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=False)
 
+    VARIABLES: ClassVar[str] = "HELIX_"
+    """What the names of its environment variables begin with."""
+
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise InvalidConfigError("; ".join(_describe_problems(error, type(self).model_fields))) from None
+            raise InvalidConfigError("; ".join(self._describe_problems(error))) from None
 
+    @classmethod
+    def _describe_problems(cls, error: ValidationError) -> Iterable[str]:
+        for problem in error.errors(include_url=False, include_input=False):
+            place = [str(part) for part in problem["loc"]]
+            if problem["type"] == "extra_forbidden" and len(place) == 1:
+                yield rules.not_known(place[0], cls.model_fields)
+                continue
+            if place and place[0] in cls.model_fields:
+                place[0] = f"{place[0]} ({cls.VARIABLES}{place[0].upper()})"
+            yield ": ".join([*place, problem["msg"].removeprefix("Value error, ")])
 
-def _describe_problems(error: ValidationError, names: Collection[str]) -> Iterable[str]:
-    for problem in error.errors(include_url=False, include_input=False):
-        if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-            yield rules.not_known(str(problem["loc"][0]), names)
-            continue
-        what = problem["msg"].removeprefix("Value error, ")
-        yield ": ".join([*(str(part) for part in problem["loc"]), what])
+    @classmethod
+    def read(cls, environment: Mapping[str, str], problems: list[str], **more: Any) -> Self | None:
+        """From its variables, and ``more`` fields; None, and what is wrong, where some are refused."""
+        names = (name for name in cls.model_fields if name not in more)
+        values = {name: environment.get(f"{cls.VARIABLES}{name.upper()}") for name in names}
+        try:
+            return cls(**{name: value for name, value in values.items() if value}, **more)
+        except InvalidConfigError as error:
+            problems.append(str(error))
+            return None
 
 
 class Timeouts(_Group):
@@ -80,6 +96,8 @@ class Timeouts(_Group):
         max_heartbeat_throttle_interval: Longest time that a beat or a cancel waits in the worker.
         sticky_queue_schedule_to_start_timeout: Wait for the worker that holds the workflow in its cache.
     """
+
+    VARIABLES: ClassVar[str] = "HELIX_TIMEOUT_"
 
     store_start_to_close: Duration = timedelta(seconds=30)
     store_schedule_to_close: Duration = timedelta(minutes=5)
@@ -139,6 +157,8 @@ class Limits(_Group):
             next step reads.
     """
 
+    VARIABLES: ClassVar[str] = "HELIX_LIMIT_"
+
     message_bytes: int = Field(default=MAX_TEXT, ge=_KIB, le=64 * _MIB)
     batch_messages: int = Field(default=10_000, ge=2, le=10_000)
     inline_text_bytes: int = Field(default=INLINE_TEXT, ge=256, le=256 * _KIB)
@@ -180,7 +200,8 @@ class Settings(_Group):
         stream_abandoned_after: Readers take a producer for gone that has been silent for so long.
         s3_bucket: Turns the cold tier on.  ``s3_endpoint`` is for servers other than AWS.
         s3_access_key: With ``s3_secret_key``; without them the SDK finds credentials its own way.
-        cold_directory: The cold tier in a directory instead of a bucket, for one machine.
+        cold_directory: The cold tier in a directory instead of a bucket, for one machine.  It must exist, as
+            a bucket must: an archive that is not mounted is not an empty one.
         flush: Archive with every ``"step"``, or at open and ``"exit"`` only: cheaper, and only as safe
             as Redis.
         archive: ``"required"``: nobody is answered before the archive has the step; ``"eventual"``: while it
@@ -268,10 +289,12 @@ class Settings(_Group):
             rules.refuse_unknown(environment, _variable_names(cls))
         except ValueError as error:
             raise InvalidConfigError(str(error)) from None
-        found = _values_from_environment(cls, "HELIX_", environment)
-        found["timeouts"] = Timeouts(**_values_from_environment(Timeouts, "HELIX_TIMEOUT_", environment))
-        found["limits"] = Limits(**_values_from_environment(Limits, "HELIX_LIMIT_", environment))
-        return cls(**found)
+        problems: list[str] = []
+        timeouts, limits = Timeouts.read(environment, problems), Limits.read(environment, problems)
+        found = cls.read(environment, problems, timeouts=timeouts or Timeouts(), limits=limits or Limits())
+        if found is None or problems:
+            raise InvalidConfigError("; ".join(problems))
+        return found
 
     @property
     def deployment(self) -> Deployment:
@@ -450,14 +473,6 @@ def _variable_names(settings: type[Settings]) -> set[str]:
     }
     names = {f"{start}{name.upper()}" for start, group in groups.items() for name in group.model_fields}
     return names - {"HELIX_TIMEOUTS", "HELIX_LIMITS"}
-
-
-def _values_from_environment(
-    group: type[_Group], start: str, environment: Mapping[str, str]
-) -> dict[str, Any]:
-    names = (name for name in group.model_fields if name not in {"timeouts", "limits"})
-    values = {name: environment.get(f"{start}{name.upper()}") for name in names}
-    return {name: value for name, value in values.items() if value}
 
 
 # A mark is the digest of where a store is: two processes compare marks to know that they use the same one.

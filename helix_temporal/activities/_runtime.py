@@ -19,12 +19,14 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from helix_temporal._failures import describe_failure, text_of_failure
 from helix_temporal.errors import (
     ApplicationCodeError,
+    CheckpointNotFoundError,
     ConflictError,
     HelixError,
     InvalidRequestError,
     NotServedError,
     SessionNotFoundError,
     StoreUnavailableError,
+    ThreadNotFoundError,
 )
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.store_calls import SessionCall
@@ -122,6 +124,8 @@ async def heartbeat_with_progress(every: float) -> AsyncIterator[Progress]:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_ANSWERS: Final = (ConflictError, CheckpointNotFoundError, SessionNotFoundError, ThreadNotFoundError)
+"""Answers to what somebody asked: a worker's log does not fill with them, nor do its counts of failures."""
 _LONGEST_PAUSE: Final = 5.0
 """Seconds between attempts while workers lack what is asked for."""
 
@@ -139,14 +143,17 @@ def application_error(
         waited: Seconds for which it was tried; None for those in which attempts of the activity paused.
     """
     number = current_attempt() if number is None else number
-    expected = isinstance(error, ConflictError)
     return ApplicationError(
         str(error),
         error.facts,
         type=type(error).__name__,
         non_retryable=_is_permanent(error, number, waited),
         next_retry_delay=_retry_delay(error, number),
-        category=ApplicationErrorCategory.BENIGN if expected else ApplicationErrorCategory.UNSPECIFIED,
+        category=(
+            ApplicationErrorCategory.BENIGN
+            if isinstance(error, _ANSWERS)
+            else ApplicationErrorCategory.UNSPECIFIED
+        ),
     )
 
 

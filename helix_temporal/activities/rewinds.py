@@ -85,13 +85,18 @@ async def head_after_turns(threads: ThreadStore, thread_id: str, count: int) -> 
     return Head(position=at, last_id=last[0].id)
 
 
-async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list[FoundTurn]:
-    """The newest finished turns, oldest first; fewer where the thread has not so many."""
+async def newest_turns(
+    threads: ThreadStore, thread_id: str, count: int, *, unfinished: bool = False
+) -> list[FoundTurn]:
+    """The newest finished turns, oldest first; fewer where the thread has not so many.
+
+    With ``unfinished`` the last one may be a turn that waits.
+    """
     messages: list[StoredMessage] = []
     begun = 0
     stop: int | None = None
     while True:
-        page = await _read_page(threads, thread_id, 0, stop, backward=True)
+        page = await _read_page(threads, thread_id, 0, stop, backward=True, unfinished=unfinished)
         begun += len(starts_in([*page.messages, *messages[:1]]))
         messages = [*page.messages, *messages]
         stop = page.before
@@ -104,11 +109,11 @@ async def newest_turns(threads: ThreadStore, thread_id: str, count: int) -> list
 
 
 async def newest_users(threads: ThreadStore, thread_id: str, start: int, count: int) -> list[str]:
-    """Ids of the newest ``count`` users' messages of finished turns from ``start`` on, oldest first."""
+    """Ids of the newest ``count`` users' messages from ``start`` on, oldest first; a waiting turn's too."""
     found: list[str] = []
     stop: int | None = None
     while True:
-        page = await _read_page(threads, thread_id, start, stop, backward=True)
+        page = await _read_page(threads, thread_id, start, stop, backward=True, unfinished=True)
         found = [*(each.id for each in page.messages if each.kind == Kind.USER), *found]
         stop = page.before
         if stop is None or stop <= start or len(found) >= count:
@@ -148,10 +153,25 @@ async def list_turns(
 
 
 async def _read_page(
-    threads: ThreadStore, thread_id: str, start: int, stop: int | None, *, backward: bool = False
+    threads: ThreadStore,
+    thread_id: str,
+    start: int,
+    stop: int | None,
+    *,
+    backward: bool = False,
+    unfinished: bool = False,
 ) -> ThreadPage:
     return await threads.read(
-        ReadPage(thread_id, start, stop, limit=_PAGE, max_bytes=_PAGE_BYTES, backward=backward, whole=False)
+        ReadPage(
+            thread_id,
+            start,
+            stop,
+            limit=_PAGE,
+            max_bytes=_PAGE_BYTES,
+            backward=backward,
+            committed_only=not unfinished,
+            whole=False,
+        )
     )
 
 
@@ -211,14 +231,14 @@ class TakeBacks:
         return PlanTakeBackResult(to=to, taken_back=record_rewind(wanted.id, to, users))
 
     async def _last_turn_to_go(self, thread_id: str, count: int) -> FoundTurn:
-        """The oldest of the newest ``count`` turns.
+        """The oldest of the newest ``count`` turns, of which one that waits is the newest.
 
         Raises:
             InvalidRequestError: There are fewer.
         """
-        turns = await newest_turns(self._threads, thread_id, count)
+        turns = await newest_turns(self._threads, thread_id, count, unfinished=True)
         if len(turns) < count:
-            raise InvalidRequestError(f"thread {thread_id!r}: {len(turns)} finished turns, {count} cannot go")
+            raise InvalidRequestError(f"thread {thread_id!r}: it has {len(turns)} turns, {count} cannot go")
         return turns[0]
 
     async def _checkpoint_head(self, request: PlanTakeBackInput, checkpoint_id: str) -> Head:

@@ -98,6 +98,11 @@ def check_model(model: object, where: str) -> None:
         raise InvalidConfigError(
             f"{where}: the model is the class {model.__name__}; give an instance: {model.__name__}(...)"
         )
+    if isinstance(model, str):
+        raise InvalidConfigError(
+            f"{where}: the model is a text; give an object that asks it: a model of helix_temporal.adapters "
+            "(Anthropic, OpenAI, Google, LangChain), or one of your own with a generate method"
+        )
     kind = type(model).__name__
     generate, stream = getattr(model, "generate", None), getattr(model, "stream", None)
     if not callable(generate) and not callable(stream):

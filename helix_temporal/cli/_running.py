@@ -8,7 +8,8 @@ from typing import Any
 
 import typer
 
-from helix_temporal.errors import HelixError
+from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.settings import Settings
 
 
 @contextmanager
@@ -19,6 +20,19 @@ def exit_on_error() -> Iterator[None]:
     except HelixError as error:
         typer.secho(f"{type(error).__name__}: {error}", fg="red", err=True)
         raise typer.Exit(1) from None
+
+
+def check_stores_shared(settings: Settings) -> None:
+    """Refuse to look for threads, or to keep them, in this process's own memory.
+
+    Raises:
+        InvalidConfigError: No store is named that other processes have, too.
+    """
+    if settings.threads_in == "memory" and not settings.has_cold_tier:
+        raise InvalidConfigError(
+            "there is no store of threads that this command can reach; set what the session workers have of "
+            "HELIX_REDIS_URL, HELIX_POSTGRES_DSN, HELIX_DATA_DIRECTORY, HELIX_S3_BUCKET, HELIX_COLD_DIRECTORY"
+        )
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:

@@ -42,7 +42,10 @@ def dev(
     s3_port: Annotated[int | None, _port_option("S3")] = None,
     run: Annotated[
         str | None,
-        typer.Option(help="Run this command with the stack's environment, then stop and give its status."),
+        typer.Option(
+            help="Run this program with the stack's environment, then stop and give its status; there is no "
+            "shell in between (name one: sh -c '…')."
+        ),
     ] = None,
 ) -> None:
     """Start Temporal with its UI, PostgreSQL, Valkey and S3, and stop them at Ctrl-C.
@@ -51,6 +54,8 @@ def dev(
     used instead.
     """
     wanted = frozenset(services or SERVICES)
+    if unknown := sorted(wanted.difference(SERVICES)):
+        raise typer.BadParameter(f"{', '.join(unknown)}: one of {', '.join(SERVICES)} expected")
     asked = Ports(temporal_port, ui_port, redis_port, postgres_port, s3_port)
     started = time.monotonic()
     typer.echo(f"Starting {', '.join(sorted(wanted))} …")

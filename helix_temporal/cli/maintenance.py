@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from helix_temporal.cli._running import run_service
+from helix_temporal.cli._running import check_stores_shared, run_service
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
 from helix_temporal.worker import HelixWorker, connect, startup_line
@@ -56,6 +56,7 @@ def maintenance(
 
 async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> None:
     settings, plan = Settings.from_env(os.environ), make_plan()
+    check_stores_shared(settings)
     queue = maintenance_queue(settings.task_queue)
     client, helix = await connect(settings)
     stop = asyncio.Event()

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from helix_temporal.backends import Backends
-from helix_temporal.cli._running import exit_on_error
+from helix_temporal.cli._running import check_stores_shared, exit_on_error
 from helix_temporal.coldtier import ADAPTERS, TieredThreads, envelope_of
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidRequestError
 from helix_temporal.settings import Settings
@@ -146,6 +146,7 @@ def _require_archive(backends: Backends) -> TieredThreads:
 def _run_with_backends(look: Callable[[Backends], Awaitable[R]], *, read_v1: bool = False) -> R:
     async def run() -> R:
         settings = Settings.from_env(os.environ)
+        check_stores_shared(settings)
         backends = Backends(settings.model_copy(update={"read_v1": True}) if read_v1 else settings)
         try:
             return await look(backends)

@@ -43,7 +43,10 @@ async def _serve_agents(names: list[str]) -> None:
     sys.path.insert(0, str(Path.cwd()))
     agents = load_agents(names)
     served = ", ".join(agent.name for agent in agents)
-    print(f"Worker for {served}: {settings.temporal_address}, task queue {settings.task_queue!r}", flush=True)
+    print(
+        f"Starting a worker for {served}: {settings.temporal_address}, task queue {settings.task_queue!r}",
+        flush=True,
+    )
     await serve(settings, agents)
 
 

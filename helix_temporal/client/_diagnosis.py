@@ -342,7 +342,7 @@ class Diagnosis:
             pollers = [each for each in pollers if _is_of(pinned, each)]
         if pollers:
             newest = max(pollers, key=lambda each: _to_millis(each.last_access_time))
-            ago = time.time() - _to_millis(newest.last_access_time) / 1000
+            ago = _seconds_since_poll(newest)
             if ago < silent:
                 return ""
             if pinned is not None:
@@ -364,7 +364,7 @@ class Diagnosis:
         said = [
             f"workers poll task queue {each!r} there"
             for each, pollers in zip(queues, here, strict=True)
-            if pollers
+            if _are_there(pollers)
         ]
         try:
             request = ListNamespacesRequest(page_size=_NAMESPACES)
@@ -376,7 +376,7 @@ class Diagnosis:
         served = [
             f"workers poll it in namespace {each!r}"
             for each, pollers in zip(others, there, strict=True)
-            if pollers
+            if _are_there(pollers)
         ]
         return [*said, *served]
 
@@ -410,6 +410,15 @@ class Diagnosis:
                 return []
             raise
         return list(described.pollers)
+
+
+def _seconds_since_poll(poller: PollerInfo) -> float:
+    return time.time() - _to_millis(poller.last_access_time) / 1000
+
+
+def _are_there(pollers: Iterable[PollerInfo]) -> bool:
+    """Whether one of them polls now: the server remembers those that have gone for five minutes."""
+    return any(_seconds_since_poll(each) < _POLL_SECONDS for each in pollers)
 
 
 async def look_up_or(workflow_id: str, look: Awaitable[T], otherwise: T) -> T:

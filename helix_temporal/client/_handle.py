@@ -788,7 +788,7 @@ class SessionHandle:
     ) -> Head:
         """Keep the first ``turns`` finished turns; below 0: take back so many of the newest.
 
-        Otherwise as `rewind`.
+        A turn that waits for people is the newest one.  Otherwise as `rewind`.
 
         Raises:
             InvalidRequestError: There are not so many.
@@ -820,8 +820,10 @@ class SessionHandle:
     async def regenerate(self, *, timeout: float = 600.0, operation_id: str | None = None) -> AskResult:
         """Take the newest turn back and ask its messages anew, under new ids; the result is as `ask`'s.
 
+        A turn that waits for people is the newest one: its questions and approvals are gone with it.
+
         Raises:
-            InvalidRequestError: There is no finished turn, or no user said anything in it; or it was carried
+            InvalidRequestError: There is no turn, or no user said anything in it; or it was carried
                 out under this id, and turns were taken back since.
             SessionNotFoundError, TimeoutError: As `rewind`.
         """

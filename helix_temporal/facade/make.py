@@ -15,6 +15,7 @@ from helix_temporal.errors import (
     AgentMismatchError,
     InvalidConfigError,
     InvalidRequestError,
+    SessionExistsError,
     TooLargeError,
 )
 from helix_temporal.facade.documents import FileSessionStorage
@@ -126,8 +127,9 @@ async def create_session(
 
     Raises:
         InvalidRequestError: Both ``resume`` and ``fork`` are given, or ``storage`` and ``client``;
-            ``session_id`` is taken, or is another one than ``resume``; ``metadata`` is given for a session
-            that has its own, or is no text.
+            ``session_id`` is another one than ``resume``; ``metadata`` is given for a session that has its
+            own, or is no text.
+        SessionExistsError: ``session_id`` is taken.
         SessionNotFoundError: The session to resume or to fork is not there.
     """
     if resume is not None and fork is not None:
@@ -161,7 +163,7 @@ async def create_session(
     if session_id is None:
         await storage.save(new)
     elif await _save_new(storage, new) is not new:
-        raise InvalidRequestError(f"session {session_id!r} exists; resume it, or choose another id")
+        raise SessionExistsError(f"session {session_id!r} exists; resume it, or choose another id")
     return _new_session(agent, storage, new.id)
 
 
@@ -222,8 +224,8 @@ async def fork_session(
 
     Raises:
         SessionNotFoundError: The original is not in the storage, or no session of the client's workers.
-        InvalidRequestError: The new id belongs to another session, ``at`` is out of place, or
-            ``storage`` and ``client`` are both given.
+        SessionExistsError: The new id belongs to another session.
+        InvalidRequestError: ``at`` is out of place, or ``storage`` and ``client`` are both given.
     """
     if client is not None:
         _refuse_both(storage)
@@ -246,7 +248,7 @@ async def fork_session(
         copy = _copy_session(source, target, at, properties, copy_usage=copy_usage)
         made = await _save_new(storage, copy)
     if made.parent_id != session_id:
-        raise InvalidRequestError(
+        raise SessionExistsError(
             f"session {target!r} exists and is no fork of {session_id!r}; choose another id"
         )
     return _open_stored_session(agent, storage, target)

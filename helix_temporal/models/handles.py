@@ -183,12 +183,12 @@ class ListChildrenInput(ShowSessionInput):
 
 
 class TakeBackRequest(WireModel):
-    """Take finished turns back; exactly one of ``to``, ``turns`` and ``checkpoint`` says how far.
+    """Take turns back; exactly one of ``to``, ``turns`` and ``checkpoint`` says how far.
 
     Attributes:
         id: Of this request: repeated under it, it is carried out once.
         to: The head that the thread is cut at.
-        turns: How many turns stay; below 0: how many of the newest go.
+        turns: How many finished turns stay; below 0: how many of the newest go, one that waits among them.
         checkpoint: Back to where the thread was at this checkpoint, and to the state that it holds.
         again: Ask the messages of the oldest turn that goes anew, under new ids.
     """

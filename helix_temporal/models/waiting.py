@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, StrictBool, ValidationError
 
 from helix_temporal.errors import InvalidIdError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread
@@ -111,7 +111,7 @@ class ToolApproval(WireModel, KnownFields):
     """Leave to run a tool, or not; ``reason`` is told to the model where it is denied."""
 
     approval_id: Annotated[str, Field(min_length=1, max_length=512)]
-    approved: bool
+    approved: StrictBool
     reason: Annotated[str, Field(max_length=MAX_ERROR_TEXT)] | None = None
 
 

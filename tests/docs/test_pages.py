@@ -48,6 +48,13 @@ def test_the_snippet_of_the_readme_is_short() -> None:
     assert len([line for line in snippet.splitlines() if line.strip()]) <= 15
 
 
+def test_the_program_that_uses_a_thread_without_temporal_runs_as_it_stands(tmp_path: Path) -> None:
+    """A store is tried by itself before anybody trusts it with workflows."""
+    programs = dict(titled(ROOT / "docs" / "own-workflow.md", "python"))
+    ran = run_python(programs["threads.py"], tmp_path)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Where is it?\nOn its way.\n", "")
+
+
 def test_programs_import_from_the_first_door_what_it_has() -> None:
     """Readers copy the imports: a second path to a name makes them wonder which one is meant."""
     untitled = [(name(page), block) for page in PAGES for block in blocks(page, "python")]

@@ -99,6 +99,14 @@ def test_an_unknown_thread_is_one_line(variables: dict[str, str]) -> None:
     assert len(output.splitlines()) == 1
 
 
+@pytest.mark.parametrize("arguments", [["show", THREAD], ["verify", THREAD]])
+def test_without_stores_it_says_so(arguments: list[str]) -> None:
+    """Forgotten variables must not read as a thread that was deleted: its own memory is always empty."""
+    status, output = command({"HELIX_TEMPORAL_ADDRESS": "127.0.0.1:7233"}, *arguments)
+    assert status == 1
+    assert output.startswith("InvalidConfigError: there is no store of threads that this command can reach")
+
+
 # ---- from zeitlich and back -----------------------------------------------------------------------
 
 

@@ -111,7 +111,7 @@ def wait_until_healthy(variables: dict[str, str]) -> None:
 
 async def test_the_agents_of_a_module_are_served(variables: dict[str, str], shop: Path) -> None:
     """Without a name: all that are there, in lists as well."""
-    with running(shop, variables, "worker", "shop", until="Worker for clerk, cook") as process:
+    with running(shop, variables, "worker", "shop", until="Starting a worker for clerk, cook") as process:
         assert process.poll() is None
         client, _ = await connect(Settings.from_env(variables))
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
@@ -124,7 +124,7 @@ async def test_the_collector_leaves_out_what_a_worker_has_loaded(
 ) -> None:
     """A full collection walks a hundred thousand objects that stay, and stops all sessions for that long."""
     (shop / "frozen.py").write_text(FROZEN)
-    with running(shop, variables, "worker", "frozen", until="Worker for"):
+    with running(shop, variables, "worker", "frozen", until="Starting a worker for"):
         client, _ = await connect(Settings.from_env(variables))
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
         answer = await sessions.ask("s-frozen", "How many?", agent="frozen")
@@ -133,17 +133,17 @@ async def test_the_collector_leaves_out_what_a_worker_has_loaded(
 
 def test_a_name_picks_one_and_helix_agents_is_the_default(variables: dict[str, str], shop: Path) -> None:
     """A container is told by its environment."""
-    with running(shop, variables, "worker", "shop:clerk", until="Worker for clerk:"):
+    with running(shop, variables, "worker", "shop:clerk", until="Starting a worker for clerk:"):
         wait_until_healthy(variables)
     named = {**variables, "HELIX_AGENTS": "shop:_others"}
-    with running(shop, named, "worker", until="Worker for cook:"):
+    with running(shop, named, "worker", until="Starting a worker for cook:"):
         wait_until_healthy(variables)
 
 
 def test_a_worker_is_healthy_while_its_loop_turns(variables: dict[str, str], shop: Path) -> None:
     """One that is frozen is not; one that has ended leaves no file that says it lives."""
     assert not is_healthy(variables)
-    with running(shop, variables, "worker", "shop", until="Worker for") as process:
+    with running(shop, variables, "worker", "shop", until="Starting a worker for") as process:
         wait_until_healthy(variables)
         process.send_signal(signal.SIGSTOP)
         # Two minutes pass: nobody touches the file.
@@ -178,6 +178,7 @@ def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, st
         (["worker", "shop"], {"HELIX_HEALTH_FILE": "/no/such/place"}, "health_file: '/no/such/place'"),
         (["worker", "shop"], {"HELIX_TEMPORAL_NAMESPACE": "nope"}, "InvalidConfigError: namespace 'nope'"),
         (["maintenance", "--sweep", "0.1"], {}, "InvalidConfigError: "),
+        (["maintenance"], {"HELIX_COLD_DIRECTORY": ""}, "there is no store of threads that this command"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(

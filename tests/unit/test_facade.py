@@ -6,7 +6,12 @@ from contextlib import aclosing
 import pytest
 
 from helix_temporal.agents import Agent, Hooks, ModelRequest, ModelResponse
-from helix_temporal.errors import InvalidRequestError, SessionNotFoundError, StoreUnavailableError
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StoreUnavailableError,
+)
 from helix_temporal.facade import Session, create_session, delete_session, fork_session, resume_session
 from helix_temporal.models.agents import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.facade import ErrorEvent, ResultEvent, SessionEvent, StoredSession
@@ -306,8 +311,8 @@ async def test_a_session_id_that_is_taken_is_refused_to_the_second_of_two_at_onc
         *(create_session(echo(), storage=storage, session_id="mine") for _ in range(2)),
         return_exceptions=True,
     )
-    assert sorted(type(each).__name__ for each in made) == ["InvalidRequestError", "Session"]
-    assert any(isinstance(each, InvalidRequestError) for each in made)
+    assert sorted(type(each).__name__ for each in made) == ["Session", "SessionExistsError"]
+    assert any(isinstance(each, SessionExistsError) for each in made)
 
 
 async def test_two_who_fork_at_once_get_the_same_copy() -> None:

@@ -80,7 +80,7 @@ def test_settings_are_frozen() -> None:
 @pytest.mark.parametrize("prefix", ['x"; DROP TABLE s;--', "x" * 70, "Üser_", "", "1abc", "a-b"])
 def test_a_table_prefix_that_is_no_short_name_is_refused(prefix: str) -> None:
     """It becomes part of table names, which PostgreSQL cuts silently at 63 bytes."""
-    with pytest.raises(InvalidConfigError, match=r"table_prefix: .* must match"):
+    with pytest.raises(InvalidConfigError, match=r"table_prefix \(HELIX_TABLE_PREFIX\): .* must match"):
         Settings(table_prefix=prefix)
 
 
@@ -93,7 +93,7 @@ def test_a_table_prefix_may_be_a_name_of_thirty_characters(prefix: str) -> None:
 @pytest.mark.parametrize("prefix", ["a*", "{x}", "a?", "a[b]", "a b", "a\n", "x" * 65])
 def test_a_redis_prefix_that_means_something_in_a_pattern_is_refused(prefix: str) -> None:
     """The maintenance worker scans by prefix; a star would make it sweep other people's keys."""
-    with pytest.raises(InvalidConfigError, match=r"redis_prefix: .* must match"):
+    with pytest.raises(InvalidConfigError, match=r"redis_prefix \(HELIX_REDIS_PREFIX\): .* must match"):
         Settings(redis_prefix=prefix)
 
 
@@ -268,7 +268,7 @@ def test_secrets_never_show_in_errors(name: str, scheme: str, rest: str) -> None
         ({"timeouts": {"heartbeat_every": 20}}, "heartbeat_every must not be longer"),
         ({"flush": "never"}, "'step' or 'exit'"),
         ({"redis_uri": "redis://localhost"}, "redis_uri"),
-        ({"limits": {"message_bytes": 0}}, "message_bytes: "),
+        ({"limits": {"message_bytes": 0}}, r"message_bytes \(HELIX_LIMIT_MESSAGE_BYTES\): "),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(values: dict[str, Any], said: str) -> None:
@@ -382,3 +382,17 @@ def test_no_end_of_an_unquoted_password_is_shown(name: str, start: str, password
     assert not any(
         part in shown for part in ("w0rd", "x?q", "en#1", "ab/", "cd", "pa#", "pa?", "far.example")
     )
+
+
+def test_all_mistakes_are_told_at_once_by_the_names_of_variables() -> None:
+    """Whoever starts a container sets variables, and would start it once for each mistake."""
+    variables = {
+        "HELIX_TIMEOUT_ROLL_OUT": "soon",
+        "HELIX_TIMEOUT_MODEL_START_TO_CLOSE": "-4",
+        "HELIX_LIMIT_MESSAGE_BYTES": "many",
+        "HELIX_TEMPORAL_TLS": "maybe",
+    }
+    with pytest.raises(InvalidConfigError) as refused:
+        Settings.from_env(variables)
+    assert all(f"({name}): " in str(refused.value) for name in variables)
+    assert "'-4' is no duration; write a positive number of seconds" in str(refused.value)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from helix_temporal.client import SessionHandle
 from helix_temporal.errors import ArchiveAccessError, InvalidRequestError
-from tests.workflows._desk import Desk
+from helix_temporal.models.sessions import AskStatus
+from tests.workflows._desk import Desk, calls
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -83,3 +85,35 @@ async def test_a_request_that_failed_is_finished_by_its_retry(
     assert (await handle.regenerate(operation_id="op")).text == "3: two"
     assert (await handle.ask("three")).text == "5: three"
     assert [each.text for each in await stand.messages(sid) if each.role == "user"] == ["one", "two", "three"]
+
+
+async def _waits_behind_one(stand: Stand, desk: Desk, sid: str) -> SessionHandle:
+    """A finished turn, and one that waits for a client."""
+    session = stand.sessions.session(sid, agent="people")
+    await session.ask("one")
+    desk.scripts[sid] = lambda request: calls("", name="locate")
+    assert (await session.ask("where?")).status is AskStatus.SUSPENDED
+    return session
+
+
+async def test_a_turn_that_waits_is_the_newest_one_to_ask_anew(stand: Stand, desk: Desk, sid: str) -> None:
+    """The answered turn before it was asked again, and the waiting one had gone without a word."""
+    session = await _waits_behind_one(stand, desk, sid)
+    again = await session.regenerate()
+    assert (again.status, len(again.pending)) == (AskStatus.SUSPENDED, 1)
+    status = await session.get_status()
+    assert [each.id for each in status.pending] == [each.id for each in again.pending]
+    desk.scripts[sid] = lambda request: f"got {request.messages[-1].text}"
+    await session.submit_tool_result(again.pending[0], "here", wait=True, timeout=30)
+    assert await stand.texts(sid) == ["one", "1: one", "where?", "", "here", "got here"]
+
+
+async def test_a_turn_that_waits_is_the_newest_one_to_take_back(stand: Stand, desk: Desk, sid: str) -> None:
+    """One goes, and what was answered stays."""
+    session = await _waits_behind_one(stand, desk, sid)
+    assert (await session.rewind_to_turn(-1)).position == 2
+    assert await stand.texts(sid) == ["one", "1: one"]
+    assert (await session.get_status()).pending == ()
+    desk.scripts[sid] = lambda request: "fine"
+    assert (await session.ask("two")).text == "fine"
+    assert (await session.rewind_to_turn(-2)).position == 0
