@@ -55,7 +55,7 @@ def dev(
     """
     wanted = frozenset(services or SERVICES)
     if unknown := sorted(wanted.difference(SERVICES)):
-        raise typer.BadParameter(f"{', '.join(unknown)}: one of {', '.join(SERVICES)} expected")
+        raise typer.BadParameter(f"{', '.join(unknown)}: one of {', '.join(sorted(SERVICES))} expected")
     asked = Ports(temporal_port, ui_port, redis_port, postgres_port, s3_port)
     started = time.monotonic()
     typer.echo(f"Starting {', '.join(sorted(wanted))} …")
