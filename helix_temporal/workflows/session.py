@@ -75,6 +75,7 @@ class Serving:
     def __init__(self, execution: Execution, calls: TemporalCalls, events: Events, values: Values) -> None:
         self._execution, self._calls, self._events, self._values = execution, calls, events, values
         self._unended: Turn | None = None
+        self._given = StoredValues.of({})
         self.waits_on = False
 
     async def serve(self) -> None:
@@ -92,6 +93,7 @@ class Serving:
     async def _admit_and_run(self, turn: Turn, entries: list[Entry]) -> TurnResult | None:
         """Run a turn of the entries that hooks admit, which are left in the list; None if that is none."""
         entries[:] = await self._events.admitted(entries)
+        self._give_values(turn)  # hooks may have changed some
         return await turn.run([entry.for_thread for entry in entries]) if entries else None
 
     async def go_on(self) -> None:
@@ -168,20 +170,23 @@ class Serving:
     def _make_turn(self) -> Turn:
         self._execution.waits.sub_agent_calls.ending = False
         self._calls.children.archive = self._execution.options.archive
-        self._execution.note_refused_values(self._values.refused())
         turn = self._execution.turn = Turn(
             self._calls,
             self._execution.open,
             number=self._execution.turns + 1,
             max_steps=self._execution.options.max_steps or self._execution.open.facts.max_steps,
-            values=self._values.unsaved(),
-            changed=self._values.changed(),
             waits=self._execution.waits,
             archive=self._execution.options.archive,
             settles=self._settle_messages,
             adopts=self._execution.inbox.adopt,
         )
+        self._give_values(turn)
         return turn
+
+    def _give_values(self, turn: Turn) -> None:
+        self._execution.note_refused_values(self._values.refused())
+        turn.give_values(self._values.unsaved(), self._values.changed())
+        self._given = StoredValues.of(self._values.storable())
 
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
@@ -203,10 +208,9 @@ class Serving:
         self, turn: Turn, task: "asyncio.Task[TurnResult | None]", start: Head, entries: list[Entry]
     ) -> None:
         self._unended = turn
-        before = StoredValues.of(self._values.storable())
         result = await self._await_turn_outcome(turn, task, start)
         if result is not None:
-            await self._take_outcome(turn, result, before, entries)
+            await self._take_outcome(turn, result, entries)
         self._unended = None
 
     async def _await_turn_outcome(
@@ -242,14 +246,12 @@ class Serving:
                 execution.quiet_since = workflow.now()
         return None
 
-    async def _take_outcome(
-        self, turn: Turn, result: TurnResult, before: StoredValues, entries: list[Entry]
-    ) -> None:
+    async def _take_outcome(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         execution = self._execution
         if turn.took_values:
-            self._values.stored = before
+            self._values.stored = self._given
         if turn.promoted is not None:
-            self._values.take_promoted(before, turn.promoted)
+            self._values.take_promoted(self._given, turn.promoted)
         if result.exit_reason is ExitReason.SUSPENDED:
             execution.status = Status.SUSPENDED
             execution.tell_askers_if_exiting()

@@ -265,8 +265,6 @@ class Turn:
         *,
         number: int,
         max_steps: int,
-        values: dict[str, Any] | None = None,
-        changed: tuple[str, ...] | None = None,
         waits: PendingCalls | None = None,
         archive: ArchiveMode | None = None,
         settles: Callable[[RunStepResult], bool] = lambda _: False,
@@ -277,7 +275,7 @@ class Turn:
         self._settles, self._adopts = settles, adopts
         self.caught_up: OpenSessionResult | None = None
         self._number, self._max_steps = number, max_steps
-        self._values = {} if values is None else {"values": values, "changed": changed}
+        self._values: dict[str, Any] = {}
         self.took_values = False
         self.run_id = self._first_run_id = calls.new_id()[:16]
         self.promoted: dict[str, Any] | None = None
@@ -302,6 +300,10 @@ class Turn:
     def used(self) -> Usage:
         """As `usage`, without what the turn used before it was suspended."""
         return self._used + self._tools.usage
+
+    def give_values(self, values: dict[str, Any] | None, changed: tuple[str, ...] | None) -> None:
+        """What the application has not saved yet goes with the next step; ``changed``: those of its keys."""
+        self._values = {} if values is None else {"values": values, "changed": changed}
 
     async def run(self, messages: Sequence[UserMessage]) -> TurnResult:
         """Run to the final answer, the last step allowed, an interrupt, or calls that wait for somebody."""

@@ -95,6 +95,17 @@ async def test_a_value_that_is_no_json_is_told_and_stops_nothing(stand: Stand, s
     assert found.custom_state == {"odd": [1, 2], "even": odd, "turns": 3}
 
 
+async def test_what_a_hook_sets_is_saved_with_the_turn_of_its_message(stand: Stand, sid: str) -> None:
+    """Hooks are a part of the turn; the session lives on, and may lose its worker before the next one."""
+    handle = await start(stand, sid)
+    assert (await ask(handle, "a tuple")).status is AskStatus.ANSWERED
+    found = await stand.sessions.session(sid).get_state()
+    assert found is not None
+    assert found.custom_state == {"odd": [1, 2], "even": "a tuple"}
+    await handle.execute_update("close")
+    await handle.result()
+
+
 @pytest.mark.parametrize("odd", ["surrogate", "dict"])
 async def test_a_function_hook_that_returns_what_is_no_decision_refuses(
     stand: Stand, sid: str, odd: str
