@@ -80,7 +80,7 @@ class Inbox:
         self._answered = Newest(REMEMBERED, ((each.message_id, each.answer) for each in answered))
         self.last_result: AskResult | None = None
         """What became of the newest message, for the result of the execution."""
-        self.turn = TurnOutcome()
+        self.turn_outcome = TurnOutcome()
         """Of the turn under way, or of the next one."""
         self._turns = Newest[str, TurnOutcome](REMEMBERED_CALLS)
         self._waits_for_archive = False
@@ -248,7 +248,7 @@ class Inbox:
 
     def link_calls(self, calls: Iterable[str]) -> None:
         """Remember that these calls are of the turn under way: who answers one may wait for its outcome."""
-        self._turns |= dict.fromkeys(calls, self.turn)
+        self._turns |= dict.fromkeys(calls, self.turn_outcome)
 
     def turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn whose call it is; None where this execution did not have that turn."""
@@ -263,7 +263,7 @@ class Inbox:
             if answer is not None:
                 self._answered[entry.message.id] = answer
         self._taken = {}
-        self.turn.result, self.turn = result, TurnOutcome()
+        self.turn_outcome.result, self.turn_outcome = result, TurnOutcome()
 
     def give_up(self, taken: AskResult | AskAgain, waiting: AskResult | None = None) -> None:
         """The run ends: nobody may wait any longer."""

@@ -277,7 +277,7 @@ class PendingCalls:
         unsaved: Those of them, by id, that are sub-agents', and that no step has saved yet.
 
     Attributes:
-        turn: The turn whose newest step waits; None while nothing does.
+        suspended: The turn whose newest step waits; None while nothing does.
         sub_agent_calls: Those of its calls that are sub-agents, and wait.
         rounds: How often a step, or a sub-agent, began to wait.
         on_step_waits: Told when a step begins to wait.
@@ -295,7 +295,7 @@ class PendingCalls:
         self.sub_agent_calls = SubAgentCalls(
             clock, on_child_waits=self._note_wait_below, on_expired=self._remember_expired
         )
-        self.turn: SuspendedTurn | None = None
+        self.suspended: SuspendedTurn | None = None
         self.rounds = 0
         self.on_step_waits: Callable[[], None] = _tell_nobody
         self.on_child_waits: Callable[[], None] = _tell_nobody
@@ -313,15 +313,15 @@ class PendingCalls:
 
         Where the worker's clock is far from ours, its deadlines count from now, unless it was ``found``.
         """
-        new = self.turn is None or self.turn.head != turn.head
+        new = self.suspended is None or self.suspended.head != turn.head
         if new:
             self._outcomes = {}
             self.sub_agent_calls.take_up(turn.children)
-        if self.turn is not None and not new:
-            turn = turn.model_copy(update={"waiting": self.turn.waiting})
+        if self.suspended is not None and not new:
+            turn = turn.model_copy(update={"waiting": self.suspended.waiting})
         elif not found:
             turn = turn.model_copy(update={"waiting": tuple(self._from_now(each) for each in turn.waiting)})
-        self.turn = turn
+        self.suspended = turn
         for each in turn.outcomes:
             self._record_outcome(each)
         self._apply_early_answers()
@@ -331,16 +331,16 @@ class PendingCalls:
 
     def end(self) -> None:
         """The step waits no more."""
-        if self.turn is not None:
-            self._before = self._with_outcomes(self.turn)
-        self.turn, self._outcomes = None, {}
+        if self.suspended is not None:
+            self._before = self._with_outcomes(self.suspended)
+        self.suspended, self._outcomes = None, {}
 
     def restore_at(self, head: Head) -> SuspendedTurn | None:
         """The turn suspended at ``head``; one that was ended there and got no further is suspended again."""
         before = self._before
-        if self.turn is None and before is not None and before.head == head:
-            self.turn, self._outcomes = before, {each.at: each for each in before.outcomes}
-        return self.turn if self.turn is not None and self.turn.head == head else None
+        if self.suspended is None and before is not None and before.head == head:
+            self.suspended, self._outcomes = before, {each.at: each for each in before.outcomes}
+        return self.suspended if self.suspended is not None and self.suspended.head == head else None
 
     def list_outcomes(self) -> tuple[CallOutcome, ...]:
         """What is known of the step's calls, in call order."""
@@ -369,17 +369,17 @@ class PendingCalls:
 
     def to_run(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
-        if self.turn is None:
+        if self.suspended is None:
             return []
         taken = {*(each.at for each in self._unanswered_calls()), *self.results()}
-        calls = range(len(self.turn.calls))
+        calls = range(len(self.suspended.calls))
         return [at for at in calls if at not in taken and not self.sub_agent_calls.holds(at)]
 
     @property
     def ready(self) -> bool:
         """Whether the turn can do anything: a call may run, or all have their results."""
         waits = self._unanswered_calls() or self.sub_agent_calls
-        return self.turn is not None and (bool(self.to_run()) or not waits)
+        return self.suspended is not None and (bool(self.to_run()) or not waits)
 
     # -- answers
 
@@ -481,7 +481,7 @@ class PendingCalls:
             if call.at not in self.results():
                 self._record_outcome(CallOutcome(at=call.at, result=error_result(why), answered=answered))
         # Also those behind a sub-agent that is resumed to end: they would run after it.
-        for at in range(len(self.turn.calls) if self.turn else 0):
+        for at in range(len(self.suspended.calls) if self.suspended else 0):
             if at not in self.results() and not self.sub_agent_calls.has(at):
                 self._record_outcome(CallOutcome(at=at, result=error_result(why)))
 
@@ -495,9 +495,9 @@ class PendingCalls:
     def pending(self) -> tuple[PendingCall, ...]:
         """What is still wanted, here and below, as clients see it."""
         below = self.sub_agent_calls.pending()
-        if self.turn is None:
+        if self.suspended is None:
             return below
-        turn, position = self.turn, self.turn.head.position - 1
+        turn, position = self.suspended, self.suspended.head.position - 1
         own = (pending_call(each, turn.calls[each.at], position) for each in self._unanswered_calls())
         return (*own, *below)
 
@@ -524,7 +524,7 @@ class PendingCalls:
 
     def carried(self) -> dict[str, Any]:
         """What the next run needs."""
-        turn = self.turn and self._with_outcomes(self.turn)
+        turn = self.suspended and self._with_outcomes(self.suspended)
         receipts, unsaved = tuple(self._memory.values()), tuple(self._unsaved)
         return only_set(
             suspended=turn,
@@ -535,10 +535,12 @@ class PendingCalls:
 
     def suspension(self) -> Suspension | None:
         """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""
-        if self.turn is None or not self.sub_agent_calls:
+        if self.suspended is None or not self.sub_agent_calls:
             return None
-        calls = {"calls": self.turn.waiting or None, "outcomes": self.list_outcomes() or None}
-        return Suspension(head=self.turn.head, children=self.sub_agent_calls.calls(), **only_set(**calls))
+        calls = {"calls": self.suspended.waiting or None, "outcomes": self.list_outcomes() or None}
+        return Suspension(
+            head=self.suspended.head, children=self.sub_agent_calls.calls(), **only_set(**calls)
+        )
 
     def to_save(self) -> dict[str, Any]:
         """What an ending saves of it."""
@@ -563,7 +565,7 @@ class PendingCalls:
         return call.model_copy(update={"since": now, **until})
 
     def _waiting_calls(self) -> tuple[WaitingCall, ...]:
-        return () if self.turn is None else self.turn.waiting
+        return () if self.suspended is None else self.suspended.waiting
 
     def _unanswered_calls(self) -> list[WaitingCall]:
         return [each for each in self._waiting_calls() if each.at not in self._outcomes]

@@ -145,9 +145,9 @@ class Submissions:
     def _turn_of(self, call: str) -> TurnOutcome | None:
         """Of the turn that waits for the call, or did; None where this execution did not have it."""
         execution = self._execution
-        under_way = execution.turn is not None or execution.waits.turn is not None
+        under_way = execution.turn is not None or execution.waits.suspended is not None
         if under_way and execution.waits.has_below(call):
-            return execution.inbox.turn
+            return execution.inbox.turn_outcome
         return execution.inbox.turn_of(call)
 
     def _refuse_other_kinds(self, request: SubmitInput) -> None:
@@ -166,7 +166,7 @@ class Submissions:
         execution = self._execution
         if execution.thread is None:
             return False
-        if execution.waits.knows(call) or execution.waits.turn is not None:
+        if execution.waits.knows(call) or execution.waits.suspended is not None:
             return True
         return execution.turn is None and (not execution.inbox or execution.inbox.waits_for_archive)
 

@@ -206,8 +206,8 @@ class Execution:
         """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
         limit = timedelta(seconds=self.options.idle_timeout)
         while True:
-            if self.waits.turn is not None:
-                await workflow.wait_condition(lambda: self.waits.turn is None)
+            if self.waits.suspended is not None:
+                await workflow.wait_condition(lambda: self.waits.suspended is None)
             left = limit if self.turn is not None else self.quiet_since + limit - workflow.now()
             if left <= timedelta(0):
                 self.idle = True
@@ -220,7 +220,7 @@ class Execution:
     @property
     def is_suspended(self) -> bool:
         """A turn waits for answers, and does nothing meanwhile."""
-        return self.waits.turn is not None and self.turn is None
+        return self.waits.suspended is not None and self.turn is None
 
     @property
     def waits_for_people(self) -> bool:
@@ -356,7 +356,7 @@ class Execution:
 
     def drop_suspended(self) -> None:
         """The turn that was suspended is gone."""
-        if self.waits.turn is not None:
+        if self.waits.suspended is not None:
             self.waits.end()
             self.status = Status.IDLE
             self.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))

@@ -98,7 +98,7 @@ class Serving:
 
     async def go_on(self) -> None:
         """Go on with the turn that is suspended, or end it as was asked."""
-        execution, suspended = self._execution, self._execution.waits.turn
+        execution, suspended = self._execution, self._execution.waits.suspended
         assert suspended is not None
         if execution.stopping == "abort":
             execution.stopping = None
@@ -561,7 +561,7 @@ class AgentSession:
                 if not _is_over(flush_at) or execution.next_work is not Work.WAIT:
                     continue
                 flush_at, pause = None, pause * 2
-                await catch_up(self._calls, execution.open, at_rest=execution.waits.turn is None)
+                await catch_up(self._calls, execution.open, at_rest=execution.waits.suspended is None)
                 if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
                 execution.note_losses()
@@ -652,7 +652,7 @@ class AgentSession:
         execution = self._execution
         execution.status = Status.ENDING
         finaliser = Finaliser(self._calls, self._on_cancel, lambda: not execution.may_end)
-        if execution.waits.turn is not None:
+        if execution.waits.suspended is not None:
             execution.exit = ExitReason.SUSPENDED
         elif execution.exit is ExitReason.SUSPENDED:
             execution.exit = ExitReason.COMPLETED  # that turn was cut meanwhile

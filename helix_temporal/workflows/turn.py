@@ -504,7 +504,11 @@ class Turn:
         waits.sub_agent_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
             waits.begin(self._make_suspended_turn(result, dropped), found=False)
-        step = waits if waits.turn is not None else UnattendedCalls(len(result.calls), waits.sub_agent_calls)
+        step = (
+            waits
+            if waits.suspended is not None
+            else UnattendedCalls(len(result.calls), waits.sub_agent_calls)
+        )
         await self._tools.run(self.run_id, result, step)
         if self.interrupted:
             waits.sub_agent_calls.end_all()

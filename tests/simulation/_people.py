@@ -60,8 +60,8 @@ class People:
     async def until_over(self, session: Session, waits: PendingCalls) -> Session:
         """Until nothing waits; the session, or the one that came after it."""
         story, world = self._story, self._world
-        while waits.turn is not None:
-            self.asked = waits.turn.head
+        while waits.suspended is not None:
+            self.asked = waits.suspended.head
             world.note("turn waits for somebody")
             await story.idle()
             luck = world.draw()
@@ -84,7 +84,7 @@ class People:
 
     async def _reset(self, session: Session, waits: PendingCalls) -> tuple[Session, PendingCalls]:
         """Back to where the turn waited, after somebody had answered; what went on then lives on."""
-        world, turn = self._world, waits.turn
+        world, turn = self._world, waits.suspended
         assert turn is not None
         world.note("reset while suspended")
         reset, ghost = self._story.back_to(session), session.saved()
@@ -100,7 +100,7 @@ class People:
 
     def _answered(self, waits: PendingCalls) -> SuspendedTurn:
         """People answer each call, once."""
-        world, turn = self._world, waits.turn
+        world, turn = self._world, waits.suspended
         assert turn is not None
         for call in turn.waiting:
             outcome = world.random.choice(("result", "result", "error", "denied"))
@@ -119,7 +119,7 @@ class People:
         self._over(session, result)
 
     async def _end(self, session: Session, waits: PendingCalls) -> None:
-        turn = waits.turn
+        turn = waits.suspended
         assert turn is not None
         self.asked = None
         self._world.note("suspended turn given up")
@@ -131,7 +131,7 @@ class People:
 
     async def _abort(self, session: Session, waits: PendingCalls) -> None:
         """Cut at the turn's start; no late attempt brings it back."""
-        turn = waits.turn
+        turn = waits.suspended
         assert turn is not None
         self.asked = None
         calls = SimCalls(self._world, self._story.temporal, session)

@@ -115,6 +115,6 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
     thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
     await Turn(calls, thread, number=1, max_steps=3, waits=waits).resume(suspended)
     assert "There is no tool" in calls.steps[0].inputs[0].text
-    assert waits.turn is None
+    assert waits.suspended is None
     assert (waits.sub_agent_calls.calls(), waits.sub_agent_calls.pending()) == ((), ())
     assert [each.session_id for each in waits.sub_agent_calls.dismiss()] == ["s>h"]

@@ -192,13 +192,13 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     before, _ = await here.begin()
     thread, waits = after(before), PendingCalls(lambda: 0)
     first = await here.turn(thread, waits).run([UserMessage(id="go", text="go")])
-    assert (first.exit_reason, waits.turn and len(waits.turn.waiting)) == (ExitReason.SUSPENDED, 1)
-    assert waits.turn
+    assert (first.exit_reason, waits.suspended and len(waits.suspended.waiting)) == (ExitReason.SUSPENDED, 1)
+    assert waits.suspended
     call = waits.pending()[0].id
     assert waits.submit(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
     with pytest.raises(ResetError):
         await here.turn(thread, waits).resume(
-            waits.turn.model_copy(update={"outcomes": waits.list_outcomes()})
+            waits.suspended.model_copy(update={"outcomes": waits.list_outcomes()})
         )
     here.resets, runs = None, list(here.runs)
     waits, told = PendingCalls(lambda: 0), list[str]()
@@ -220,16 +220,16 @@ async def waiting(here: Here) -> tuple[CurrentThread, PendingCalls]:
 
 def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
-    assert waits.turn is not None
+    assert waits.suspended is not None
     assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
-    return waits.turn.model_copy(update={"outcomes": waits.list_outcomes()})
+    return waits.suspended.model_copy(update={"outcomes": waits.list_outcomes()})
 
 
 def was_reset(
     thread: CurrentThread, waits: PendingCalls
 ) -> tuple[CurrentThread, PendingCalls, SuspendedTurn]:
     """What the workflow knows that was reset to where its turn waits."""
-    suspended, again = waits.turn, PendingCalls(lambda: 0)
+    suspended, again = waits.suspended, PendingCalls(lambda: 0)
     assert suspended is not None
     again.begin(suspended)
     return replace(after(thread), seed_before=None), again, suspended
@@ -244,7 +244,7 @@ async def test_a_step_that_came_late_is_found_behind_a_turn_that_waits(threads: 
         await here.turn(before, waits).resume(signed(waits))
     here.resets = None
     result = await here.turn(thread, again).resume(suspended)
-    assert (result.exit_reason, result.text, again.turn) == (ExitReason.COMPLETED, "done", None)
+    assert (result.exit_reason, result.text, again.suspended) == (ExitReason.COMPLETED, "done", None)
     assert (here.runs, here.model.calls) == (["here", "two"], 3)
     assert ((await here.state()).turns, len(await here.ids()), result.steps) == (1, 7, 3)
 
@@ -259,7 +259,9 @@ async def test_a_step_of_before_the_reset_comes_too_late(threads: ThreadStore) -
         await here.turn(before, waits).resume(signed(waits))
     here.holds_steps = False
     result = await here.turn(thread, again).resume(suspended)
-    assert (result.exit_reason, again.turn and again.turn.head) == (ExitReason.SUSPENDED, suspended.head)
+    assert result.exit_reason is ExitReason.SUSPENDED
+    assert again.suspended is not None
+    assert again.suspended.head == suspended.head
     with pytest.raises(FencedError):
         await here.run_step(here.held[0])
     assert (await here.turn(thread, again).resume(signed(again))).exit_reason is ExitReason.COMPLETED
