@@ -59,8 +59,8 @@ def check_open(
     """
     if hot is not None:
         # That it has the hot thread is not success yet: the archive's swap is.
-        Fence.of(hot).check_opener(request)
-    if Fence.of(archive).check_opener(request):
+        Fence.of(hot).is_repeated_open(request)
+    if Fence.of(archive).is_repeated_open(request):
         return True
     alive = hot if is_alive(hot, archive) else None
     # Who opens again had it open in this format: an old snapshot can't be what it knew.

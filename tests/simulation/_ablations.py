@@ -78,12 +78,12 @@ def fence_of_the_ended(shop: Shop) -> Iterator[None]:
 @contextmanager
 def fence_for_opens(shop: Shop) -> Iterator[None]:
     """An open that comes late takes the thread back from the one that came before it."""
-    check_opener = Fence.check_opener
+    is_repeated_open = Fence.is_repeated_open
 
     def whoever_comes(self: Fence, request: OpenThread) -> bool:
-        return check_opener(self, request) if self.epoch == request.epoch else False
+        return is_repeated_open(self, request) if self.epoch == request.epoch else False
 
-    with patch.object(Fence, "check_opener", whoever_comes):
+    with patch.object(Fence, "is_repeated_open", whoever_comes):
         yield
 
 

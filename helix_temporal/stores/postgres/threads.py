@@ -60,7 +60,7 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         # Where the place is not held, what follows it does not begin there.
         is_held = row["id_before"] is not None
         stored = read_messages(row, step.thread_id, step.head.position) if is_held else ()
-        if ops.check_step_place(header, row["id_before"], stored, step):
+        if ops.is_repeated_step(header, row["id_before"], stored, step):
             stands = Appended(stored, head_after(step.head, stored), True, header)
             settled = await _settle_step(on, queries, step, stands)
             if settled is not None:

@@ -100,7 +100,7 @@ class Fence:
         if self.epoch > epoch:
             raise replaced_error(f"thread {self.thread_id!r}", self.epoch, epoch)
 
-    def check_opener(self, request: OpenThread) -> bool:
+    def is_repeated_open(self, request: OpenThread) -> bool:
         """Whether this very open has taken the place before; False where it may take it now.
 
         Raises:

@@ -124,7 +124,7 @@ class HotThreads:
         for _ in range(TRIES):
             snapshot = await self._read_snapshot(request)
             header = snapshot.header if snapshot else None
-            if header is not None and Fence.of(header).check_opener(request):
+            if header is not None and Fence.of(header).is_repeated_open(request):
                 return header
             changed = await self.hot.rebase(await self._build_rebase(request, snapshot, origin))
             if changed is not None:

@@ -7,7 +7,7 @@ statement or a script asks the single decisions.  All times are seconds since 19
 What a script or a statement decides stands there once more.  Whoever changes a rule changes these with it;
 the contracts of `HotTier` hold all of them to the same answers:
 
-* `check_step_place`, `ends_turn`: ``append.lua``; ``thread_append.sql``, ``thread_at.sql``.
+* `is_repeated_step`, `ends_turn`: ``append.lua``; ``thread_append.sql``, ``thread_at.sql``.
 * `moved_hint`: ``append.lua``; ``_thread_moved.sql``, ``thread_settle.sql``.
 * `unarchived_since`: ``_thread.lua`` (``waiting_since``); ``_thread_moved.sql``, ``thread_settle.sql``.
 * `archived_all`: ``evict.lua``.  `may_rebase`: ``rebase.lua``.  `header_to_install`: ``install.lua``.
@@ -189,7 +189,7 @@ def other_id_error(thread_id: str) -> InvalidIdError:
 # ---- decisions --------------------------------------------------------------------------------------
 
 
-def check_step_place(
+def is_repeated_step(
     header: HotHeader, id_before: str | None, stored: Sequence[StoredMessage], step: StepAppend
 ) -> bool:
     """Whether a step stands already; False where it may be added.
@@ -394,7 +394,7 @@ def append_to_thread(
         return OperationOutcome(None, None)
     header = thread.header
     stored = thread.messages_from(step.head.position)[: len(step.messages)]
-    repeated = check_step_place(header, thread.id_before(step.head.position), stored, step)
+    repeated = is_repeated_step(header, thread.id_before(step.head.position), stored, step)
     if not repeated:
         stored = step.messages
         if step.slice is not None:

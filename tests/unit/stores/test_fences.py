@@ -53,10 +53,10 @@ def test_only_who_was_replaced_may_not_drop(fence: Fence) -> None:
 def test_an_open_that_comes_too_late(fence: Fence, epoch: Epoch, owner: str) -> None:
     """The thread stays whose it is."""
     with pytest.raises(FencedError, match="comes too late"):
-        fence.check_opener(OpenThread("t", epoch, owner, Create.AUTO))
+        fence.is_repeated_open(OpenThread("t", epoch, owner, Create.AUTO))
 
 
 def test_an_open_takes_the_thread_once() -> None:
     """A repeat of it finds that it has."""
-    assert OPEN.check_opener(OpenThread("t", 6, "another", Create.AUTO)) is False
-    assert OPEN.check_opener(OpenThread("t", 5, "me", Create.AUTO)) is True
+    assert OPEN.is_repeated_open(OpenThread("t", 6, "another", Create.AUTO)) is False
+    assert OPEN.is_repeated_open(OpenThread("t", 5, "me", Create.AUTO)) is True

@@ -1,4 +1,4 @@
--- Adds one step exactly at its head, or finds that it stands there; as check_step_place in
+-- Adds one step exactly at its head, or finds that it stands there; as is_repeated_step in
 -- helix_temporal/stores/threads/operations.py.
 -- ARGV: 1 thread id, 2 numbers (one argument: each costs the client half a microsecond), 3 last id of its head,
 --   4 last id after it, 5 slice, 6… field, messages
