@@ -31,7 +31,7 @@ class Entry:
 
     Attributes:
         interim_result: What they were told before its turn ended: that it waits, or to ask again.
-        asked: Only askers wait for it: nobody was promised that it will have a turn.
+        asked: It came by `ask` alone, whose caller waits; of one that was sent, nobody would hear of a refusal.
         in_thread: It is in the thread, with a turn that waits for somebody.
         changed: What a hook made of it for the turn under way; one that waits again is as it was sent.
     """

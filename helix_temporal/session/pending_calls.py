@@ -274,7 +274,7 @@ class PendingCalls:
     Args:
         clock: Milliseconds since 1970, the same on replay.
         remembered: Calls that were answered before.
-        unsaved: Those of them, by id, that are sub-agents', and that no step has saved yet.
+        unsaved: Ids of those that are calls of sub-agents and that no step has saved yet.
 
     Attributes:
         suspended: The turn whose newest step waits; None while nothing does.

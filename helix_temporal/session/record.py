@@ -315,7 +315,7 @@ def find_request_behind(record: SessionRecord, opened: OpenedAt) -> TakenBack | 
 def is_unknown_request(taken: TakenBack, known_epoch: int | None) -> bool:
     """Whether it was carried out after the open that the workflow knows of.
 
-    The workflow was reset to before it, or that open failed and took effect all the same.
+    Either the workflow was reset to before the request, or the open that carried it out ended in a failure.
     """
     return known_epoch is not None and taken.epoch > known_epoch
 

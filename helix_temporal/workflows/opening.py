@@ -49,7 +49,7 @@ class CurrentThread:
         since: The oldest place from which it has gone on after a reset, while messages may be applied again.
         seed: Of the workflow's random numbers: the server gives a run another one when it resets it.
         seed_before: The same when the thread was opened; None: another run opened it.
-        catches_up: After a reset it has not come to the end of what stands of its turn.
+        catches_up: The workflow was reset, and the thread has steps of the turn that it has not come to yet.
     """
 
     request: OpenSessionInput
