@@ -31,7 +31,7 @@ class Entry:
 
     Attributes:
         interim_result: What they were told before its turn ended: that it waits, or to ask again.
-        asked: It came by `ask` alone, whose caller waits; of one that was sent, nobody would hear of a refusal.
+        asked: It came by `ask` alone, whose caller is told what becomes of it; one that was sent has nobody.
         in_thread: It is in the thread, with a turn that waits for somebody.
         changed: What a hook made of it for the turn under way; one that waits again is as it was sent.
     """

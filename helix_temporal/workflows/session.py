@@ -594,7 +594,7 @@ class AgentSession:
         is_long = workflow.info().is_continue_as_new_suggested() or (
             limit and self._execution.run_turns >= limit
         )
-        # Where it does not fit yet: each turn takes some of the messages, and the next step all answers.
+        # What does not fit yet becomes less: each turn takes messages, and the next step takes all answers.
         if is_long and self._execution.inbox.size + self._execution.waits.inline_size <= MAX_CARRIED:
             raise _ContinueAsNew
 
