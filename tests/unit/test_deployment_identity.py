@@ -174,7 +174,7 @@ def test_without_a_name_all_is_as_it_was() -> None:
 @pytest.mark.parametrize("name", ["", "A", "a_b", "a/b", "1a", "a-", "x" * 21, "ä", "a b"])
 def test_a_name_that_could_not_be_part_of_every_prefix_is_refused(name: str) -> None:
     """It is in keys, table names, object keys and workflow ids."""
-    with pytest.raises(InvalidConfigError, match=r"name: .* is no name of a deployment"):
+    with pytest.raises(InvalidConfigError, match=r"name \(HELIX_NAME\): .* is no name of a deployment"):
         Settings(name=name)
 
 

@@ -401,7 +401,7 @@ async def test_there_is_nothing_to_regenerate_in_an_empty_thread(stand: Stand, d
     handle = stand.sessions.session(sid, agent="main")
     await talk(handle, "one")
     await handle.rewind_to_turn(0)
-    with pytest.raises(InvalidRequestError, match="0 finished turns"):
+    with pytest.raises(InvalidRequestError, match="it has 0 turns, 1 cannot go"):
         await handle.regenerate()
     await talk(handle, "two")
 

@@ -17,6 +17,7 @@ from helix_temporal.errors import (
     HelixError,
     InvalidIdError,
     InvalidRequestError,
+    SessionExistsError,
     SessionNotFoundError,
 )
 from helix_temporal.facade import create_session, fork_session, resume_session
@@ -211,7 +212,7 @@ class SessionStorageContract:
         stored = await storage.load("copy")
         assert stored is not None
         assert stored.parent_id == source.id
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(SessionExistsError):
             await fork_session("copy", _agent(), new_session_id=source.id, storage=storage)
 
     async def test_a_fork_at_a_message_is_cut_there(self, storage: SessionStorage) -> None:
@@ -249,7 +250,7 @@ class SessionStorageContract:
                 await use
         with pytest.raises(InvalidRequestError):
             await create_session(_agent(), storage=storage, resume="a", fork="b")
-        with pytest.raises(InvalidRequestError):
+        with pytest.raises(SessionExistsError):
             await create_session(_agent(), storage=storage, session_id=session.id)
 
 

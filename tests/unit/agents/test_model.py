@@ -223,7 +223,8 @@ class _PlainStream:
         (_Yields(), "_Yields.generate yields; return one ModelResponse, or name it stream"),
         (_Returns(), "_Returns.stream is no async generator; write async def stream, and yield"),
         (_PlainStream(), "_PlainStream.stream is no async generator"),
-        ("gpt", "the model needs a generate or a stream method, and str has neither; write async def"),
+        (object(), "the model needs a generate or a stream method, and object has neither; write async def"),
+        ("gpt", r"the model is a text; give an object that asks it: a model of helix_temporal\.adapters"),
     ],
 )
 def test_an_object_that_is_no_model_is_refused_when_the_agent_is_made(model: Any, said: str) -> None:
