@@ -72,6 +72,9 @@ class Team:
         if request.agent in {"asker", "hurried"}:
             return _questions(request)
         if request.agent == "careful":
+            word, _, rest = last.text.partition(" ")
+            if word == "hold":
+                await self.gates[rest].passing()
             return _acts(request)
         lead = self.leads.get(root)
         if lead is not None and request.session_id == root:

@@ -127,7 +127,8 @@ async def test_a_session_is_opened_over_a_hot_thread_that_went_back_behind_a_cut
 
     def lead(request: ModelRequest) -> object:
         last = request.messages[-1]
-        return ask(f"{sid}-task") if last.text == "go" else f"told: {last.text}"
+        # Held: a sub-agent that came to wait for its approval would keep the turn.
+        return ask(f"hold {sid}") if last.text == "go" else f"told: {last.text}"
 
     crew.team.leads[sid], client = lead, client_of(crew, "wait")
     await client.ask(sid, "hello", agent="leads-careful", message_id="m0", timeout=30)
@@ -151,6 +152,7 @@ async def test_a_session_is_opened_over_a_hot_thread_that_went_back_behind_a_cut
     await tiered.hot.install(first.header, first.messages, replace=False)
     again = await client.ask(sid, "again", agent="leads-careful", message_id="m2", timeout=30)
     assert again.text == "told: again"
+    crew.team.gates[sid].opened.set()
 
 
 async def stands(crew: Crew, session_id: str, turn: int) -> bool:
