@@ -38,7 +38,8 @@ READS: Final = frozenset(
     for each in (
         "threads.read", "threads.read_body", "threads.describe", "threads.load_state", "threads.fork",
         "threads.hydrate", "sessions.show", "sessions.usage", "sessions.turns", "sessions.find_turn",
-        "sessions.plan_take_back", "sessions.children", "sessions.load", "sessions.get_messages",
+        "sessions.checkpoints", "sessions.plan_take_back", "sessions.children", "sessions.load",
+        "sessions.get_messages",
         "sessions.current_run", "sessions.list_runs", "sessions.request_stop", "sessions.get_stop_request",
         "sessions.list_sub_session_refs", "sessions.list", "sessions.list_expired", "checkpoints.list_staged",
         "checkpoints.get", "checkpoints.latest", "checkpoints.list", "checkpoints.snapshot",
