@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from pydantic import (
@@ -62,16 +62,21 @@ class _Group(BaseModel):
                 place[0] = f"{place[0]} ({cls.VARIABLES}{place[0].upper()})"
             yield ": ".join([*place, problem["msg"].removeprefix("Value error, ")])
 
-    @classmethod
-    def read(cls, environment: Mapping[str, str], problems: list[str], **more: Any) -> Self | None:
-        """From its variables, and ``more`` fields; None, and what is wrong, where some are refused."""
-        names = (name for name in cls.model_fields if name not in more)
-        values = {name: environment.get(f"{cls.VARIABLES}{name.upper()}") for name in names}
-        try:
-            return cls(**{name: value for name, value in values.items() if value}, **more)
-        except InvalidConfigError as error:
-            problems.append(str(error))
-            return None
+
+Group = TypeVar("Group", bound=_Group)
+
+
+def _read_group(
+    group: type[Group], environment: Mapping[str, str], problems: list[str], **more: Any
+) -> Group | None:
+    """A group from its variables, and ``more`` fields; None, and what is wrong, where some are refused."""
+    names = (name for name in group.model_fields if name not in more)
+    values = {name: environment.get(f"{group.VARIABLES}{name.upper()}") for name in names}
+    try:
+        return group(**{name: value for name, value in values.items() if value}, **more)
+    except InvalidConfigError as error:
+        problems.append(str(error))
+        return None
 
 
 class Timeouts(_Group):
@@ -290,8 +295,9 @@ class Settings(_Group):
         except ValueError as error:
             raise InvalidConfigError(str(error)) from None
         problems: list[str] = []
-        timeouts, limits = Timeouts.read(environment, problems), Limits.read(environment, problems)
-        found = cls.read(environment, problems, timeouts=timeouts or Timeouts(), limits=limits or Limits())
+        timeouts = _read_group(Timeouts, environment, problems) or Timeouts()
+        limits = _read_group(Limits, environment, problems) or Limits()
+        found = _read_group(cls, environment, problems, timeouts=timeouts, limits=limits)
         if found is None or problems:
             raise InvalidConfigError("; ".join(problems))
         return found
@@ -466,12 +472,8 @@ class Settings(_Group):
 
 
 def _variable_names(settings: type[Settings]) -> set[str]:
-    groups: dict[str, type[BaseModel]] = {
-        "HELIX_": settings,
-        "HELIX_TIMEOUT_": Timeouts,
-        "HELIX_LIMIT_": Limits,
-    }
-    names = {f"{start}{name.upper()}" for start, group in groups.items() for name in group.model_fields}
+    groups: tuple[type[_Group], ...] = (settings, Timeouts, Limits)
+    names = {f"{group.VARIABLES}{name.upper()}" for group in groups for name in group.model_fields}
     return names - {"HELIX_TIMEOUTS", "HELIX_LIMITS"}
 
 

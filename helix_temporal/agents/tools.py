@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Any, Final, Protocol, overload
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, create_model
@@ -532,18 +533,8 @@ def client_tool(
     if not isinstance(what, str):
         if parameters is not None:
             raise InvalidConfigError("parameters: the function's own are used; give a name instead of it")
-
-        def of_function(function: Callable[..., Any]) -> Tool:
-            signature = read_signature(function, ToolContext)
-            return ClientTool(
-                name=getattr(function, "__name__", ""),
-                handler=_refuse_to_run,
-                description=description or signature.description,
-                parameters=signature.schema,
-                answer_within=within,
-            )
-
-        return of_function if what is None else of_function(what)
+        make = partial(_client_tool_of, description=description, answer_within=within)
+        return make if what is None else make(what)
     given: dict[str, Any] = {}
     if isinstance(parameters, type):
         given["parameters"] = parameters.model_json_schema()
@@ -553,6 +544,17 @@ def client_tool(
         raise InvalidConfigError(f"tool {what!r}: parameters must be the JSON schema of an object")
     return ClientTool(
         name=what, handler=_refuse_to_run, description=description, answer_within=within, **given
+    )
+
+
+def _client_tool_of(function: Callable[..., Any], *, description: str, answer_within: float | None) -> Tool:
+    signature = read_signature(function, ToolContext)
+    return ClientTool(
+        name=getattr(function, "__name__", ""),
+        handler=_refuse_to_run,
+        description=description or signature.description,
+        parameters=signature.schema,
+        answer_within=answer_within,
     )
 
 

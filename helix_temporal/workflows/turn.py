@@ -230,6 +230,7 @@ class _TurnMoved(Exception):  # noqa: N818 (control flow, not an error)
     """The thread was opened again, and the turn does not go on at its present step.
 
     Attributes:
+        after: How it goes on.
         why: What the step met; None where none was tried.
     """
 

@@ -1,5 +1,7 @@
 """How a turn goes on under which its thread was opened again: every case that there is."""
 
+from collections.abc import Callable
+
 import pytest
 
 from helix_temporal.models.stored_messages import Head
@@ -11,6 +13,7 @@ def head(position: int, which: str = "") -> Head:
     return Head(position=position, last_id=f"{which}{position}")
 
 
+Decision = Callable[[Reopened], After]
 START, KNOWN = head(4), head(6)
 
 
@@ -35,16 +38,14 @@ def test_after_a_step_of_two_inputs(found: Head, after: After) -> None:
 
 @pytest.mark.parametrize("decide", [lambda now: after_step(now, 2), after_wait, after_cut])
 @pytest.mark.parametrize("found", [head(2), START, head(5), head(8), head(20)])
-def test_a_reset_loses_nothing_that_the_thread_has(decide: object, found: Head) -> None:
+def test_a_reset_loses_nothing_that_the_thread_has(decide: Decision, found: Head) -> None:
     """Wherever the thread is by now: nothing is cut, and nothing is run before what is finished there."""
-    assert callable(decide)
     assert decide(Reopened(start=START, known=KNOWN, found=found, reset=True)) is After.BEHIND
 
 
 @pytest.mark.parametrize("decide", [lambda now: after_step(now, 2), after_wait, after_cut])
-def test_a_turn_of_others_goes_first_after_a_reset(decide: object) -> None:
+def test_a_turn_of_others_goes_first_after_a_reset(decide: Decision) -> None:
     """Also where the thread is at the very place."""
-    assert callable(decide)
     now = Reopened(start=START, known=KNOWN, found=KNOWN, reset=True, of_others=True)
     assert decide(now) is After.BEHIND
 
