@@ -9,7 +9,7 @@ from typing import Final
 from temporalio import activity
 
 from helix_temporal.activities._runtime import CODE_ERRORS, application_code, is_cancellation
-from helix_temporal.activities.standing_step import ModelStep, new_id, step_number
+from helix_temporal.activities.step_facts import ModelStep, new_id, step_number
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, Compaction, InstructionsContext, call_model, repair_tool_results
 from helix_temporal.agents.context import (

@@ -30,10 +30,10 @@ from helix_temporal.activities.runs import (
     unknown_place,
 )
 from helix_temporal.activities.staging import drop_beyond, promote_what_fits, stage_tool_changes
-from helix_temporal.activities.standing_step import older_copy_error
 from helix_temporal.activities.state_changes import recreate_state, save_change
 from helix_temporal.activities.state_commits import TurnCommits, catch_up_state, lost_staging_note
 from helix_temporal.activities.state_suspensions import SuspendedStates
+from helix_temporal.activities.step_facts import older_copy_error
 from helix_temporal.activities.sub_agent_references import SubAgentReferences
 from helix_temporal.errors import (
     IdempotencyConflictError,

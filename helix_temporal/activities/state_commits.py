@@ -27,7 +27,6 @@ _PAGE: Final = 500
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _MAX_PAGES: Final = 40
 """Turns beyond so many pages of messages are brought forward, but not counted."""
-_STEPS: Final = frozenset({Kind.ANSWER, Kind.CALLS})
 
 _log: Final = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ async def _scan_turns(threads: ThreadStore, turn: TurnToCommit, at: int, stop: i
         )
         window = (*last, *page.messages)
         starts += [position - len(last) + place for place in starts_in(window)]
-        steps += sum(message.kind in _STEPS for message in page.messages)
+        steps += sum(message.kind in Kind.ANSWERS for message in page.messages)
         last, position = window[-1:], position + len(page.messages)
         if position >= stop or not page.messages:
             break

@@ -19,7 +19,7 @@ from helix_temporal.activities.payloads import Payloads, References
 from helix_temporal.activities.record_store import StoredRecord, swap_record
 from helix_temporal.activities.runs import Place
 from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, SessionSync
-from helix_temporal.activities.standing_step import (
+from helix_temporal.activities.step_facts import (
     ModelStep,
     TurnAnswers,
     count_step,
@@ -27,7 +27,6 @@ from helix_temporal.activities.standing_step import (
     lost_answer_error,
     new_id,
     record_of,
-    standing_step,
     step_number,
     unarchived_fields,
 )
@@ -73,6 +72,7 @@ from helix_temporal.session.record import (
 )
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
+from helix_temporal.stores.threads.standing_step import find_standing_step, find_step
 
 _log = logging.getLogger(__name__)
 
@@ -426,7 +426,8 @@ class Stepper:
         if lost or header.committed > end or header.committed < end < header.head.position:
             # Results that end a turn are committed by the session store, together with its state.
             raise lost_answer_error(thread_id, request.head)
-        return view, [message.id for message in view.after] == [each.id for each in request.inputs]
+        stands = find_step(view.after, [each.id for each in request.inputs], answers="")
+        return view, stands is not None
 
     async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
         users = any(each.call is None for each in request.inputs)
@@ -447,7 +448,7 @@ class Stepper:
             if each.call is None and (each.id in stored_ids or (gone and shorten_id(each.id) in gone))
         )
         inputs = tuple(each for each in request.inputs if each.id not in dropped)
-        stands = standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
+        stands = find_standing_step(view, request.head, [each.id for each in inputs]) if inputs else None
         left = () if stands is None else tuple(each.id for each in inputs[len(stands) - 1 :])
         answers: tuple[Answered, ...] = ()
         if dropped and len(request.inputs) > 1:

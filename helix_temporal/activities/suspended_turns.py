@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from helix_temporal.activities.payloads import FAR, Payloads
 from helix_temporal.activities.record_store import update_record
-from helix_temporal.activities.standing_step import lost_answer_error, older_copy_error
+from helix_temporal.activities.step_facts import lost_answer_error, older_copy_error
 from helix_temporal.agents import Agent
 from helix_temporal.models.base import only_set, only_truthy, wall_clock_ms
 from helix_temporal.models.ids import make_result_id

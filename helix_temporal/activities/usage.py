@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from temporalio import activity
 
 from helix_temporal.activities._runtime import raise_application_errors
-from helix_temporal.activities.standing_step import step_number
+from helix_temporal.activities.step_facts import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
 from helix_temporal.models.base import Amount, Name, wall_clock_ms
@@ -362,7 +362,6 @@ def _name_of(model: Model | StreamingModel) -> str:
 
 _AT_ONCE: Final = 1000
 _PAGE_BYTES: Final = 4 * 1024 * 1024
-_OWN: Final = frozenset({Kind.ANSWER, Kind.CALLS})
 _STEP, _SUMMARY = "step/", "summary/"
 
 
@@ -392,7 +391,7 @@ async def thread_usage(threads: ThreadStore, facts: ThreadFacts) -> ThreadUsage:
         if not page.messages:
             break
         for message in page.messages:
-            own, used = message.kind in _OWN, decode_message(message).usage
+            own, used = message.kind in Kind.ANSWERS, decode_message(message).usage
             found.answers += own
             if used is None:
                 continue

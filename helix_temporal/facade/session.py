@@ -22,7 +22,7 @@ from helix_temporal.activities._runtime import (
     is_bug,
     is_cancellation,
 )
-from helix_temporal.activities.standing_step import TurnAnswers
+from helix_temporal.activities.step_facts import TurnAnswers
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.client import SessionHandle
 from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError

@@ -35,6 +35,8 @@ class Kind:
     ANSWER: Final = "a"
     CALLS: Final = "c"
     """An answer that asks for tools; its results follow it."""
+    ANSWERS: Final = ANSWER + CALLS
+    """A model's answers, the ends of steps: ``message.kind in Kind.ANSWERS``."""
     RESULT: Final = "t"
     OTHER: Final = "o"
 

@@ -196,6 +196,6 @@ async def test_a_step_that_does_not_look_before_it_calls_the_model_is_caught(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kill points see it when the guard is removed."""
-    monkeypatch.setattr(steps, "standing_step", lambda *_: None)
+    monkeypatch.setattr(steps, "find_standing_step", lambda *_: None)
     points = await KillPoints(stage, "a plain step").run([At.ANSWER_LOST])
     assert any("paid_twice" in found for found in points.found), points

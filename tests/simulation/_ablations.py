@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from helix_temporal.activities import sessions, standing_step, steps
+from helix_temporal.activities import sessions, steps
 from helix_temporal.activities._runtime import as_reopen
 from helix_temporal.blobs import ConditionFailedError
 from helix_temporal.coldtier import KeepHot, TieredThreads, flush, opening, store
@@ -20,7 +20,7 @@ from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, HotSnapshot, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, OpenThread, Reopen
 from helix_temporal.stores.threads import opening as threads_opening
-from helix_temporal.stores.threads import operations
+from helix_temporal.stores.threads import operations, standing_step
 from helix_temporal.stores.threads.fences import Fence
 from helix_temporal.stores.threads.opening import OpenPlace, OpenPlaces
 from helix_temporal.stores.threads.operations import HotThread
@@ -112,7 +112,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
         if thread is not None and thread.header.epoch == step.epoch and at < thread.header.head.position:
             stored = thread.messages_from(at)
             known = thread.id_before(at) == step.head.last_id
-            if known and operations.same_step(step, stored[: len(step.messages)]):
+            if known and standing_step.is_same_step(step, stored[: len(step.messages)]):
                 header = thread.header
                 kept = thread.messages[: at - header.base.position]
                 header = replace(
@@ -130,7 +130,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
 
     with _all(
         patch.object(MemoryThreads, "append", overwriting),
-        patch.object(steps, "standing_step", never_standing),
+        patch.object(steps, "find_standing_step", never_standing),
     ):
         yield
 
@@ -138,7 +138,7 @@ def first_answer(shop: Shop) -> Iterator[None]:
 @contextmanager
 def last_id(shop: Shop) -> Iterator[None]:
     """A head is a position alone: whatever message comes before it."""
-    append, standing = MemoryThreads.append, standing_step.standing_step
+    append, standing = MemoryThreads.append, standing_step.find_standing_step
 
     async def trusting(self: MemoryThreads, step: StepAppend) -> Appended | None:
         thread = self._find_thread(step.thread_id)
@@ -154,7 +154,8 @@ def last_id(shop: Shop) -> Iterator[None]:
         return standing(view, head, input_ids)
 
     with _all(
-        patch.object(MemoryThreads, "append", trusting), patch.object(steps, "standing_step", standing_there)
+        patch.object(MemoryThreads, "append", trusting),
+        patch.object(steps, "find_standing_step", standing_there),
     ):
         yield
 
@@ -306,14 +307,14 @@ def window_since_reset(shop: Shop) -> Iterator[None]:
 @contextmanager
 def whole_step(shop: Shop) -> Iterator[None]:
     """A step that begins with these messages and goes on with another one is taken for theirs."""
-    standing = standing_step.standing_step
+    standing = standing_step.find_standing_step
 
     def beginning(view: StepView, head: Head, input_ids: Any) -> Any:
         step = view.after[: len(input_ids) + 1]
         begins = [message.id for message in step[:-1]] == list(input_ids)
         return step if begins and len(step) > len(input_ids) else standing(view, head, input_ids)
 
-    with patch.object(steps, "standing_step", beginning):
+    with patch.object(steps, "find_standing_step", beginning):
         yield
 
 

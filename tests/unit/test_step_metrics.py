@@ -5,7 +5,7 @@ from temporalio import activity
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.standing_step import STEPS, count_step
+from helix_temporal.activities.step_facts import STEPS, count_step
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
 
 OUTCOMES = {

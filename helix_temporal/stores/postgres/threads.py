@@ -39,6 +39,7 @@ from helix_temporal.stores.protocols.hot import (
 )
 from helix_temporal.stores.threads import operations as ops
 from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.stores.threads.standing_step import ends_turn, is_repeated_step
 
 
 async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) -> Appended | None:
@@ -60,11 +61,13 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         # Where the place is not held, what follows it does not begin there.
         is_held = row["id_before"] is not None
         stored = read_messages(row, step.thread_id, step.head.position) if is_held else ()
-        if ops.is_repeated_step(header, row["id_before"], stored, step):
+        if is_repeated_step(header, row["id_before"], stored, step):
             stands = Appended(stored, head_after(step.head, stored), True, header)
             settled = await _settle_step(on, queries, step, stands)
             if settled is not None:
                 return settled
+        elif step.slice is not None:
+            ops.check_slice_version(header, step.slice_version)
         # Neither refused nor there: it changed between the two looks.
     raise StoreUnavailableError(f"thread {step.thread_id!r}: it keeps changing; repeat the call")
 
@@ -92,7 +95,7 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
         end.last_id,
         *message_columns(step.head.position, messages),
         size_of(messages),
-        ops.ends_turn(step, messages),
+        ends_turn(step, messages),
         None if step.slice is None else with_checksum(step.slice, step.slice_version + 1),
         step.slice_version,
         archived,
@@ -105,7 +108,7 @@ async def _settle_step(
 ) -> Appended | None:
     """What still takes effect of a step that stands: None if it was cut meanwhile."""
     header = stands.header
-    commits = ops.ends_turn(step, stands.messages)
+    commits = ends_turn(step, stands.messages)
     archived, archived_size = _archive_hint(step.archived, header.head.position)
     if archived <= header.archived and not (commits and stands.head.position > header.committed):
         return stands

@@ -39,6 +39,7 @@ from helix_temporal.stores.redis.connection import Answer, RedisConnection, Valu
 from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.stores.threads import operations as ops
 from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.stores.threads.standing_step import answer_kinds, step_conflict_error
 
 _SUM: Final = Struct(">I")
 
@@ -124,7 +125,7 @@ def step_args(step: StepAppend, end: int) -> tuple[str, list[str | bytes]]:
     answer, archived = step.answer, step.archived
     stubbed, bodies = _stub_large_messages(step.head.position, pack_each(step.messages, step.head.position))
     inputs_size = sum(map(len, stubbed[: len(step.inputs)]))
-    kinds = "-" if answer is None else ops.answer_kinds(answer.kind)
+    kinds = "-" if answer is None else answer_kinds(answer.kind)
     version = "-" if step.slice is None else step.slice_version
     archived_place = "- -" if archived is None else f"{archived.head.position} {archived.size}"
     numbers = (
@@ -277,7 +278,7 @@ def read_appended(reply: Reply, step: StepAppend, end: Head) -> Appended:
         return Appended(stored, head_after(step.head, stored), True, reply.header)
     if reply.status == "V":
         raise ops.stale_slice_error(reply.header, step.slice_version)
-    raise refusal_in_reply(reply, step.epoch) or ops.step_conflict_error(step, reply.header, stored)
+    raise refusal_in_reply(reply, step.epoch) or step_conflict_error(step, reply.header, stored)
 
 
 def refusal_in_reply(reply: Reply, epoch: int) -> HelixError | None:

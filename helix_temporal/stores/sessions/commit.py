@@ -62,7 +62,7 @@ from helix_temporal.stores.sessions.staging import (
     groups_to_clear,
 )
 from helix_temporal.stores.sessions.threads import DEDUP, HasHead
-from helix_temporal.stores.threads import operations as ops
+from helix_temporal.stores.threads.standing_step import ends_turn, head_moved_error, is_repeated_step
 
 _NOT_CONTENT: Final = {"version", "created_at", "updated_at", "follows"}
 
@@ -413,10 +413,10 @@ async def _find_head_after_append(store: SessionStoreBase, seen: SeenSession, ap
     there = seen.view.thread
     if there is None or there.head == append.head or not store.threads.here:
         return head_after(append.head, append.messages)
-    return (await _find_standing_step(store, append)).head
+    return (await _read_standing_step(store, append)).head
 
 
-async def _find_standing_step(store: SessionStoreBase, append: StepAppend) -> Appended:
+async def _read_standing_step(store: SessionStoreBase, append: StepAppend) -> Appended:
     """The step as it stands in the thread; nothing is written.
 
     Raises:
@@ -432,10 +432,9 @@ async def _find_standing_step(store: SessionStoreBase, append: StepAppend) -> Ap
         max_bytes=1,
         ids=0,
     )
-    placed = append.head.position == 0 or view.last_id_at_head == append.head.last_id
-    if not placed or not ops.same_step(append, view.after):
-        raise ops.step_conflict_error(append, view.header, view.after)
-    if append.commits and not ops.ends_turn(append, view.after):
+    if not is_repeated_step(view.header, view.last_id_at_head, view.after, append):
+        raise head_moved_error(view.header, append.head)
+    if append.commits and not ends_turn(append, view.after):
         raise HeadMovedError(
             f"session {append.thread_id!r}: an earlier answer to this step stands, and asks for tools; "
             "the turn goes on from there",
@@ -488,7 +487,7 @@ async def _correct_head(
 async def _find_repeated_step(store: SessionStoreBase, append: StepAppend) -> Appended | None:
     """The step of a commit that was made before; None if the thread has been cut since."""
     try:
-        return await _find_standing_step(store, append)
+        return await _read_standing_step(store, append)
     except (HeadMovedError, ThreadNotFoundError):
         return None
 

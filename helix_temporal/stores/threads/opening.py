@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from helix_temporal.errors import HeadMovedError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
-from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, head_after
+from helix_temporal.models.stored_messages import Head, StoredMessage, head_after
 from helix_temporal.stores.protocols.threads import Create, ForkThread, OpenThread, Reopen
+from helix_temporal.stores.threads.standing_step import find_step
 
 
 def check_existence(request: OpenThread, *, exists: bool) -> None:
@@ -68,9 +69,9 @@ def count_kept_messages(reopen: Reopen, after: Sequence[StoredMessage], committe
     count = len(reopen.inputs)
     if not count:
         return 0
-    has_answer = len(after) > count and after[count].kind in {Kind.ANSWER, Kind.CALLS}
-    if tuple(message.id for message in after[:count]) == reopen.inputs and has_answer == reopen.answered:
-        return count + (1 if has_answer else 0)
+    step = find_step(after, reopen.inputs) or find_step(after, reopen.inputs, answers="")
+    if step is not None and (len(step) > count) == reopen.answered:
+        return len(step)
     begins = reopen.known_head == reopen.turn_start and committed == reopen.turn_start.position
     return None if after and begins else 0
 

@@ -22,18 +22,15 @@ the contracts of `HotTier` hold all of them to the same answers:
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from helix_temporal.errors import (
-    HeadMovedError,
-    HelixError,
-    IdempotencyConflictError,
     InvalidIdError,
     InvalidRequestError,
     StaleStateError,
 )
 from helix_temporal.models.states import is_past
-from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage, head_after, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after, size_of
 from helix_temporal.stores.paging import trim_page
 from helix_temporal.stores.protocols.hot import (
     SINCE_ARCHIVED,
@@ -48,10 +45,9 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.stores.threads.standing_step import ends_turn, is_repeated_step
 
 T_co = TypeVar("T_co", covariant=True)
-
-_ANSWERS: Final = Kind.ANSWER + Kind.CALLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,31 +137,6 @@ def _raise_contradiction(header: HotHeader, found: str) -> None:
 # ---- errors -----------------------------------------------------------------------------------------
 
 
-def head_moved_error(header: HotHeader, wanted: Head) -> HeadMovedError:
-    """The step cannot stand at its head, and does not."""
-    return HeadMovedError(
-        f"thread {header.thread_id!r} does not go on from position {wanted.position} after message "
-        f"{wanted.last_id!r} with this step: it holds {header.base.position} to {header.head.position}, "
-        f"the last message being {header.head.last_id!r}; open again",
-        thread_id=header.thread_id,
-        position=wanted.position,
-        last_id=wanted.last_id,
-        found_position=header.head.position,
-        found_last_id=header.head.last_id,
-        found_base=header.base.position,
-    )
-
-
-def other_bytes_error(header: HotHeader, wanted: Head) -> IdempotencyConflictError:
-    """Same ids at the same place, other content."""
-    return IdempotencyConflictError(
-        f"thread {header.thread_id!r} holds the step's message ids at position {wanted.position} with other "
-        "content; an id stands for one content only",
-        thread_id=header.thread_id,
-        position=wanted.position,
-    )
-
-
 def stale_slice_error(header: HotHeader, expected_version: int) -> StaleStateError:
     """The slice was saved meanwhile."""
     return StaleStateError(
@@ -187,34 +158,6 @@ def other_id_error(thread_id: str) -> InvalidIdError:
 
 
 # ---- decisions --------------------------------------------------------------------------------------
-
-
-def is_repeated_step(
-    header: HotHeader, id_before: str | None, stored: Sequence[StoredMessage], step: StepAppend
-) -> bool:
-    """Whether a step stands already; False where it may be added.
-
-    Args:
-        header: Of the thread as it is held.
-        id_before: Id of the message just before the step's head, None if that is not held.
-        stored: What stands from the step's head on, at most as many messages as the step has.
-        step: The step.
-
-    Raises:
-        FencedError, HeadMovedError: The writer does not have the thread; see `Fence`.
-        HeadMovedError, IdempotencyConflictError: Something else stands there.
-        StaleStateError: The slice was saved meanwhile.
-    """
-    Fence.of(header).check_writer(step.epoch)
-    if id_before != step.head.last_id:
-        raise head_moved_error(header, step.head)
-    if stored:
-        if not same_step(step, stored):
-            raise step_conflict_error(step, header, stored)
-        return True
-    if step.slice is not None:
-        check_slice_version(header, step.slice_version)
-    return False
 
 
 def check_slice_version(header: HotHeader, expected: int) -> None:
@@ -274,37 +217,6 @@ def trimmed_base(header: HotHeader, id_before: str | None, epoch: int, archived:
     if not Fence.of(header).admits(epoch) or archived.position <= base or id_before != archived.last_id:
         return base
     return max(base, min(keep_from, archived.position))
-
-
-def same_step(step: StepAppend, stored: Sequence[StoredMessage]) -> bool:
-    """Whether ``stored``, read from the step's head on, is this step: its inputs, then some answer."""
-    count = len(step.inputs)
-    if tuple(stored[:count]) != step.inputs:
-        return False
-    return step.answer is None or (
-        len(stored) > count and stored[count].kind in answer_kinds(step.answer.kind)
-    )
-
-
-def answer_kinds(kind: str) -> str:
-    """Kinds that count as the answer of a step whose own answer is of ``kind``."""
-    return _ANSWERS if kind in _ANSWERS else kind
-
-
-def ends_turn(step: StepAppend, stored: Sequence[StoredMessage]) -> bool:
-    """Whether the step, as it stands, commits: a first answer that asks for tools never does, whatever
-    a later attempt's own answer would have been.
-    """
-    return step.commits and stored[-1].kind != Kind.CALLS
-
-
-def step_conflict_error(step: StepAppend, header: HotHeader, stored: Sequence[StoredMessage]) -> HelixError:
-    """The error for a step at whose head something else stands."""
-    ids = [message.id for message in step.inputs]
-    found = stored[: len(ids)]
-    if ids and [message.id for message in found] == ids and tuple(found) != step.inputs:
-        return other_bytes_error(header, step.head)
-    return head_moved_error(header, step.head)
 
 
 def moved_hint(header: HotHeader, archived: Archived | None, head: int) -> tuple[int, int]:
@@ -398,6 +310,7 @@ def append_to_thread(
     if not repeated:
         stored = step.messages
         if step.slice is not None:
+            check_slice_version(header, step.slice_version)
             header = changed(header, slice=step.slice, slice_version=step.slice_version + 1)
     end = head_after(step.head, stored)
     grown = thread.messages if repeated else thread.messages + stored

@@ -1,5 +1,5 @@
 -- Adds one step exactly at its head, or finds that it stands there; as is_repeated_step in
--- helix_temporal/stores/threads/operations.py.
+-- helix_temporal/stores/threads/standing_step.py.
 -- ARGV: 1 thread id, 2 numbers (one argument: each costs the client half a microsecond), 3 last id of its head,
 --   4 last id after it, 5 slice, 6… field, messages
 -- Numbers: epoch, position of its head and after it, bytes of all, bytes of the inputs in their fields, '1' if it

@@ -1,4 +1,4 @@
-"""What a step that stands looks like, the state that goes with a step, and what is said of its archive."""
+"""What a step knows and tells: its record and number, that its thread is an older copy, what is archived."""
 
 import secrets
 from collections.abc import Collection, Sequence
@@ -49,32 +49,6 @@ def older_copy_error(thread_id: str, opened: Head, found: Head) -> StoreUnavaila
 def new_id() -> str:
     """A fresh random message id, 96 bits."""
     return secrets.token_urlsafe(12)
-
-
-def standing_step(view: StepView, head: Head, input_ids: Sequence[str]) -> tuple[StoredMessage, ...] | None:
-    """The step that stands at ``head`` with these inputs; None if the thread ends there.
-
-    It may have only the first of the inputs: after a reset the server gives the workflow messages together
-    that had come one after the other.  A step that begins with the inputs and goes on with another message
-    is another step.  A step that a whole turn has followed is not the one under way.
-
-    Raises:
-        HeadMovedError: The thread is elsewhere, or goes on with something else.
-    """
-    header = view.header
-    if header.head.position >= head.position and view.last_id_at_head == head.last_id:
-        if header.head.position == head.position:
-            return None
-        for count in range(len(input_ids), 0, -1):
-            step = view.after[: count + 1]
-            taken = [message.id for message in step[:-1]] == list(input_ids[:count])
-            stands = len(step) > count and taken and step[-1].kind in {Kind.ANSWER, Kind.CALLS}
-            if stands and header.committed <= head.position + len(step):
-                return step
-    raise HeadMovedError(
-        f"thread {header.thread_id!r}: step expected at {head.position}, the hot thread ends at "
-        f"{header.head.position} and is another; open it again"
-    )
 
 
 def step_number(request: RunStepInput | EndTurnInput, record: SessionRecord) -> int:
