@@ -24,7 +24,7 @@ from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import DEFAULT_NAME
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput
 from helix_temporal.models.ids import make_result_id, workflow_id
-from helix_temporal.models.messages import Message, ToolCall, decode_message, why_not_run
+from helix_temporal.models.messages import Message, ToolCall, decode_message, shorten_arguments, why_not_run
 from helix_temporal.models.states import SessionStatus, SubSessionRef
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.store_calls import Page
@@ -37,10 +37,16 @@ from helix_temporal.models.waiting import (
     check_own_id,
     child_session_id,
     is_child_id,
+    pending_below,
     tool_of,
 )
+from helix_temporal.session.pending_calls import (
+    list_pending_calls,
+    list_unanswered_calls,
+    list_unfinished_children,
+)
 from helix_temporal.session.record import find_suspension, parse_record
-from helix_temporal.session.sub_agents import add_waiting_calls, list_pending_calls, make_waiting_call
+from helix_temporal.session.sub_agents import add_waiting_calls, make_waiting_call
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -421,7 +427,10 @@ async def _find_waiting_call(
         return None
     _, stored = await read_turn_under_way(threads, thread)
     messages = [decode_message(each) for each in stored]
-    pending = list_pending_calls(suspended, messages[-1], inline_arguments)
+    asked = [shorten_arguments(each, inline_arguments) for each in messages[-1].tool_calls]
+    unanswered = list_unanswered_calls(suspended.calls, suspended.outcomes)
+    below = pending_below(list_unfinished_children(suspended))
+    pending = list_pending_calls(suspended.head, asked, unanswered, below)
     if not pending or all(each.id != call.name for each in messages):
         return None
     if await _is_held(workflow_id(call.session_id, deployment)):

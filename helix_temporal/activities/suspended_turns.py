@@ -25,8 +25,8 @@ from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.models.waiting import CallOutcome, WaitingCall
+from helix_temporal.session.pending_calls import list_unfinished_children
 from helix_temporal.session.record import SessionRecord, apply_suspension, find_suspension, parse_record
-from helix_temporal.session.sub_agents import list_unfinished_children
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 

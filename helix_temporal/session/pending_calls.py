@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from helix_temporal.models.base import json_size, only_set
-from helix_temporal.models.messages import ToolResult
+from helix_temporal.models.messages import ToolCall, ToolResult
 from helix_temporal.models.newest import Newest
 from helix_temporal.models.sessions import SuspendedTurn
 from helix_temporal.models.states import Submission, is_past
@@ -35,6 +35,32 @@ from helix_temporal.session.call_answers import (
     refuse_answer,
     result_of_answer,
 )
+
+
+def list_unanswered_calls(
+    waiting: Iterable[WaitingCall], outcomes: Iterable[CallOutcome]
+) -> list[WaitingCall]:
+    """Calls that nobody has answered."""
+    answered = {each.at for each in outcomes}
+    return [each for each in waiting if each.at not in answered]
+
+
+def list_results(outcomes: Iterable[CallOutcome]) -> dict[int, ToolResult]:
+    """Results by their calls' numbers; a call that was approved has none until its tool has run."""
+    return {each.at: each.result for each in outcomes if each.result is not None}
+
+
+def list_unfinished_children(suspended: Suspension) -> tuple[SubAgentCall, ...]:
+    """Sub-agents that still wait; one may have come to its end while other calls were wanted."""
+    finished = list_results(suspended.outcomes)
+    return tuple(each for each in suspended.children if each.at not in finished)
+
+
+def list_pending_calls(
+    head: Head, calls: Sequence[ToolCall], unanswered: Iterable[WaitingCall], below: Iterable[PendingCall]
+) -> tuple[PendingCall, ...]:
+    """What a session waits for whose step at ``head`` made these calls, there and below."""
+    return (*(pending_call(each, calls[each.at], head.position - 1) for each in unanswered), *below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +374,7 @@ class PendingCalls:
 
     def results(self) -> dict[int, ToolResult]:
         """Results of the step's calls, as far as they are known."""
-        return {at: each.result for at, each in self._outcomes.items() if each.result is not None}
+        return list_results(self._outcomes.values())
 
     def answers(self) -> Mapping[int, AnswerReceipt]:
         """How the calls that waited were answered."""
@@ -494,12 +520,10 @@ class PendingCalls:
 
     def pending(self) -> tuple[PendingCall, ...]:
         """What is still wanted, here and below, as clients see it."""
-        below = self.sub_agent_calls.pending()
-        if self.suspended is None:
+        turn, below = self.suspended, self.sub_agent_calls.pending()
+        if turn is None:
             return below
-        turn, position = self.suspended, self.suspended.head.position - 1
-        own = (pending_call(each, turn.calls[each.at], position) for each in self._unanswered_calls())
-        return (*own, *below)
+        return list_pending_calls(turn.head, turn.calls, self._unanswered_calls(), below)
 
     def remember(self, answered: Sequence[AnswerReceipt]) -> None:
         """Calls that were answered in earlier executions."""
@@ -568,7 +592,7 @@ class PendingCalls:
         return () if self.suspended is None else self.suspended.waiting
 
     def _unanswered_calls(self) -> list[WaitingCall]:
-        return [each for each in self._waiting_calls() if each.at not in self._outcomes]
+        return list_unanswered_calls(self._waiting_calls(), self._outcomes.values())
 
     def _expire_call(self, call: WaitingCall, now: int) -> None:
         answered = AnswerReceipt(id=call.id, outcome="expired", when=now)

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.base import only_set, only_truthy
 from helix_temporal.models.ids import CallKey
-from helix_temporal.models.messages import Finish, Message, Usage, are_left_out, shorten_arguments
+from helix_temporal.models.messages import Finish, Usage, are_left_out
 from helix_temporal.models.sessions import (
     ArchiveMode,
     AskResult,
@@ -29,11 +29,9 @@ from helix_temporal.models.waiting import (
     Suspension,
     Wake,
     child_session_id,
-    pending_below,
-    pending_call,
     task_of,
 )
-from helix_temporal.session.pending_calls import CallStart
+from helix_temporal.session.pending_calls import CallStart, list_results, list_unanswered_calls
 
 _WITHHELD: Final = frozenset({Finish.REFUSAL, Finish.CONTENT_FILTER})
 _ENDS: Final[Mapping[ExitReason | None, str]] = {
@@ -281,37 +279,13 @@ def _tracing_fields(request: ToolInput) -> dict[str, Any]:
 
 def add_waiting_calls(stored: Suspension, found: dict[int, SubAgentCall | None]) -> Suspension:
     """The suspension with those calls that do wait."""
-    answered = {each.at for each in stored.outcomes}
-    settled = {*list_finished_calls(stored), *(each.at for each in stored.calls if each.at not in answered)}
+    unanswered = list_unanswered_calls(stored.calls, stored.outcomes)
+    settled = {*list_results(stored.outcomes), *(each.at for each in unanswered)}
     children = {each.at: each for each in stored.children} | {
         at: wait for at, wait in found.items() if at not in settled
     }
     waits = tuple(each for _, each in sorted(children.items()) if each is not None)
     return stored if waits == stored.children else stored.model_copy(update={"children": waits})
-
-
-def list_finished_calls(suspended: Suspension) -> set[int]:
-    """Calls that have results; those that were approved may yet have to run."""
-    return {each.at for each in suspended.outcomes if each.result is not None}
-
-
-def list_unfinished_children(suspended: Suspension) -> tuple[SubAgentCall, ...]:
-    """Sub-agents that still wait; one may have come to its end while other calls were wanted."""
-    finished = list_finished_calls(suspended)
-    return tuple(each for each in suspended.children if each.at not in finished)
-
-
-def list_pending_calls(
-    suspended: Suspension, answer: Message, inline_arguments: int
-) -> tuple[PendingCall, ...]:
-    """What a session waits for, there and below."""
-    answered, position = {each.at for each in suspended.outcomes}, suspended.head.position - 1
-    own = tuple(
-        pending_call(each, shorten_arguments(answer.tool_calls[each.at], inline_arguments), position)
-        for each in suspended.calls
-        if each.at not in answered
-    )
-    return (*own, *pending_below(list_unfinished_children(suspended)))
 
 
 def make_waiting_call(

@@ -13,14 +13,22 @@ from helix_temporal.models.waiting import (
     REMEMBERED_CALLS,
     AnswerReceipt,
     CallKind,
+    CallOutcome,
     PendingCall,
     SubAgentCall,
     SubmitInput,
+    Suspension,
     TakenAnswer,
     WaitingCall,
     check_outcome,
+    pending_below,
 )
-from helix_temporal.session.pending_calls import PendingCalls
+from helix_temporal.session.pending_calls import (
+    PendingCalls,
+    list_pending_calls,
+    list_unanswered_calls,
+    list_unfinished_children,
+)
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000
@@ -49,7 +57,35 @@ def turn(*waiting: WaitingCall, calls: int = 3, number: int = 0) -> SuspendedTur
 
 CLIENT = WaitingCall(id="c", at=0, since=SINCE)
 APPROVAL = WaitingCall(id="p", at=1, kind="approval", since=SINCE)
+DONE = ToolResult(text="done")
 HURRY = WaitingCall(id="h", at=2, since=SINCE, until=SINCE + HOUR)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "pending"),
+    [
+        pytest.param((), ["c", "p", "below"], id="nothing is answered"),
+        pytest.param((CallOutcome(at=0, result=DONE),), ["p", "below"], id="a client gave its result"),
+        pytest.param((CallOutcome(at=1, answered=AnswerReceipt(id="p")),), ["c", "below"], id="approved"),
+        pytest.param((CallOutcome(at=2, result=DONE),), ["c", "p"], id="the sub-agent has ended"),
+    ],
+)
+def test_what_is_pending_is_the_same_in_memory_and_from_the_record(
+    waits: PendingCalls, outcomes: tuple[CallOutcome, ...], pending: list[str]
+) -> None:
+    """A caller that finds a sub-agent's record waits for what the sub-agent's own workflow says."""
+    below = PendingCall(id="below", call_id="b", name="ask")
+    record = Suspension(
+        head=turn().head,
+        calls=(CLIENT, APPROVAL),
+        outcomes=outcomes,
+        children=(SubAgentCall(at=2, session_id="s>helper", call="x", calls=(below,)),),
+    )
+    unanswered, children = list_unanswered_calls(record.calls, outcomes), list_unfinished_children(record)
+    found = list_pending_calls(record.head, turn().calls, unanswered, pending_below(children))
+    waits.begin(turn(CLIENT, APPROVAL).model_copy(update={"outcomes": outcomes, "children": children}))
+    assert [each.id for each in found] == pending
+    assert waits.pending() == found
 
 
 def test_calls_that_wait_for_nobody_may_run(waits: PendingCalls) -> None:
