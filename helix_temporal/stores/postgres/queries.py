@@ -9,10 +9,11 @@ from zlib import crc32
 
 from helix_temporal._setting_rules import TABLE_PREFIX
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.models.stored_messages import Head, StoredMessage
-from helix_temporal.stores.checksums import SIZE, damaged_error, verify_checksum, with_checksum
+from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.stores.checksums import SIZE, damaged_error
 from helix_temporal.stores.postgres.adapter import DatabaseRow
 from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.threads.header_columns import header_from_columns, header_to_columns
 
 
 def header_of(thread_id: str, row: DatabaseRow) -> HotHeader:
@@ -24,54 +25,21 @@ def header_of(thread_id: str, row: DatabaseRow) -> HotHeader:
     where = f"thread {thread_id!r} in PostgreSQL"
     if not row["sound"]:
         raise damaged_error(where, "the checksum of its header is wrong")
-    return HotHeader(
-        thread_id,
-        epoch=row["epoch"],
-        owner=row["owner"],
-        head=Head(position=row["head"], last_id=row["last_id"]),
-        committed=row["committed"],
-        base=Head(position=row["base"], last_id=row["base_id"]),
-        closed=row["closed"],
-        slice=verify_checksum(row["slice"], f"the slice of {where}", row["slice_version"]),
-        slice_version=row["slice_version"],
-        adapter=row["adapter"],
-        size=row["size"],
-        base_size=row["base_size"],
-        archived=row["archived"],
-        archived_size=row["archived_size"],
-        unarchived_since=row["unarchived_since"],
-        deleted=row["deleted"],
-        born=row["born"],
-        cut=row["cut"],
-        origin=row["origin"],
-    )
+    return header_from_columns(thread_id, row, f"the slice of {where}")
+
+
+_COLUMNS: Final = (
+    "epoch", "owner", "closed", "head", "last_id", "committed", "base", "base_id", "slice", "slice_version",
+    "adapter", "size", "base_size", "archived", "archived_size", "unarchived_since", "deleted", "born", "cut",
+    "origin",
+)  # fmt: skip
+"""Of a header, in the order in which ``thread_insert`` and ``thread_replace`` name them."""
 
 
 def header_values(header: HotHeader) -> tuple[Any, ...]:
-    """The thread's id and its header, in the order of the columns that ``thread_insert`` names."""
-    return (
-        header.thread_id,
-        header.epoch,
-        header.owner,
-        header.closed,
-        header.head.position,
-        header.head.last_id,
-        header.committed,
-        header.base.position,
-        header.base.last_id,
-        with_checksum(header.slice, header.slice_version),
-        header.slice_version,
-        header.adapter,
-        header.size,
-        header.base_size,
-        header.archived,
-        header.archived_size,
-        header.unarchived_since,
-        header.deleted,
-        header.born,
-        header.cut,
-        header.origin,
-    )
+    """The thread's id and its header, as arguments of these statements."""
+    columns = header_to_columns(header)
+    return (header.thread_id, *(columns[name] for name in _COLUMNS))
 
 
 def read_messages(row: DatabaseRow, thread_id: str, first: int, side: str = "") -> tuple[StoredMessage, ...]:

@@ -7,11 +7,10 @@ fields of their own.  The scripts know where they lie.
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.stored_messages import (
-    EMPTY,
     ID_SUM,
     MESSAGE_PREFIX,
     Head,
@@ -22,7 +21,7 @@ from helix_temporal.models.stored_messages import (
     pack_each,
     size_of,
 )
-from helix_temporal.stores.checksums import SIZE, damaged_error, verify_checksum, with_checksum
+from helix_temporal.stores.checksums import SIZE, damaged_error, with_checksum
 from helix_temporal.stores.protocols.hot import (
     Appended,
     Archived,
@@ -39,6 +38,7 @@ from helix_temporal.stores.redis.connection import Answer, RedisConnection, Valu
 from helix_temporal.stores.redis.scripts import Script
 from helix_temporal.stores.threads import operations as ops
 from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.stores.threads.header_columns import header_from_columns, header_to_columns
 from helix_temporal.stores.threads.standing_step import answer_kinds, step_conflict_error
 
 _SUM: Final = Struct(">I")
@@ -164,30 +164,19 @@ def _group_into_fields(
     return made + bodies
 
 
+_NUMBERS: Final = (
+    "epoch", "head", "committed", "base", "slice_version", "size", "base_size", "archived", "archived_size",
+    "unarchived_since", "closed", "deleted", "born", "cut",
+)  # fmt: skip
+_TEXTS: Final = ("owner", "last_id", "base_id", "adapter", "origin")
+"""Columns of a header, in the order of ``_thread.lua``; the slice comes last."""
+
+
 def header_args(header: HotHeader) -> tuple[str | bytes | int, ...]:
-    """A header as the scripts' arguments, in their order of fields."""
-    return (
-        header.epoch,
-        header.head.position,
-        header.committed,
-        header.base.position,
-        header.slice_version,
-        header.size,
-        header.base_size,
-        header.archived,
-        header.archived_size,
-        header.unarchived_since,
-        int(header.closed),
-        int(header.deleted),
-        header.born,
-        header.cut,
-        header.owner,
-        header.head.last_id,
-        header.base.last_id,
-        header.adapter,
-        header.origin,
-        with_checksum(header.slice, header.slice_version),
-    )
+    """A header as the scripts' arguments."""
+    columns = header_to_columns(header)
+    numbers = (int(columns[name]) for name in _NUMBERS)
+    return (*numbers, *(columns[name] for name in _TEXTS), columns["slice"])
 
 
 class Reply(NamedTuple):
@@ -207,48 +196,27 @@ def read_reply(answer: bytes | list[bytes], thread_id: str, where: str) -> Reply
         StoreCorruptError: The slice is not what was stored; ``where`` says of which thread.
     """
     reply, *packed = [answer] if isinstance(answer, bytes) else answer
-    end = reply.index(b"\n")
-    numbers = [*map(int, reply[1:end].split())]
-    epoch, head, committed, base, version, size, base_size, archived, archived_size, since, *flags = numbers[
-        :14
-    ]
-    texts, at = [], end + 1
-    for length in numbers[14:]:
-        texts.append(reply[at : at + length])
+    at = reply.index(b"\n") + 1
+    numbers = [*map(int, reply[1:at].split())]
+    columns: dict[str, Any] = dict(zip(_NUMBERS, numbers, strict=False))
+    *lengths, slice_size = numbers[len(_NUMBERS) :]
+    for name, length in zip(_TEXTS, lengths, strict=True):
+        columns[name] = reply[at : at + length].decode()
         at += length
-    owner, last_id, before, adapter, origin, data = texts
-    header = HotHeader(
-        thread_id=thread_id,
-        epoch=epoch,
-        owner=owner.decode(),
-        head=_make_head(head, last_id),
-        committed=committed,
-        base=_make_head(base, before),
-        closed=flags[0] == 1,
-        slice=verify_checksum(data, f"slice {version} of {where}", version),
-        slice_version=version,
-        adapter=adapter.decode(),
-        size=size,
-        base_size=base_size,
-        archived=archived,
-        archived_size=archived_size,
-        unarchived_since=since,
-        deleted=flags[1] == 1,
-        born=flags[2],
-        cut=flags[3],
-        origin=origin.decode(),
-    )
-    return Reply(chr(reply[0]), header, reply[at:], where, packed)
+    rest = at + slice_size
+    columns |= {
+        "closed": columns["closed"] == 1,
+        "deleted": columns["deleted"] == 1,
+        "slice": reply[at:rest],
+    }
+    header = header_from_columns(thread_id, columns, f"slice {columns['slice_version']} of {where}")
+    return Reply(chr(reply[0]), header, reply[rest:], where, packed)
 
 
 def read_numbers(rest: bytes) -> tuple[Sequence[int], bytes]:
     """The line of numbers that ``rest`` begins with, and what follows it."""
     line, _, data = rest.partition(b"\n")
     return [*map(int, line.split())], data
-
-
-def _make_head(position: int, last_id: bytes) -> Head:
-    return Head(position=position, last_id=last_id.decode()) if position or last_id else EMPTY
 
 
 def append_args(step: StepAppend) -> tuple[tuple[Value, ...], Head]:
