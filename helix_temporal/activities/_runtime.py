@@ -360,10 +360,15 @@ def application_code(what: str) -> Iterator[None]:
         if is_cancellation(error) or not activity.in_activity():
             raise
         activity.logger.warning("%s failed", what, exc_info=error)
-        if is_bug(error):
-            raise ApplicationCodeError(f"{what}: {describe_failure(error)}", attempts=ATTEMPTS) from None
         # Without the cause: it would carry its traceback, and with it whatever a library put into it.
-        raise ApplicationError(f"{what}: {describe_failure(error)}", type=type(error).__name__) from None
+        raise code_failure(error, f"{what}: {describe_failure(error)}") from None
+
+
+def code_failure(error: BaseException, text: str) -> ApplicationCodeError | ApplicationError:
+    """What an exception of an application's own code is to whoever tries again, with what is told of it."""
+    if is_bug(error):
+        return ApplicationCodeError(text, attempts=ATTEMPTS)
+    return ApplicationError(text, type=type(error).__name__)
 
 
 def as_reopen(heads: ReopenHeads | None) -> Reopen | None:

@@ -16,16 +16,15 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal._failures import describe_failure
 from helix_temporal.activities import Payloads, Stepper, ToolRunner
 from helix_temporal.activities._runtime import (
-    ATTEMPTS,
     application_error,
     as_reopen,
-    is_bug,
+    code_failure,
     is_cancellation,
 )
 from helix_temporal.activities.step_facts import TurnAnswers
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.client import SessionHandle
-from helix_temporal.errors import ApplicationCodeError, HelixError, InvalidRequestError, SessionNotFoundError
+from helix_temporal.errors import HelixError, InvalidRequestError, SessionNotFoundError
 from helix_temporal.models.agents import AgentFacts, BeforeUserMessage, ToolFacts
 from helix_temporal.models.base import JsonObject, canonical_json, storable_text, wall_clock_ms
 from helix_temporal.models.facade import (
@@ -62,7 +61,7 @@ from helix_temporal.stores.protocols.locks import LockManager
 from helix_temporal.stores.protocols.storage import SessionStorage
 from helix_temporal.stores.protocols.threads import Create, OpenThread, ReadPage
 from helix_temporal.stores.threads.hot_only import HotThreads
-from helix_temporal.workflows.calls import ToolFailedError, tool_timeout_text
+from helix_temporal.workflows.calls import ToolFailedError, add_failure_before, tool_timeout_text
 from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn, TurnResult
 
@@ -151,8 +150,8 @@ class LocalCalls:
                 late = limit.expired()
                 raised = TimeoutError(_late_step(request.agent, seconds)) if late else error
             failure = _step_failure(raised, number, clock() - began)
-            pause = _pause_after(failure, number)
-            if failure.non_retryable or clock() + pause >= ends:
+            pause = _decide_pause(failure, number, ends - clock())
+            if pause is None:
                 # Where the time is up, what went wrong before says more.
                 raise (last or raised) if late else raised
             _logger.warning(
@@ -179,15 +178,15 @@ class LocalCalls:
                 return await self._run_once(request, number, min(once, left))
             except TimeoutError as error:
                 if left <= once:
-                    told = f"{tool_timeout_text(facts.name, limit or 0)}, with all attempts{before}"
-                    raise ToolFailedError(told) from error
+                    told = tool_timeout_text(facts.name, limit or 0, with_all_attempts=True)
+                    raise ToolFailedError(add_failure_before(told, before)) from error
                 failure = ApplicationError(tool_timeout_text(facts.name, once))
             except ApplicationError as error:
                 failure = error
-            pause = _pause_after(failure, number)
-            if failure.non_retryable or number >= facts.max_attempts or clock() + pause >= ends:
+            pause = _decide_pause(failure, number, ends - clock(), facts.max_attempts)
+            if pause is None:
                 raise ToolFailedError(failure.message or type(failure).__name__) from failure
-            before = f"; before: {failure.message}"
+            before = failure.message
             await self.pause(pause)
         raise AssertionError("unreachable")  # pragma: no cover
 
@@ -284,22 +283,26 @@ async def run_before_user_message(agent: Agent, stored: StoredSession, message: 
     return message.model_copy(update={"text": decision.text})
 
 
-def _pause_after(failure: ApplicationError, number: int) -> float:
-    """Seconds until the attempt behind this one, as a worker's policy has it unless the error says when."""
+def _decide_pause(
+    failure: ApplicationError, number: int, left: float, attempts: float = math.inf
+) -> float | None:
+    """Seconds until the next attempt, as a worker's policy has it unless the error says when.
+
+    None if no other one follows: the failure is final, there were so many ``attempts``, or the seconds that
+    are ``left`` for all of them end before.
+    """
+    pause = min(_POLICY.retry_initial * _POLICY.retry_backoff ** min(number - 1, 20), _POLICY.retry_maximum)
     if failure.next_retry_delay is not None:
-        return failure.next_retry_delay.total_seconds()
-    return min(_POLICY.retry_initial * _POLICY.retry_backoff ** min(number - 1, 20), _POLICY.retry_maximum)
+        pause = failure.next_retry_delay.total_seconds()
+    is_last = failure.non_retryable or number >= attempts or pause >= left
+    return None if is_last else pause
 
 
 def _step_failure(error: Exception, number: int, waited: float) -> ApplicationError:
     """What an activity would fail with; it says whether another attempt follows."""
-    if isinstance(error, ApplicationError):
-        return error
-    if not isinstance(error, HelixError):
-        if not is_bug(error):
-            return ApplicationError(describe_failure(error), type=type(error).__name__)
-        error = ApplicationCodeError(describe_failure(error), attempts=ATTEMPTS)
-    return application_error(error, number, waited)
+    if not isinstance(error, (HelixError, ApplicationError)):
+        error = code_failure(error, describe_failure(error))
+    return error if isinstance(error, ApplicationError) else application_error(error, number, waited)
 
 
 def _late_step(agent: str, seconds: float) -> str:

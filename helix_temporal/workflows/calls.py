@@ -319,8 +319,8 @@ class TemporalCalls:
                 raise asyncio.CancelledError from error
             said = {
                 TimeoutType.START_TO_CLOSE: tool_timeout_text(facts.name, once),
-                TimeoutType.SCHEDULE_TO_CLOSE: (
-                    f"{tool_timeout_text(facts.name, limit or 0)}, with all attempts"
+                TimeoutType.SCHEDULE_TO_CLOSE: tool_timeout_text(
+                    facts.name, limit or 0, with_all_attempts=True
                 ),
                 TimeoutType.HEARTBEAT: f"tool {facts.name!r}: no sign of life for {silent:g} s",
             }
@@ -464,9 +464,14 @@ def typed_error(error: ActivityError) -> Exception:
     return errors.from_wire(cause.type, cause.message, cause.details) or error
 
 
-def tool_timeout_text(tool: str, seconds: float) -> str:
+def tool_timeout_text(tool: str, seconds: float, *, with_all_attempts: bool = False) -> str:
     """What a model is told of a tool that takes too long."""
-    return f"tool {tool!r}: no result within {seconds:g} s"
+    return f"tool {tool!r}: no result within {seconds:g} s" + ", with all attempts" * with_all_attempts
+
+
+def add_failure_before(told: str, before: str) -> str:
+    """The same with what the attempt before failed by, if it did."""
+    return f"{told}; before: {before}" if before else told
 
 
 def _failure_text(error: ActivityError, late: Mapping[TimeoutType, str]) -> str:
@@ -474,8 +479,8 @@ def _failure_text(error: ActivityError, late: Mapping[TimeoutType, str]) -> str:
     if isinstance(cause, ApplicationError):
         return cause.message
     if isinstance(cause, TemporalTimeoutError) and cause.type is not None and cause.type in late:
-        last = f"; before: {cause.cause.message}" if isinstance(cause.cause, ApplicationError) else ""
-        return f"{late[cause.type]}{last}"
+        before = cause.cause.message if isinstance(cause.cause, ApplicationError) else ""
+        return add_failure_before(late[cause.type], before)
     return type(cause).__name__ if cause else "failed"
 
 
