@@ -2,7 +2,8 @@
 
 A lease may fail to exclude: its holder can pause, and its time runs out meanwhile.  What never fails is
 the token: every grant of a key has a higher one than all before it, and the stores refuse writes under a
-lower one (``epoch``).  Hold a lease to avoid collisions; write under its token to survive them.
+lower one, which a writer names as its ``epoch``.  Hold a lease to avoid collisions; write under its token to
+survive them.
 """
 
 from contextlib import AbstractAsyncContextManager

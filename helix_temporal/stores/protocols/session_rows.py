@@ -1,4 +1,4 @@
-"""The storage port of the session store: what a backend must do, and all that it must do.
+"""The port below the session store: what a backend must do, and all that it must do.
 
 The rules of the session store (versions, fences, operations, staging, runs …) are pure code above this
 port (`helix_temporal.stores.sessions`).  A backend keeps opaque rows of a session and writes any
@@ -95,7 +95,7 @@ class SessionView:
 
     Attributes:
         revision: Goes up by one with every commit; 0: nothing was ever stored.  Survives a delete.
-        max_epoch: The highest fence ever seen.  Survives a delete.
+        max_epoch: The session's fence: the highest epoch ever seen.  Survives a delete.
         now: The store's clock, ms since 1970.
         state: The state's bytes; None if there is no session (never, or no more).
         rows: Those that were wanted and found.

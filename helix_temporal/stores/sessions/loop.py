@@ -76,7 +76,7 @@ class Recall:
         decision: Decision[Any],
         stored: StoredState,
         revision: int,
-        fence: int,
+        max_epoch: int,
     ) -> None:
         """Remember a session after a commit that was decided on ``seen``, which ``covers`` was asked for."""
         taken = {name.kind for name in decision.removes} | {kind for kind, _ in decision.clears}
@@ -87,7 +87,7 @@ class Recall:
         if len(stored.body) + sum(len(each.body) for each in rows) > MAX_BYTES:
             return
         view = replace(
-            seen.view, revision=revision, max_epoch=fence, state=stored.body, rows=rows, thread=None
+            seen.view, revision=revision, max_epoch=max_epoch, state=stored.body, rows=rows, thread=None
         )
         recalled = Recalled(SeenSession(seen.session_id, view, stored.state), covers, _NOTHING)
         self._known[seen.session_id] = recalled, time.monotonic()
@@ -269,12 +269,12 @@ class Loop:
         raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
         if not decision.writes and not raises:
             return ChangeDone(decision.answer)
-        stored, fence = _stored_state(decision), max(seen.view.max_epoch, call.epoch or 0)
+        stored, max_epoch = _stored_state(decision), max(seen.view.max_epoch, call.epoch or 0)
         committed = await self.rows.commit(
             SessionCommit(
                 session_id=call.session_id,
                 revision=seen.view.revision,
-                max_epoch=fence,
+                max_epoch=max_epoch,
                 state=stored,
                 puts=decision.puts,
                 removes=decision.removes,
@@ -287,7 +287,7 @@ class Loop:
         if committed is None:
             return None
         if self.recall is not None and kept is not None and stored is not None:
-            self.recall.keep_session(seen, kept, decision, stored, committed.revision, fence)
+            self.recall.keep_session(seen, kept, decision, stored, committed.revision, max_epoch)
         return ChangeDone(decision.answer, appended=committed.appended)
 
     def lock_session(self, session_id: str) -> asyncio.Lock:

@@ -1,9 +1,13 @@
 """The fence: what makes two writers of one thread impossible.
 
-A thread stands in up to two places, the hot thread and the archive's manifest, and each of them keeps a
-`Fence`: the epoch of the open that has the thread, and whether that epoch is over.  An open takes both
-places with a higher epoch.  Every write names the epoch that its writer was given, and the one atomic change
-that writes looks at the fence first: who was replaced is refused there, however late its request arrives.
+An *epoch* is the number that one open takes, and that each write of its execution names.  A *fence* is what a
+place keeps of epochs: the highest one that it has seen, whose it is, and whether it is closed; the session
+store keeps the number alone, as ``max_epoch``.  A *fencing token* is the number of a lease (`LockManager`):
+programs without a session workflow name it as their epoch.
+
+A thread stands in up to two places, the hot thread and the archive's manifest, and each of them has a
+`Fence`.  An open takes both places with a higher epoch.  The atomic change that writes compares the writer's
+epoch with the fence first: a writer that was replaced is refused, however late its request arrives.
 
 `Fence.find_refusal` is the rule.  Where the atomic change is not Python the rule runs once more, in
 ``redis/lua/_thread.lua`` (``refusal``) and ``postgres/sql/_fence.sql``; the errors are always worded here.
@@ -49,7 +53,7 @@ class HasFence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who has a thread in one place, and who is refused there."""
+    """The epoch that has a thread in one place, its owner, and whether it takes writes."""
 
     thread_id: str
     epoch: int
@@ -66,8 +70,8 @@ class Fence:
         """Why a writer with this epoch may not write here; None for the one that has the thread.
 
         Args:
-            epoch: That the writer was given by its open.
-            closing: It ends its own epoch: that this is over already does not refuse it.
+            epoch: The epoch that the writer's open has taken.
+            closing: The write closes the writer's own epoch: it is allowed on one that is closed already.
 
         Returns:
             `FencedError`, to stop: a newer epoch has the thread, or this one is closed, or deleted.
@@ -92,7 +96,7 @@ class Fence:
             raise refusal
 
     def check_not_replaced(self, epoch: int) -> None:
-        """Refuse who was replaced, and nobody else: a copy, a drop or a deletion may come after the end.
+        """Refuse a writer that was replaced, and no other: a copy, drop or deletion may come after the end.
 
         Raises:
             FencedError: A newer epoch has the thread.
