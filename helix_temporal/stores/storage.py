@@ -1,4 +1,4 @@
-"""The façade's sessions in a session store with threads: an adapter."""
+"""`SessionStorage`, the façade's protocol, on a session store with threads."""
 
 from helix_temporal.errors import SessionNotFoundError, StaleStateError
 from helix_temporal.models.facade import StoredSession

@@ -1,4 +1,4 @@
-"""What the parts of the contract of sessions' storage share."""
+"""What the parts of the contract of `SessionRows` share."""
 
 from collections.abc import Sequence
 from typing import Any
