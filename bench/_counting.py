@@ -1,15 +1,15 @@
-"""A PostgreSQL adapter that counts round trips and keeps the statements."""
+"""A PostgreSQL database that counts round trips and keeps the statements."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from helix_temporal.stores.postgres import PostgresAdapter, PostgresExecutor
-from helix_temporal.stores.postgres.adapter import DatabaseRow
+from helix_temporal.stores.postgres import PostgresDatabase, PostgresExecutor
+from helix_temporal.stores.postgres.database import DatabaseRow
 
 
 class _Counted:
-    def __init__(self, inner: PostgresExecutor, counter: "CountingAdapter") -> None:
+    def __init__(self, inner: PostgresExecutor, counter: "CountingDatabase") -> None:
         self._inner, self._counter = inner, counter
 
     async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]:
@@ -33,7 +33,7 @@ class _Counted:
         return await self._inner.execute(query, *args, timeout=timeout)
 
 
-class CountingAdapter(_Counted):
+class CountingDatabase(_Counted):
     """Passes everything on.
 
     Attributes:
@@ -41,9 +41,9 @@ class CountingAdapter(_Counted):
         statements: Texts and arguments of all statements.
     """
 
-    def __init__(self, inner: PostgresAdapter) -> None:
+    def __init__(self, inner: PostgresDatabase) -> None:
         super().__init__(inner, self)
-        self._adapter, self.where = inner, inner.where
+        self._database, self.where = inner, inner.where
         self.round_trips = 0
         self.statements: list[tuple[str, tuple[Any, ...]]] = []
 
@@ -59,11 +59,11 @@ class CountingAdapter(_Counted):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresExecutor]:
-        """As `PostgresAdapter.transaction`."""
+        """As `PostgresDatabase.transaction`."""
         self.round_trips += 2
-        async with self._adapter.transaction() as transaction:
+        async with self._database.transaction() as transaction:
             yield _Counted(transaction, self)
 
     async def close(self) -> None:
-        """As `PostgresAdapter.close`."""
-        await self._adapter.close()
+        """As `PostgresDatabase.close`."""
+        await self._database.close()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import psutil
 
 from bench._bare_postgres import BarePostgres
-from bench._counting import CountingAdapter
+from bench._counting import CountingDatabase
 from bench._lab import Lab, in_turns, migrated, own_tables, per
 from bench._report import Row, compared, told
 from bench._workers import processor_ms
@@ -24,7 +24,7 @@ from helix_temporal.models.checkpoints import NewRun, RunChange, StepCommit
 from helix_temporal.models.states import MergeChanges, StateChange
 from helix_temporal.models.stored_messages import EMPTY, StoredMessage
 from helix_temporal.stores.memory.backend import MemoryBackend
-from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend, PostgresThreads
+from helix_temporal.stores.postgres import AsyncpgDatabase, PostgresBackend, PostgresThreads
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.protocols.hot import HotTier, StepAppend
 from helix_temporal.stores.redis import RedisBackend
@@ -99,7 +99,7 @@ class Commits:
         """As many bytes of state and run as ours writes."""
         session_id = await self.place.begin()
         await self.place.commit_all(session_id, Turns(self.turns.steps[:1], self.turns.notes[:1]))
-        prefix, fetch = self.backend.table_prefix, self.backend.adapter.fetchval
+        prefix, fetch = self.backend.table_prefix, self.backend.database.fetchval
         self._state = await fetch(f'SELECT body FROM "{prefix}states" WHERE session_id = $1', session_id)
         self._run = await fetch(
             f'SELECT body FROM "{prefix}session_rows" WHERE session_id = $1 AND kind = $2', session_id, "run"
@@ -108,7 +108,7 @@ class Commits:
     async def ours(self) -> float:
         """Seconds a commit."""
         session_id = await self.place.begin()
-        server: int = await self.backend.adapter.fetchval("SELECT pg_backend_pid()")
+        server: int = await self.backend.database.fetchval("SELECT pg_backend_pid()")
         return await self._timed("ours", server, self.place.commit_all(session_id, self.turns))
 
     async def transaction(self) -> float:
@@ -197,17 +197,17 @@ async def commit(lab: Lab) -> list[Row]:
 
 
 async def _round_trips(lab: Lab, backend: PostgresBackend) -> float:
-    adapter = CountingAdapter(AsyncpgAdapter.from_dsn(lab.postgres))
-    threads = PostgresThreads(adapter, table_prefix=backend.table_prefix)
-    rows = PostgresSessions(adapter, table_prefix=backend.table_prefix)
+    database = CountingDatabase(AsyncpgDatabase.from_dsn(lab.postgres))
+    threads = PostgresThreads(database, table_prefix=backend.table_prefix)
+    rows = PostgresSessions(database, table_prefix=backend.table_prefix)
     place = Place(RowSessions(rows, HotThreads(threads)), threads)
     try:
         session_id = await place.begin()
-        adapter.reset()
+        database.reset()
         await place.commit_all(session_id, Turns.make(lab, _COUNTED))
-        return adapter.round_trips / _COUNTED
+        return database.round_trips / _COUNTED
     finally:
-        await adapter.close()
+        await database.close()
 
 
 async def _elsewhere(lab: Lab) -> list[Row]:

@@ -6,14 +6,14 @@ import uuid
 from typing import Final
 
 from bench._bare_postgres import BarePostgres
-from bench._counting import CountingAdapter
+from bench._counting import CountingDatabase
 from bench._lab import Lab, in_turns, migrated, own_tables, per
 from bench._report import Row, compared, told
 from bench.append import append_all, open_thread
 from bench.commits import Place, ours_and_bare
 from helix_temporal.models.messages import Message
 from helix_temporal.models.store_calls import SessionQuery
-from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend
+from helix_temporal.stores.postgres import AsyncpgDatabase, PostgresBackend
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.sessions import RowSessions
 
@@ -57,19 +57,19 @@ async def listed(lab: Lab) -> list[Row]:
     """A page of 50 sessions among very many; the plans of its statements have no sequential scan."""
     rows = []
     queries = {"newest": SessionQuery(), "newest of a user": SessionQuery(user_id="user-7")}
-    adapter = CountingAdapter(AsyncpgAdapter.from_dsn(lab.postgres))
+    database = CountingDatabase(AsyncpgDatabase.from_dsn(lab.postgres))
     prefix = own_tables()
     await migrated(lab.postgres, prefix)
     bare = await BarePostgres.connect(lab.postgres, prefix)
-    sessions = PostgresSessions(adapter, table_prefix=prefix)
+    sessions = PostgresSessions(database, table_prefix=prefix)
     try:
         lab.say(f"list: {lab.sizes.listed:,} sessions")
         await bare.fill(lab.sizes.listed)
         for name, query in queries.items():
             seconds = [await _listed(sessions, query) for _ in range(lab.sizes.list_calls)]
-            adapter.reset()
+            database.reset()
             await _listed(sessions, query)
-            plans = [await bare.explain(*each) for each in adapter.statements]
+            plans = [await bare.explain(*each) for each in database.statements]
             scans = sum("Seq Scan" in plan for plan in plans)
             what = f"PostgreSQL: list of 50 {name} among {lab.sizes.listed:,}"
             rows += [
@@ -77,7 +77,7 @@ async def listed(lab: Lab) -> list[Row]:
                 told(f"{what}: sequential scans", "scans", [scans], at_most=0),
             ]
     finally:
-        await asyncio.gather(adapter.close(), bare.close())
+        await asyncio.gather(database.close(), bare.close())
     return rows
 
 

@@ -44,7 +44,7 @@ from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.stores.workspace_providers import import_providers
 
 _GIVEN = "postgresql://a-pool-that-was-given"
-"""Stands for the address of a database whose pool or adapter is given; nothing connects to it."""
+"""Stands for the address of a database whose pool or `PostgresDatabase` is given; nothing connects to it."""
 
 
 _WHERE: Final = {
@@ -77,7 +77,7 @@ class Backends:
         blobs: A blob store from elsewhere; otherwise as settings say.
         locks, usage: From elsewhere; otherwise where the state of sessions is.
         postgres: A database that is there, instead of ``postgres_dsn``: an asyncpg pool, or a
-            `helix_temporal.stores.postgres.PostgresAdapter`.  Whoever made it closes it.
+            `helix_temporal.stores.postgres.PostgresDatabase`.  Whoever made it closes it.
         streams: From elsewhere; otherwise as settings say.
         workspaces: Providers of workspaces by id, for the clean-up; beside those that settings name.
 
@@ -310,7 +310,7 @@ class _Places(dict[str, Any]):
     Drivers are imported where they are chosen: a process without Redis needs none.
 
     Args:
-        postgres: A pool or an adapter, as if ``postgres_dsn`` named its database.
+        postgres: A pool or a `PostgresDatabase`, as if ``postgres_dsn`` named its database.
 
     Attributes:
         chosen: The settings, by which stores are placed.

@@ -37,12 +37,12 @@ async def empty(backend: PostgresBackend) -> None:
     prefix = backend.table_prefix
     if prefix not in _DELETES:
         _DELETES[prefix] = await _deletes(backend)
-    await backend.adapter.execute(_DELETES[prefix])
+    await backend.database.execute(_DELETES[prefix])
 
 
 async def _deletes(backend: PostgresBackend) -> str:
     # Quicker than TRUNCATE where there are few rows.
-    rows = await backend.adapter.fetch(
+    rows = await backend.database.fetch(
         "SELECT quote_ident(tablename) AS name FROM pg_tables"
         " WHERE schemaname = current_schema() AND starts_with(tablename, $1) AND tablename <> $2",
         backend.table_prefix,

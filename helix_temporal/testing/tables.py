@@ -32,10 +32,10 @@ async def own_tables(
 
 
 async def _drop(backend: PostgresBackend) -> None:
-    rows = await backend.adapter.fetch(
+    rows = await backend.database.fetch(
         "SELECT quote_ident(tablename) AS name FROM pg_tables"
         " WHERE schemaname = current_schema() AND starts_with(tablename, $1)",
         backend.table_prefix,
     )
     if rows:
-        await backend.adapter.execute(f"DROP TABLE {', '.join(row['name'] for row in rows)}")
+        await backend.database.execute(f"DROP TABLE {', '.join(row['name'] for row in rows)}")

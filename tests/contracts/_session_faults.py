@@ -1,4 +1,4 @@
-"""Backends that break off at any call: a port, a Redis connection, a PostgreSQL adapter."""
+"""Backends that break off at any call: a port, a Redis connection, a PostgreSQL database."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis, RedisCluster
 
-from helix_temporal.stores.postgres import PostgresAdapter, PostgresExecutor
-from helix_temporal.stores.postgres.adapter import DatabaseRow
+from helix_temporal.stores.postgres import PostgresDatabase, PostgresExecutor
+from helix_temporal.stores.postgres.database import DatabaseRow
 from helix_temporal.stores.protocols.session_rows import SessionRows
 from helix_temporal.stores.redis.connection import RedisConnection
 from tests.contracts._session_crashes import Faults
@@ -91,23 +91,23 @@ class BreakingExecutor:
         return answer
 
 
-class BreakingAdapter(BreakingExecutor):
-    """A PostgreSQL adapter: breaks off around statements, and around the end of transactions."""
+class BreakingDatabase(BreakingExecutor):
+    """A PostgreSQL database: breaks off around statements, and around the end of transactions."""
 
-    def __init__(self, inner: PostgresAdapter, faults: Faults) -> None:
+    def __init__(self, inner: PostgresDatabase, faults: Faults) -> None:
         super().__init__(inner, faults)
-        self._adapter = inner
+        self._database = inner
         self.where = inner.where
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresExecutor]:
         """A transaction of the inner one."""
         await self._faults.at("before a transaction")
-        async with self._adapter.transaction() as transaction:
+        async with self._database.transaction() as transaction:
             yield BreakingExecutor(transaction, self._faults)
             await self._faults.at("before its commit")
         await self._faults.at("after its commit")
 
     async def close(self) -> None:
         """Close the inner one."""
-        await self._adapter.close()
+        await self._database.close()

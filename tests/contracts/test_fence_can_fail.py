@@ -79,7 +79,7 @@ class TestPostgres(FenceRemoved):
     @pytest.fixture
     async def unfenced(self, postgres: PostgresBackend) -> PostgresThreads:
         """The copy in SQL."""
-        threads = PostgresThreads(postgres.adapter, table_prefix=postgres.table_prefix)
+        threads = PostgresThreads(postgres.database, table_prefix=postgres.table_prefix)
         queries = threads._queries
         for name in ("thread_append", "thread_save_slice"):
             queries._texts[name] = _replaced(

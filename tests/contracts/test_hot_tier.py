@@ -115,7 +115,7 @@ class PostgresContract(HotTierContract):
         """Asks the server."""
 
         async def ask(thread_id: str) -> float | None:
-            left: float | None = await backend.adapter.fetchval(
+            left: float | None = await backend.database.fetchval(
                 f"""SELECT (expires_at / 1000.0 - extract(epoch FROM clock_timestamp()))::float8
                 FROM "{backend.table_prefix}threads" WHERE thread_id = $1""",
                 thread_id,

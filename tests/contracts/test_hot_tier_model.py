@@ -266,7 +266,7 @@ class _SameAnswers(RuleBasedStateMachine):
             return await self.backend.threads.expires_in(THREAD) is not None
         if isinstance(self.backend, PostgresBackend):
             query = f'SELECT expires_at FROM "{self.backend.table_prefix}threads" WHERE thread_id = $1'
-            return await self.backend.adapter.fetchval(query, THREAD) is not None
+            return await self.backend.database.fetchval(query, THREAD) is not None
         connection = self.backend.threads._connection
         return bool(await connection.send_command("PTTL", connection.key_of(THREAD)) >= 0)
 

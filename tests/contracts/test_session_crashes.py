@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from helix_temporal.errors import StoreUnavailableError
-from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresThreads
+from helix_temporal.stores.postgres import AsyncpgDatabase, PostgresThreads
 from helix_temporal.stores.postgres.sessions import PostgresSessions
 from helix_temporal.stores.redis import RedisThreads
 from helix_temporal.stores.redis.sessions import RedisSessions
@@ -20,7 +20,7 @@ from tests import _postgres
 from tests._session_stores import store_over
 from tests._sessions import LONG, Place, memory_place, postgres_place, redis_place
 from tests.contracts._session_crashes import Faults, Story, break_everywhere
-from tests.contracts._session_faults import BreakingAdapter, BreakingConnection, breaking_rows
+from tests.contracts._session_faults import BreakingDatabase, BreakingConnection, breaking_rows
 
 SEEDS = range(50 if LONG else 5)
 ROOT = Path(__file__).parents[2]
@@ -76,15 +76,15 @@ async def test_in_redis_all_or_nothing_happens(redis_url: str, redis_prefix: str
 async def test_in_postgres_all_or_nothing_happens(postgres_dsn: str, postgres: Place, prefix: str) -> None:
     """Before and after each statement (case 46)."""
     faults = Faults()
-    adapter = BreakingAdapter(AsyncpgAdapter.from_dsn(postgres_dsn, timeout=60), faults)
+    database = BreakingDatabase(AsyncpgDatabase.from_dsn(postgres_dsn, timeout=60), faults)
     broken = Place(
-        PostgresSessions(adapter, table_prefix=prefix), PostgresThreads(adapter, table_prefix=prefix)
+        PostgresSessions(database, table_prefix=prefix), PostgresThreads(database, table_prefix=prefix)
     )
     points = [
         await break_everywhere(store_over(postgres), store_over(broken).sessions, faults, seed)
         for seed in SEEDS
     ]
-    await adapter.close()
+    await database.close()
     assert min(points) >= 4
 
 
@@ -93,7 +93,7 @@ async def test_a_terminated_backend_of_postgres_leaves_all_or_nothing(
 ) -> None:
     """The server ends the connection before or after each statement."""
     name = f"crashing{prefix}"
-    killer = AsyncpgAdapter.from_dsn(postgres_dsn, timeout=60)
+    killer = AsyncpgDatabase.from_dsn(postgres_dsn, timeout=60)
 
     async def terminate() -> None:
         await killer.execute(
@@ -104,13 +104,13 @@ async def test_a_terminated_backend_of_postgres_leaves_all_or_nothing(
 
     faults = Faults(act=terminate)
     named = urlsplit(postgres_dsn)._replace(query=f"application_name={name}").geturl()
-    adapter = BreakingAdapter(AsyncpgAdapter.from_dsn(named, timeout=60), faults)
+    database = BreakingDatabase(AsyncpgDatabase.from_dsn(named, timeout=60), faults)
     broken = Place(
-        PostgresSessions(adapter, table_prefix=prefix), PostgresThreads(adapter, table_prefix=prefix)
+        PostgresSessions(database, table_prefix=prefix), PostgresThreads(database, table_prefix=prefix)
     )
     for seed in SEEDS:
         await break_everywhere(store_over(postgres), store_over(broken).sessions, faults, seed)
-    await adapter.close()
+    await database.close()
     await killer.close()
 
 

@@ -62,12 +62,12 @@ class TestPostgresStreams(StreamContract):
         self, postgres: PostgresBackend, another_postgres: PostgresBackend
     ) -> AsyncIterator[MakeStreams]:
         """A real server; every other store has other connections."""
-        adapters = (postgres.adapter, another_postgres.adapter)
+        databases = (postgres.database, another_postgres.database)
         stores: list[PostgresStreams] = []
 
         def make(limits: StreamLimits) -> PostgresStreams:
-            adapter = adapters[len(stores) % 2]
-            stores.append(PostgresStreams(adapter, table_prefix=postgres.table_prefix, limits=limits))
+            database = databases[len(stores) % 2]
+            stores.append(PostgresStreams(database, table_prefix=postgres.table_prefix, limits=limits))
             return stores[-1]
 
         yield make

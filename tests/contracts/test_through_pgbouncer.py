@@ -9,7 +9,7 @@ import pytest
 
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.streams import StreamLimits
-from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresBackend
+from helix_temporal.stores.postgres import AsyncpgDatabase, PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.streams import PostgresStreams
 from helix_temporal.stores.postgres.usage import PostgresUsage
@@ -98,11 +98,11 @@ class TestPooledStreams(StreamContract):
         self, pooled: PostgresBackend, another_pooled: PostgresBackend
     ) -> AsyncIterator[MakeStreams]:
         """Every other store is another client's."""
-        adapters, stores = (pooled.adapter, another_pooled.adapter), list[PostgresStreams]()
+        databases, stores = (pooled.database, another_pooled.database), list[PostgresStreams]()
 
         def make(limits: StreamLimits) -> PostgresStreams:
-            adapter = adapters[len(stores) % 2]
-            stores.append(PostgresStreams(adapter, table_prefix=pooled.table_prefix, limits=limits))
+            database = databases[len(stores) % 2]
+            stores.append(PostgresStreams(database, table_prefix=pooled.table_prefix, limits=limits))
             return stores[-1]
 
         yield make
@@ -133,8 +133,8 @@ async def test_a_pooler_is_noticed_and_a_server_is_none(pooled: PostgresBackend,
 
 
 async def _statements_of(backend: PostgresBackend) -> int:
-    assert isinstance(backend.adapter, AsyncpgAdapter)
-    async with backend.adapter._take_connection() as connection:
+    assert isinstance(backend.database, AsyncpgDatabase)
+    async with backend.database._take_connection() as connection:
         size: int = connection._stmt_cache.get_max_size()
         return size
 

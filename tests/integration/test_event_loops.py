@@ -30,7 +30,7 @@ async def make(request: pytest.FixtureRequest, unique: str) -> AsyncIterator[Mak
     await migrating.migrations.run()
     yield lambda: PostgresBackend(dsn, table_prefix=f"{unique}_")
     tables = [*migrating.migrations.tables, f"{unique}_migrations"]
-    await migrating.adapter.execute(f"DROP TABLE {', '.join(tables)}")
+    await migrating.database.execute(f"DROP TABLE {', '.join(tables)}")
     await migrating.close()
 
 

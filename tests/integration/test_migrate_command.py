@@ -103,7 +103,7 @@ def test_a_target_that_is_not_there_is_refused(variables: dict[str, str]) -> Non
 
 async def _run(variables: dict[str, str], script: str) -> None:
     backend = PostgresBackend(variables["HELIX_POSTGRES_DSN"], table_prefix=variables["HELIX_TABLE_PREFIX"])
-    await backend.adapter.execute(script)
+    await backend.database.execute(script)
     await backend.close()
 
 

@@ -61,7 +61,7 @@ async def place(
             statement = f"UPDATE \"{postgres.table_prefix}states\" SET body = 'x' WHERE session_id = $1"
             yield Place(
                 RowSessions(postgres.sessions),
-                lambda: postgres.adapter.execute(statement, BROKEN),
+                lambda: postgres.database.execute(statement, BROKEN),
                 request.param,
             )
         else:

@@ -29,18 +29,18 @@ class PostgresBackup:
     async def take(self) -> None:
         """Copy them."""
         async with self._connected() as tables:
-            rows = await tables.adapter.fetch(
+            rows = await tables.database.fetch(
                 "SELECT tablename AS name FROM pg_tables"
                 " WHERE schemaname = current_schema() AND starts_with(tablename, $1)",
                 tables.table_prefix,
             )
             self._names = [row["name"] for row in rows]
             for name in self._names:
-                await tables.adapter.execute(f'CREATE TABLE "{name}_bak" AS TABLE "{name}"')
+                await tables.database.execute(f'CREATE TABLE "{name}_bak" AS TABLE "{name}"')
 
     async def put_back(self) -> None:
         """The copies, at one moment."""
-        async with self._connected() as tables, tables.adapter.transaction() as work:
+        async with self._connected() as tables, tables.database.transaction() as work:
             for name in self._names:
                 await work.execute(f'TRUNCATE "{name}"')
                 # Generated columns are made anew, as by pg_restore.

@@ -1,9 +1,9 @@
 """Stores on PostgreSQL."""
 
-from helix_temporal.stores.postgres.adapter import (
-    AsyncpgAdapter,
-    Database,
-    PostgresAdapter,
+from helix_temporal.stores.postgres.database import (
+    AsyncpgDatabase,
+    DatabaseOrPool,
+    PostgresDatabase,
     PostgresExecutor,
     run_in_transaction,
 )
@@ -18,11 +18,11 @@ from helix_temporal.stores.postgres.threads import PostgresThreads
 from helix_temporal.stores.postgres.usage import PostgresUsage
 
 __all__ = [
-    "AsyncpgAdapter",
-    "Database",
+    "AsyncpgDatabase",
+    "DatabaseOrPool",
     "Migration",
     "MigrationResult",
-    "PostgresAdapter",
+    "PostgresDatabase",
     "PostgresBackend",
     "PostgresExecutor",
     "PostgresLocks",

@@ -1,7 +1,7 @@
 """The door to everything in one PostgreSQL database."""
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StreamLimits
-from helix_temporal.stores.postgres.adapter import AsyncpgAdapter, Database, as_adapter
+from helix_temporal.stores.postgres.database import AsyncpgDatabase, DatabaseOrPool, as_database
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.migrations import PostgresMigrations, check_pooler
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
@@ -19,12 +19,12 @@ class PostgresBackend:
 
     Args:
         database: ``postgresql://user:password@host:port/database``; or an asyncpg pool or a
-            `PostgresAdapter` that is there, whose maker closes it.  The next three are for the first.
+            `PostgresDatabase` that is there, whose maker closes it.  The next three are for the first.
         table_prefix: What the names of all tables begin with; ``[A-Za-z_][A-Za-z0-9_]*``, at most 30
             characters.
-        statement_cache_size: See `AsyncpgAdapter.from_dsn`.
+        statement_cache_size: See `AsyncpgDatabase.from_dsn`.
         max_connections: At most so many operations at a time; more wait.
-        timeout: Seconds for one statement; not of an adapter.
+        timeout: Seconds for one statement; not of a `PostgresDatabase`.
         stream_limits: What is kept of streams.
 
     Raises:
@@ -33,7 +33,7 @@ class PostgresBackend:
 
     def __init__(
         self,
-        database: str | Database,
+        database: str | DatabaseOrPool,
         *,
         table_prefix: str = DEFAULT_PREFIX,
         statement_cache_size: int | None = None,
@@ -44,20 +44,20 @@ class PostgresBackend:
         self.table_prefix = table_prefix
         self._is_own = isinstance(database, str)
         if isinstance(database, str):
-            database = AsyncpgAdapter.from_dsn(
+            database = AsyncpgDatabase.from_dsn(
                 database,
                 statement_cache_size=statement_cache_size,
                 max_connections=max_connections,
                 timeout=timeout,
             )
-        self.adapter = as_adapter(database, timeout=timeout)
-        self.threads = PostgresThreads(self.adapter, table_prefix=table_prefix)
-        self.sessions = PostgresSessions(self.adapter, table_prefix=table_prefix)
-        self.payloads = PostgresPayloads(self.adapter, table_prefix=table_prefix)
-        self.locks = PostgresLocks(self.adapter, table_prefix=table_prefix)
-        self.usage = PostgresUsage(self.adapter, table_prefix=table_prefix)
-        self.streams = PostgresStreams(self.adapter, table_prefix=table_prefix, limits=stream_limits)
-        self.migrations = PostgresMigrations(self.adapter, table_prefix=table_prefix)
+        self.database = as_database(database, timeout=timeout)
+        self.threads = PostgresThreads(self.database, table_prefix=table_prefix)
+        self.sessions = PostgresSessions(self.database, table_prefix=table_prefix)
+        self.payloads = PostgresPayloads(self.database, table_prefix=table_prefix)
+        self.locks = PostgresLocks(self.database, table_prefix=table_prefix)
+        self.usage = PostgresUsage(self.database, table_prefix=table_prefix)
+        self.streams = PostgresStreams(self.database, table_prefix=table_prefix, limits=stream_limits)
+        self.migrations = PostgresMigrations(self.database, table_prefix=table_prefix)
 
     async def check(self) -> None:
         """Refuse a server or tables that would not do; see `PostgresThreads.check`."""
@@ -69,10 +69,10 @@ class PostgresBackend:
         Raises:
             InvalidConfigError: It allows no transactions, or loses the statements that are prepared by name.
         """
-        await check_pooler(self.adapter)
+        await check_pooler(self.database)
 
     async def close(self) -> None:
-        """Close all connections; a pool or adapter that was given stays open."""
+        """Close all connections; a pool or `PostgresDatabase` that was given stays open."""
         await self.streams.close()
         if self._is_own:
-            await self.adapter.close()
+            await self.database.close()

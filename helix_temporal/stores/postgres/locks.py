@@ -4,19 +4,19 @@ from typing import Any
 
 from helix_temporal.models.store_calls import DEFAULT_TTL_MS, LockInfo
 from helix_temporal.stores.locks import Claim, Leases
-from helix_temporal.stores.postgres.adapter import Database, as_adapter
+from helix_temporal.stores.postgres.database import DatabaseOrPool, as_database
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 
 
 class PostgresLocks(Leases):
-    """`LockManager` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
+    """`LockManager` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
 
     A lease is a row, not an advisory lock: it belongs to no connection, so it outlives the one that took it
     and works through a pooler in transaction mode.  Each operation is one statement, in a transaction of
     its own.
 
     Args:
-        database: An adapter, or an asyncpg pool; whoever made it closes it.
+        database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
         default_ttl_ms: How long a lease lasts if the caller does not say.
 
@@ -26,16 +26,16 @@ class PostgresLocks(Leases):
 
     def __init__(
         self,
-        database: Database,
+        database: DatabaseOrPool,
         *,
         table_prefix: str = DEFAULT_PREFIX,
         default_ttl_ms: int = DEFAULT_TTL_MS,
     ) -> None:
         super().__init__(default_ttl_ms=default_ttl_ms)
-        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
+        self._database, self._queries = as_database(database), Queries(table_prefix)
 
     async def _take_lease(self, wanted: Claim) -> LockInfo | None:
-        row = await self._adapter.fetchrow(
+        row = await self._database.fetchrow(
             self._queries["lock_take"], wanted.key, wanted.owner, wanted.claim, wanted.ttl_ms
         )
         if row is None:
@@ -59,4 +59,4 @@ class PostgresLocks(Leases):
         return bool(await self._fetch_one("lock_held", key))
 
     async def _fetch_one(self, name: str, *args: Any) -> Any:
-        return await self._adapter.fetchval(self._queries[name], *args)
+        return await self._database.fetchval(self._queries[name], *args)

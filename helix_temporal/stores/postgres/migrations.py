@@ -16,12 +16,12 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     UnsupportedServerError,
 )
-from helix_temporal.stores.postgres.adapter import (
-    AsyncpgAdapter,
-    Database,
-    PostgresAdapter,
+from helix_temporal.stores.postgres.database import (
+    AsyncpgDatabase,
+    DatabaseOrPool,
+    PostgresDatabase,
     PostgresExecutor,
-    as_adapter,
+    as_database,
     run_in_transaction,
     statement_lost,
 )
@@ -80,7 +80,7 @@ class PostgresMigrations:
     """The versions of one prefix's tables, in the schema that the connection uses.
 
     Args:
-        database: An adapter, or an asyncpg pool; whoever made it closes it.
+        database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.
         table_prefix: See `check_prefix`; each prefix has versions of its own.
         migrations: Others than the package's own; for tests.
 
@@ -90,12 +90,12 @@ class PostgresMigrations:
 
     def __init__(
         self,
-        database: Database,
+        database: DatabaseOrPool,
         *,
         table_prefix: str = DEFAULT_PREFIX,
         migrations: Sequence[Migration] | None = None,
     ) -> None:
-        self._adapter, self._prefix = as_adapter(database), check_prefix(table_prefix)
+        self._database, self._prefix = as_database(database), check_prefix(table_prefix)
         self._migrations = tuple(load_migrations() if migrations is None else migrations)
 
     @property
@@ -139,7 +139,7 @@ class PostgresMigrations:
             return MigrationResult(versions, max((*applied, *versions), default=0))
 
         # Statements of programs that run meanwhile may deadlock with it.
-        return await run_in_transaction(self._adapter, work)
+        return await run_in_transaction(self._database, work)
 
     async def pending(self, target: int | None = None) -> tuple[Migration, ...]:
         """What `run` would apply now; changes nothing.
@@ -206,9 +206,9 @@ class PostgresMigrations:
         return text.replace("{prefix}", self._prefix)
 
     async def _find_applied(self) -> Mapping[int, str]:
-        if not await self._adapter.fetchval(_EXISTS, f"{self._prefix}migrations"):
+        if not await self._database.fetchval(_EXISTS, f"{self._prefix}migrations"):
             return {}
-        return await self._read_applied(self._adapter)
+        return await self._read_applied(self._database)
 
     async def _read_applied(self, on: PostgresExecutor) -> Mapping[int, str]:
         rows: list[Any] = await on.fetch(
@@ -277,7 +277,7 @@ _LACKING: Final = """SELECT tables.name AS name, string_agg(rights.name, ', ' OR
     GROUP BY tables.name ORDER BY tables.name"""
 
 
-async def check_database(adapter: PostgresAdapter, prefix: str) -> None:
+async def check_database(database: PostgresDatabase, prefix: str) -> None:
     """Refuse a server, tables or rights that would not do.
 
     Raises:
@@ -286,36 +286,36 @@ async def check_database(adapter: PostgresAdapter, prefix: str) -> None:
         SchemaVersionError: The tables are older or newer than this package needs.
         InvalidConfigError: The user lacks rights on tables; it names both.
     """
-    await check_server(adapter)
-    await check_pooler(adapter)
-    migrations = PostgresMigrations(adapter, table_prefix=prefix)
+    await check_server(database)
+    await check_pooler(database)
+    migrations = PostgresMigrations(database, table_prefix=prefix)
     await migrations.verify()
-    lacking = await adapter.fetch(_LACKING, migrations.tables)
+    lacking = await database.fetch(_LACKING, migrations.tables)
     if lacking:
         told = "; ".join(f'{row["rights"]} on "{row["name"]}"' for row in lacking)
-        raise InvalidConfigError(f"PostgreSQL at {adapter.where}: the user lacks rights; grant {told}")
+        raise InvalidConfigError(f"PostgreSQL at {database.where}: the user lacks rights; grant {told}")
 
 
-async def check_server(adapter: PostgresAdapter) -> None:
+async def check_server(database: PostgresDatabase) -> None:
     """Ask the server what it is.
 
     Raises:
         UnsupportedServerError: It is older than PostgreSQL 13, read-only, or not in UTF-8.
     """
-    (row,) = await adapter.fetch(_LOOK)
+    (row,) = await database.fetch(_LOOK)
     refuse_unsupported(
-        adapter.where, row["version"], row["encoding"], read_only=row["standby"] or row["read_only"]
+        database.where, row["version"], row["encoding"], read_only=row["standby"] or row["read_only"]
     )
 
 
-async def check_pooler(adapter: PostgresAdapter) -> None:
+async def check_pooler(database: PostgresDatabase) -> None:
     """Look for a pooler between that would fail each call later.
 
     Raises:
         InvalidConfigError: It allows no transactions, or loses the statements that are prepared by name.
     """
     try:
-        async with adapter.transaction() as transaction:
+        async with database.transaction() as transaction:
             await transaction.fetchval("SELECT 1")
             await transaction.fetchval("SELECT 2")
     except StoreUnavailableError as error:
@@ -324,12 +324,12 @@ async def check_pooler(adapter: PostgresAdapter) -> None:
         if state not in _NO_TRANSACTION:
             raise
         raise InvalidConfigError(
-            f"PostgreSQL at {adapter.where} takes statements and refuses transactions ({state}): a pooler in "
+            f"PostgreSQL at {database.where} takes statements and refuses transactions ({state}): a pooler in "
             "statement mode stands between; set its pool_mode to transaction or session",
             sqlstate=state,
         ) from error
-    if isinstance(adapter, AsyncpgAdapter) and await adapter.loses_statements():
-        raise statement_lost(adapter.where, "keeps no prepared statement")
+    if isinstance(database, AsyncpgDatabase) and await database.loses_statements():
+        raise statement_lost(database.where, "keeps no prepared statement")
 
 
 def refuse_unsupported(where: str, version: int, encoding: str, *, read_only: bool) -> None:

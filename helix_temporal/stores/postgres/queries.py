@@ -11,7 +11,7 @@ from helix_temporal._setting_rules import TABLE_PREFIX
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.stores.checksums import SIZE, damaged_error
-from helix_temporal.stores.postgres.adapter import DatabaseRow
+from helix_temporal.stores.postgres.database import DatabaseRow
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.threads.header_columns import header_from_columns, header_to_columns
 

@@ -19,7 +19,12 @@ from helix_temporal.models.store_calls import (
 from helix_temporal.models.stored_messages import head_after
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
-from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, run_in_transaction
+from helix_temporal.stores.postgres.database import (
+    DatabaseOrPool,
+    PostgresExecutor,
+    as_database,
+    run_in_transaction,
+)
 from helix_temporal.stores.postgres.migrations import check_database
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, header_of
 from helix_temporal.stores.postgres.threads import append_step, append_values
@@ -51,12 +56,12 @@ _LISTS: Final = {
 
 
 class PostgresSessions:
-    """`SessionRows` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
+    """`SessionRows` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
 
     A view is one statement, and so is a commit, with a step of the thread in it or not.
 
     Args:
-        database: An adapter, or an asyncpg pool; whoever made it closes it.
+        database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
 
     Raises:
@@ -66,32 +71,32 @@ class PostgresSessions:
     keeps_threads: bool = True
     durable: bool = True
 
-    def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
-        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
+    def __init__(self, database: DatabaseOrPool, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._database, self._queries = as_database(database), Queries(table_prefix)
 
     async def view(self, session_id: str, wanted: WantedRows = WantedRows()) -> SessionView:  # noqa: B008 (frozen)
         """See `SessionRows.view`."""
         query = self._queries["session_thread_view" if wanted.thread else "session_view"]
         newest = [kind.value for kind in wanted.newest]
-        rows = await self._adapter.fetch(query, session_id, *_name_columns(wanted), newest)
+        rows = await self._database.fetch(query, session_id, *_name_columns(wanted), newest)
         return _view_of_rows(session_id, rows, thread=wanted.thread)
 
     async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """See `SessionRows.commit`."""
         if change.deletes and change.revision:
-            revision = await self._adapter.fetchval(
+            revision = await self._database.fetchval(
                 self._queries["session_delete"], change.session_id, change.revision, change.max_epoch
             )
             return None if revision is None else RowsCommitted(revision)
         step = change.append
         if step is None:
-            return await self._commit_alone(self._adapter, change)
+            return await self._commit_alone(self._database, change)
         check_step(step)
         # A session's first commit has no row to look at before the thread's is changed.
         if change.revision:
             query = self._queries["session_update_append" if change.state else "session_touch_append"]
             end = head_after(step.head, step.messages)
-            row = await self._adapter.fetchrow(query, *_commit_values(change), *append_values(step, end))
+            row = await self._database.fetchrow(query, *_commit_values(change), *append_values(step, end))
             if row is not None:
                 appended = Appended(step.messages, end, False, header_of(step.thread_id, row))
                 return RowsCommitted(row["rev"], appended)
@@ -117,7 +122,7 @@ class PostgresSessions:
                 raise ThreadNotFoundError(f"thread {step.thread_id!r} is not in this store")
             return RowsCommitted(committed.revision, appended)
 
-        return await run_in_transaction(self._adapter, work)
+        return await run_in_transaction(self._database, work)
 
     async def read_page(
         self,
@@ -131,20 +136,22 @@ class PostgresSessions:
         """See `SessionRows.read_page`."""
         name = "session_rows_page_desc" if descending else "session_rows_page_asc"
         order, key = after or (None, None)
-        rows = await self._adapter.fetch(self._queries[name], session_id, kind.value, limit, order, key)
-        total = await self._adapter.fetchval(self._queries["session_rows_page_count"], session_id, kind.value)
+        rows = await self._database.fetch(self._queries[name], session_id, kind.value, limit, order, key)
+        total = await self._database.fetchval(
+            self._queries["session_rows_page_count"], session_id, kind.value
+        )
         found = (_session_row(session_id, kind, row) for row in rows)
         return RowPage(tuple(found), total)
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRows.list_sessions`; a damaged row is counted and left out."""
         filters = _filter_values(query)
-        total: int = await self._adapter.fetchval(self._queries["session_list_count"], *filters)
+        total: int = await self._database.fetchval(self._queries["session_list_count"], *filters)
         field, direction = query.order_by.field, query.order_by.direction
         scope = f"sessions.{field}.{direction}"
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
         skipped = 0 if query.cursor else query.offset
-        rows = await self._adapter.fetch(
+        rows = await self._database.fetch(
             self._queries[_LISTS[field, direction]], *filters, *after, query.limit + 1, skipped
         )
         more = len(rows) > query.limit
@@ -161,7 +168,7 @@ class PostgresSessions:
     async def scan(self) -> AsyncIterator[str]:
         """See `SessionRows.scan`."""
         last = ""
-        while rows := await self._adapter.fetch(self._queries["session_scan"], last, _SCAN):
+        while rows := await self._database.fetch(self._queries["session_scan"], last, _SCAN):
             for row in rows:
                 yield row["session_id"]
             last = rows[-1]["session_id"]
@@ -187,7 +194,7 @@ class PostgresSessions:
         found: list[M] = []
         while (wanted := limit - len(found)) > 0:
             at, session_id = after or (None, None)
-            rows = await self._adapter.fetch(self._queries[name], before, wanted, at, session_id)
+            rows = await self._database.fetch(self._queries[name], before, wanted, at, session_id)
             found += _parse_sound_rows(rows, model)
             if len(rows) < wanted:
                 break
@@ -196,17 +203,17 @@ class PostgresSessions:
 
     async def list_cleanup_pending(self, *, limit: int, after: str | None = None) -> tuple[str, ...]:
         """See `SessionRows.list_cleanup_pending`."""
-        rows = await self._adapter.fetch(self._queries["session_cleanup_pending"], after or "", limit)
+        rows = await self._database.fetch(self._queries["session_cleanup_pending"], after or "", limit)
         return tuple(row["session_id"] for row in rows)
 
     async def purge_operations(self, before: int, *, limit: int) -> int:
         """See `SessionRows.purge_operations`."""
-        done = await self._adapter.execute(self._queries["session_purge_operations"], before, limit)
+        done = await self._database.execute(self._queries["session_purge_operations"], before, limit)
         return int(done.rpartition(" ")[2])
 
     async def now(self) -> int:
         """See `SessionRows.now`."""
-        now: int = await self._adapter.fetchval(self._queries["session_now"])
+        now: int = await self._database.fetchval(self._queries["session_now"])
         return now
 
     async def check(self) -> None:
@@ -217,10 +224,10 @@ class PostgresSessions:
             UnsupportedServerError: The server is too old, or read-only.
             InvalidConfigError: The user lacks rights on tables.
         """
-        await check_database(self._adapter, self._queries.prefix)
+        await check_database(self._database, self._queries.prefix)
 
     async def close(self) -> None:
-        """See `SessionRows.close`: the backend closes the adapter, which others use as well."""
+        """See `SessionRows.close`: the backend closes the database, which others use as well."""
 
 
 def _name_columns(wanted: WantedRows) -> tuple[list[str], ...]:

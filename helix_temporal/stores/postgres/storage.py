@@ -1,6 +1,6 @@
 """The façade's sessions in PostgreSQL: state and messages in the tables that everything else uses."""
 
-from helix_temporal.stores.postgres.adapter import Database
+from helix_temporal.stores.postgres.database import DatabaseOrPool
 from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX
 from helix_temporal.stores.sessions import RowSessions
@@ -12,7 +12,7 @@ class PostgresSessionStorage(StoreSessionStorage):
     """`SessionStorage` on PostgreSQL; ``helix-temporal migrate`` makes the tables.
 
     Args:
-        database: ``postgresql://user:password@host:port/database``, or a pool or an adapter; see
+        database: ``postgresql://user:password@host:port/database``, or a pool or a `PostgresDatabase`; see
             `PostgresBackend`.
         table_prefix: What the names of all tables begin with.
 
@@ -20,7 +20,7 @@ class PostgresSessionStorage(StoreSessionStorage):
         InvalidConfigError: The DSN or the prefix is not acceptable.
     """
 
-    def __init__(self, database: str | Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+    def __init__(self, database: str | DatabaseOrPool, *, table_prefix: str = DEFAULT_PREFIX) -> None:
         self._backend = PostgresBackend(database, table_prefix=table_prefix)
         store = RowSessions(self._backend.sessions, HotThreads(self._backend.threads))
         super().__init__(store, self._backend.locks)

@@ -10,7 +10,12 @@ from typing import Any, Final
 
 from helix_temporal.models.streams import DEFAULT_LIMITS, StoredChunk, StreamLimits
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
-from helix_temporal.stores.postgres.adapter import Database, PostgresExecutor, as_adapter, run_in_transaction
+from helix_temporal.stores.postgres.database import (
+    DatabaseOrPool,
+    PostgresExecutor,
+    as_database,
+    run_in_transaction,
+)
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 from helix_temporal.stores.streams.polling import Place, Polling
 from helix_temporal.stores.streams.reader import News
@@ -32,14 +37,14 @@ _PURGED_AT_ONCE: Final = 200
 
 
 class PostgresStreams(Streams):
-    """`StreamStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
+    """`StreamStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
 
     A write is one statement.  All readers of one process together ask every 10 to 100 ms how far their
     streams are; chunks are that late.  Streams that have expired are removed by whoever makes one, every ten
     minutes.
 
     Args:
-        database: An adapter, or an asyncpg pool; whoever made it closes it.
+        database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
         limits: What is kept.
 
@@ -49,13 +54,13 @@ class PostgresStreams(Streams):
 
     def __init__(
         self,
-        database: Database,
+        database: DatabaseOrPool,
         *,
         table_prefix: str = DEFAULT_PREFIX,
         limits: StreamLimits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(limits)
-        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
+        self._database, self._queries = as_database(database), Queries(table_prefix)
         self._ttl = None if limits.ttl is None else int(limits.ttl * 1000)
         self._polling = Polling(self._read_places, "PostgreSQL")
         self._next_purge = 0.0
@@ -68,14 +73,14 @@ class PostgresStreams(Streams):
     async def _append_batch(self, batch: Batch) -> Written | Refused:
         if batch.create:
             await self._purge_expired()
-            return await run_in_transaction(self._adapter, lambda work: self._make_and_append(work, batch))
-        written = await self._try_append(self._adapter, batch)
+            return await run_in_transaction(self._database, lambda work: self._make_and_append(work, batch))
+        written = await self._try_append(self._database, batch)
         if written is not None:
             return written
-        return await run_in_transaction(self._adapter, lambda work: self._append_or_refuse(work, batch))
+        return await run_in_transaction(self._database, lambda work: self._append_or_refuse(work, batch))
 
     async def _read_view(self, stream_id: str, after: int, limit: int) -> View | None:
-        rows = await self._adapter.fetch(self._queries["stream_view"], stream_id, after, limit)
+        rows = await self._database.fetch(self._queries["stream_view"], stream_id, after, limit)
         if not rows:
             return None
         where = f"stream {stream_id!r} in PostgreSQL"
@@ -93,7 +98,7 @@ class PostgresStreams(Streams):
 
     async def _change_status(self, change: StatusChange) -> int | None:
         before = change.before
-        last: int | None = await self._adapter.fetchval(
+        last: int | None = await self._database.fetchval(
             self._queries["stream_change"],
             before.stream_id,
             before.made,
@@ -109,7 +114,7 @@ class PostgresStreams(Streams):
         return last
 
     async def _drop_stream(self, stream_id: str) -> bool:
-        return bool(await self._adapter.fetchval(self._queries["stream_drop"], stream_id))
+        return bool(await self._database.fetchval(self._queries["stream_drop"], stream_id))
 
     async def _wait_for_news(self, view: View, after: int, seconds: float) -> News:
         head = view.head
@@ -159,14 +164,14 @@ class PostgresStreams(Streams):
         return await self._try_append(work, meant) or Refused("absent")
 
     async def _read_places(self, stream_ids: Sequence[str]) -> dict[str, Place]:
-        rows: list[Any] = await self._adapter.fetch(self._queries["stream_news"], list(stream_ids))
+        rows: list[Any] = await self._database.fetch(self._queries["stream_news"], list(stream_ids))
         return {row["stream_id"]: (row["made"], row["last"], row["revision"]) for row in rows}
 
     async def _purge_expired(self) -> None:
         if (now := time.monotonic()) < self._next_purge:
             return
         self._next_purge = now + _PURGE_EVERY
-        while await self._adapter.fetchval(self._queries["stream_purge"], None, _PURGED_AT_ONCE):
+        while await self._database.fetchval(self._queries["stream_purge"], None, _PURGED_AT_ONCE):
             pass
 
 

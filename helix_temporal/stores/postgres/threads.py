@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, TypeVar
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.stored_messages import Head, StoredMessage, head_after, size_of
 from helix_temporal.stores.checksums import with_checksum
-from helix_temporal.stores.postgres.adapter import (
+from helix_temporal.stores.postgres.database import (
     TRIES,
-    Database,
+    DatabaseOrPool,
     PostgresExecutor,
-    as_adapter,
+    as_database,
     run_in_transaction,
 )
 from helix_temporal.stores.postgres.migrations import check_database
@@ -150,29 +150,29 @@ class _Locked(NamedTuple):
 
 
 class PostgresThreads:
-    """`HotTier` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
+    """`HotTier` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
 
     Args:
-        database: An adapter, or an asyncpg pool; whoever made it closes it.
+        database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
 
     Raises:
         InvalidConfigError: The prefix is not acceptable.
     """
 
-    def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
-        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
+    def __init__(self, database: DatabaseOrPool, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._database, self._queries = as_database(database), Queries(table_prefix)
 
     # -- reads
 
     async def read_header(self, thread_id: str) -> HotHeader | None:
         """See `HotTier.read_header`."""
-        row = await self._adapter.fetchrow(self._queries["thread_header"], thread_id)
+        row = await self._database.fetchrow(self._queries["thread_header"], thread_id)
         return None if row is None else header_of(thread_id, row)
 
     async def read_snapshot(self, thread_id: str, since: int) -> HotSnapshot | None:
         """See `HotTier.read_snapshot`."""
-        row = await self._adapter.fetchrow(self._queries["thread_snapshot"], thread_id, since)
+        row = await self._database.fetchrow(self._queries["thread_snapshot"], thread_id, since)
         if row is None:
             return None
         first = row["first"]
@@ -180,7 +180,7 @@ class PostgresThreads:
 
     async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.read_page`."""
-        row = await self._adapter.fetchrow(
+        row = await self._database.fetchrow(
             self._queries["thread_page_backward" if wanted.backward else "thread_page_forward"],
             thread_id,
             wanted.start,
@@ -201,7 +201,7 @@ class PostgresThreads:
         self, thread_id: str, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
     ) -> StepView | None:
         """See `HotTier.step_view`."""
-        row = await self._adapter.fetchrow(
+        row = await self._database.fetchrow(
             self._queries["thread_step_view"], thread_id, head.position, after, limit, max_bytes, ids
         )
         if row is None:
@@ -219,10 +219,10 @@ class PostgresThreads:
 
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`.  Also removes what has expired: no other process does."""
-        while await self._adapter.fetchval(self._queries["thread_purge"], _SCAN) == _SCAN:
+        while await self._database.fetchval(self._queries["thread_purge"], _SCAN) == _SCAN:
             pass
         last = ""
-        while rows := await self._adapter.fetch(self._queries["thread_scan"], last, _SCAN):
+        while rows := await self._database.fetch(self._queries["thread_scan"], last, _SCAN):
             for row in rows:
                 yield row["thread_id"]
             last = rows[-1]["thread_id"]
@@ -231,7 +231,7 @@ class PostgresThreads:
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`.  One round trip where the thread stands at the step's head."""
-        return await append_step(self._adapter, self._queries, step)
+        return await append_step(self._database, self._queries, step)
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         """See `HotTier.rebase`."""
@@ -244,7 +244,7 @@ class PostgresThreads:
                 return None
             return await self._store_thread(on, locked, header, change.keep, change.messages)
 
-        return await run_in_transaction(self._adapter, work)
+        return await run_in_transaction(self._database, work)
 
     async def install(
         self, header: HotHeader, messages: Sequence[StoredMessage], *, replace: bool
@@ -264,7 +264,7 @@ class PostgresThreads:
             return await self._store_thread(on, locked, made, header.base.position, messages)
 
         for _ in range(TRIES):
-            if (installed := await run_in_transaction(self._adapter, work)) is not None:
+            if (installed := await run_in_transaction(self._database, work)) is not None:
                 return installed
         raise StoreUnavailableError(
             f"thread {header.thread_id!r}: others keep installing it; repeat the call"
@@ -309,13 +309,13 @@ class PostgresThreads:
 
     async def close_epoch(self, thread_id: str, epoch: int) -> None:
         """See `HotTier.close_epoch`."""
-        await self._adapter.execute(self._queries["thread_close_epoch"], thread_id, epoch)
+        await self._database.execute(self._queries["thread_close_epoch"], thread_id, epoch)
 
     async def save_slice(self, thread_id: str, epoch: int, data: bytes, expected_version: int) -> int | None:
         """See `HotTier.save_slice`."""
         stored = with_checksum(data, expected_version + 1)
         for _ in range(TRIES):
-            version: int | None = await self._adapter.fetchval(
+            version: int | None = await self._database.fetchval(
                 self._queries["thread_save_slice"], thread_id, epoch, stored, expected_version
             )
             if version is not None or (header := await self.read_header(thread_id)) is None:
@@ -336,7 +336,7 @@ class PostgresThreads:
     async def drop_damaged(self, thread_id: str, archived: Archived, slice_: bytes) -> bool:
         """See `HotTier.drop_damaged`."""
         return bool(
-            await self._adapter.fetchval(
+            await self._database.fetchval(
                 self._queries["thread_drop_damaged"],
                 thread_id,
                 archived.head.position,
@@ -352,10 +352,10 @@ class PostgresThreads:
             SchemaVersionError: The tables are older or newer than this package needs.
             InvalidConfigError: The user lacks rights on tables.
         """
-        await check_database(self._adapter, self._queries.prefix)
+        await check_database(self._database, self._queries.prefix)
 
     async def close(self) -> None:
-        """See `HotTier.close`; whoever made the adapter closes it."""
+        """See `HotTier.close`; whoever made the database closes it."""
 
     # -- inside
 
@@ -374,7 +374,7 @@ class PostgresThreads:
             header = (await self._lock_header(on, thread_id)).header
             return None if header is None else await work(on, header)
 
-        return await run_in_transaction(self._adapter, locked)
+        return await run_in_transaction(self._database, locked)
 
     async def _store_thread(
         self,

@@ -5,7 +5,7 @@ from typing import Any, Final
 from helix_temporal.models.usage import UsageEntry
 from helix_temporal.stores import usage as rules
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
-from helix_temporal.stores.postgres.adapter import Database, as_adapter
+from helix_temporal.stores.postgres.database import DatabaseOrPool, as_database
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 from helix_temporal.stores.usage import UsageFilter, UsageLedger
 
@@ -14,21 +14,21 @@ _BETWEEN: Final = "\x01"
 
 
 class PostgresUsage(UsageLedger):
-    """`UsageStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or an adapter of one's own.
+    """`UsageStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
 
     Args:
-        database: An adapter, or an asyncpg pool; whoever made it closes it.
+        database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.
         table_prefix: What the names of all tables begin with; see `PostgresMigrations`.
 
     Raises:
         InvalidConfigError: The prefix is not acceptable.
     """
 
-    def __init__(self, database: Database, *, table_prefix: str = DEFAULT_PREFIX) -> None:
-        self._adapter, self._queries = as_adapter(database), Queries(table_prefix)
+    def __init__(self, database: DatabaseOrPool, *, table_prefix: str = DEFAULT_PREFIX) -> None:
+        self._database, self._queries = as_database(database), Queries(table_prefix)
 
     async def _add_entry(self, entry: UsageEntry, body: bytes) -> bool:
-        added = await self._adapter.fetchval(
+        added = await self._database.fetchval(
             self._queries["usage_add"],
             f"{entry.session_id}{_BETWEEN}{entry.id}",
             entry.session_id,
@@ -55,10 +55,10 @@ class PostgresUsage(UsageLedger):
         return await self._read_page("usage_page_all", wanted, limit, offset)
 
     async def _has_entries(self, session_id: str) -> bool:
-        return bool(await self._adapter.fetchval(self._queries["usage_any"], session_id))
+        return bool(await self._database.fetchval(self._queries["usage_any"], session_id))
 
     async def _drop_entries(self, session_id: str) -> bool:
-        return bool(await self._adapter.fetchval(self._queries["usage_delete"], session_id))
+        return bool(await self._database.fetchval(self._queries["usage_delete"], session_id))
 
     async def _session_page(
         self, session_id: str, wanted: UsageFilter, limit: int | None, offset: int
@@ -72,7 +72,7 @@ class PostgresUsage(UsageLedger):
         self, name: str, wanted: UsageFilter, limit: int | None, offset: int, *scope: Any
     ) -> tuple[list[UsageEntry], int]:
         kinds = None if wanted.kinds is None else sorted(wanted.kinds)
-        rows = await self._adapter.fetch(
+        rows = await self._database.fetch(
             self._queries[name], kinds, wanted.run_id, wanted.since, wanted.until, limit, offset, *scope
         )
         where = "an entry of usage in PostgreSQL"

@@ -1,4 +1,4 @@
-"""Stores over a pool, or an adapter, that an application has already."""
+"""Stores over a pool, or a database object, that an application has already."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from helix_temporal.errors import InvalidConfigError
 from helix_temporal.facade import create_session, resume_session
 from helix_temporal.settings import Settings
 from helix_temporal.stores.postgres import (
-    AsyncpgAdapter,
+    AsyncpgDatabase,
     PostgresBackend,
     PostgresLocks,
     PostgresMigrations,
@@ -55,22 +55,22 @@ async def test_each_store_takes_a_pool(pool: "asyncpg.Pool[asyncpg.Record]") -> 
 
 
 async def test_a_backend_leaves_a_given_pool_open(pool: "asyncpg.Pool[asyncpg.Record]") -> None:
-    """Whoever made it closes it; the same with an adapter."""
-    for given in (pool, AsyncpgAdapter(pool)):
+    """Whoever made it closes it; the same with an `AsyncpgDatabase`."""
+    for given in (pool, AsyncpgDatabase(pool)):
         backend = PostgresBackend(given, table_prefix=PREFIX)
         await backend.check()
         await backend.close()
     assert await is_open(pool)
 
 
-@pytest.mark.parametrize("adapter", [False, True])
+@pytest.mark.parametrize("database", [False, True])
 async def test_sessions_are_served_over_a_given_pool(
-    pool: "asyncpg.Pool[asyncpg.Record]", adapter: bool, unique: str
+    pool: "asyncpg.Pool[asyncpg.Record]", database: bool, unique: str
 ) -> None:
     """`Backends(postgres=…)` stands for ``postgres_dsn``: state, threads and locks are there."""
     agent = Agent(name="support", model=ScriptedModel(["It is on its way."]))
     settings = Settings(task_queue=unique, table_prefix=PREFIX)
-    given = AsyncpgAdapter(pool) if adapter else pool
+    given = AsyncpgDatabase(pool) if database else pool
     plugin = {"backends": Backends(settings, postgres=given)}
     async with helix_env([agent], settings=settings, plugin=plugin) as env:
         answer = await env.sessions.ask(unique, "Where is it?", agent="support")
@@ -94,7 +94,7 @@ def test_two_databases_are_refused() -> None:
     """Which of them would have the state is nobody's guess."""
     settings = Settings(postgres_dsn="postgresql://localhost/helix")
     with pytest.raises(InvalidConfigError, match="postgres is given, and postgres_dsn is set"):
-        Backends(settings, postgres=AsyncpgAdapter.from_dsn("postgresql://localhost/helix"))
+        Backends(settings, postgres=AsyncpgDatabase.from_dsn("postgresql://localhost/helix"))
 
 
 def test_what_an_application_needs_of_redis_is_exported() -> None:

@@ -92,13 +92,13 @@ async def test_a_page_of_usage_is_found_by_index(
 ) -> None:
     """Among entries of many sessions, a page of one costs what the page costs."""
     entries = f'"{PREFIX}usage_entries"'
-    await tables.adapter.execute(
+    await tables.database.execute(
         f"INSERT INTO {entries} SELECT n::text, 'session-' || n % 500, 'agent-' || n % 50, 'tokens', NULL, 0,"
         f" {NOON} + n, '' FROM generate_series(1, 20000) AS n"
     )
-    await tables.adapter.execute(f"ANALYZE {entries}")
+    await tables.database.execute(f"ANALYZE {entries}")
     arguments = [None, None, NOON + 100, NOON + 300, 50, 0, *scope]
-    async with tables.adapter.transaction() as on:
+    async with tables.database.transaction() as on:
         rows = await on.fetch(f"EXPLAIN {tables.usage._queries[name]}", *arguments)
     plan = "\n".join(row[0] for row in rows)
     assert index in plan

@@ -10,7 +10,7 @@ import pytest
 
 from helix_temporal.errors import InvalidConfigError, MigrationError, SchemaVersionError
 from helix_temporal.stores.postgres import (
-    AsyncpgAdapter,
+    AsyncpgDatabase,
     Migration,
     MigrationResult,
     PostgresMigrations,
@@ -32,14 +32,14 @@ ALL = tuple(range(1, LATEST + 1))
 
 _PROCESSES = """
 import asyncio, os, sys
-from helix_temporal.stores.postgres import AsyncpgAdapter, PostgresMigrations
+from helix_temporal.stores.postgres import AsyncpgDatabase, PostgresMigrations
 async def migrated(dsn, prefix):
-    adapter = AsyncpgAdapter.from_dsn(dsn, timeout=60)
-    await adapter.fetchval("SELECT 1")
+    database = AsyncpgDatabase.from_dsn(dsn, timeout=60)
+    await database.fetchval("SELECT 1")
     os.write(ready, b".")
     os.read(gate, 1)
-    os.write(1, b"%d\\n" % len((await PostgresMigrations(adapter, table_prefix=prefix).run()).applied))
-    await adapter.close()
+    os.write(1, b"%d\\n" % len((await PostgresMigrations(database, table_prefix=prefix).run()).applied))
+    await database.close()
 count, dsn, prefix = int(sys.argv[1]), *sys.argv[2:]
 (told, ready), (gate, opens) = os.pipe(), os.pipe()
 for _ in range(count):
@@ -74,17 +74,17 @@ _AFTER = (
 
 
 @pytest.fixture
-async def adapter(postgres_dsn: str) -> AsyncIterator[AsyncpgAdapter]:
+async def database(postgres_dsn: str) -> AsyncIterator[AsyncpgDatabase]:
     """A database."""
-    adapter = AsyncpgAdapter.from_dsn(postgres_dsn, timeout=60)
-    yield adapter
-    await adapter.close()
+    database = AsyncpgDatabase.from_dsn(postgres_dsn, timeout=60)
+    yield database
+    await database.close()
 
 
 @pytest.fixture
-def migrations(adapter: AsyncpgAdapter, table_prefix: str) -> PostgresMigrations:
+def migrations(database: AsyncpgDatabase, table_prefix: str) -> PostgresMigrations:
     """Of a prefix without any table."""
-    return PostgresMigrations(adapter, table_prefix=table_prefix)
+    return PostgresMigrations(database, table_prefix=table_prefix)
 
 
 def test_versions_have_no_gaps() -> None:
@@ -111,41 +111,41 @@ async def test_an_empty_database_gets_every_version_once(migrations: PostgresMig
 
 @pytest.mark.parametrize("older", ALL[:-1])
 async def test_an_older_version_is_brought_up_with_its_data(
-    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str, older: int
+    database: AsyncpgDatabase, migrations: PostgresMigrations, table_prefix: str, older: int
 ) -> None:
     """Deployments skip releases, and their sessions stay."""
     await migrations.run(target=older)
-    await _add_session(adapter, table_prefix)
+    await _add_session(database, table_prefix)
     assert await migrations.run() == MigrationResult(ALL[older:], LATEST)
-    (row,) = await adapter.fetch(f'SELECT * FROM "{table_prefix}states"')
+    (row,) = await database.fetch(f'SELECT * FROM "{table_prefix}states"')
     assert (row["session_id"], row["rev"], row["deleted"]) == ("s", 1, False)
-    assert (await PostgresSessions(adapter, table_prefix=table_prefix).view("s")).state == b"{}"
+    assert (await PostgresSessions(database, table_prefix=table_prefix).view("s")).state == b"{}"
 
 
 async def test_what_version_7_holds_is_there_afterwards(
-    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+    database: AsyncpgDatabase, migrations: PostgresMigrations, table_prefix: str
 ) -> None:
     """Rows of sessions lie in one table since, bodies have checksums, and a session takes commits."""
     await migrations.run(target=7)
-    await _add_session(adapter, table_prefix, "sé", body='{"é": "\0"}'.encode())
+    await _add_session(database, table_prefix, "sé", body='{"é": "\0"}'.encode())
     for table, columns in _BEFORE.items():
         names, places = ", ".join(columns), ", ".join(f"${n}" for n in range(2, len(columns) + 2))
         values = [b"\x00\xff" if name == "body" else value for name, value in columns.items()]
-        await adapter.execute(
+        await database.execute(
             f'INSERT INTO "{table_prefix}{table}" (session_id, {names}) VALUES ($1, {places})', "sé", *values
         )
-    await adapter.execute(
+    await database.execute(
         f'INSERT INTO "{table_prefix}usage_entries" (id, session_id, kind, "timestamp", body)'
         " VALUES ('u', 'sé', 'tokens', 1, $1)",
         some_tokens("sé").model_dump_json().encode(),
     )
     await migrations.run()
-    sessions = PostgresSessions(adapter, table_prefix=table_prefix)
+    sessions = PostgresSessions(database, table_prefix=table_prefix)
     keys = tuple(each.name for each in _AFTER)
     view = await sessions.view("sé", WantedRows(keys=keys))
     assert (view.revision, view.state) == (1, '{"é": "\0"}'.encode())
     assert view.rows == _AFTER
-    assert await PostgresUsage(adapter, table_prefix=table_prefix).get_entries("sé") == [some_tokens("sé")]
+    assert await PostgresUsage(database, table_prefix=table_prefix).get_entries("sé") == [some_tokens("sé")]
     done = await sessions.commit(SessionCommit("sé", 1, 0, removes=keys))
     assert done == RowsCommitted(2)
 
@@ -157,36 +157,36 @@ def test_twenty_processes_at_once_apply_each_version_once(postgres_dsn: str, tab
     assert sorted(map(int, done.stdout.split())) == [0] * 19 + [LATEST]
 
 
-async def test_a_migration_that_fails_leaves_nothing(adapter: AsyncpgAdapter, table_prefix: str) -> None:
+async def test_a_migration_that_fails_leaves_nothing(database: AsyncpgDatabase, table_prefix: str) -> None:
     """Not even what was before it in the same run: the old program still fits."""
     broken = Migration(3, "broken", 'CREATE TABLE "{prefix}half" (a INT); SELECT * FROM "{prefix}nothing";')
     migrations = PostgresMigrations(
-        adapter, table_prefix=table_prefix, migrations=[*load_migrations()[:2], broken]
+        database, table_prefix=table_prefix, migrations=[*load_migrations()[:2], broken]
     )
     with pytest.raises(MigrationError, match="V3 broken failed and nothing was changed") as caught:
         await migrations.run()
     assert caught.value.facts["version"] == 3
     assert await migrations.current_version() == 0
-    assert await _tables(adapter, table_prefix) == []
+    assert await _tables(database, table_prefix) == []
 
 
-async def test_an_edited_migration_is_refused(adapter: AsyncpgAdapter, table_prefix: str) -> None:
+async def test_an_edited_migration_is_refused(database: AsyncpgDatabase, table_prefix: str) -> None:
     """Two databases of the same version would differ."""
-    await PostgresMigrations(adapter, table_prefix=table_prefix).run(target=2)
+    await PostgresMigrations(database, table_prefix=table_prefix).run(target=2)
     first, second, *others = load_migrations()
     edited = Migration(2, second.name, f"{second.text}-- one more line\n")
-    migrations = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[first, edited, *others])
+    migrations = PostgresMigrations(database, table_prefix=table_prefix, migrations=[first, edited, *others])
     with pytest.raises(MigrationError, match="V2 remote_sub_sessions was applied with another text"):
         await migrations.run()
     with pytest.raises(MigrationError, match="another text"):
         await migrations.verify()
 
 
-async def test_a_version_that_was_left_out_is_refused(adapter: AsyncpgAdapter, table_prefix: str) -> None:
+async def test_a_version_that_was_left_out_is_refused(database: AsyncpgDatabase, table_prefix: str) -> None:
     """Applied after what was written for it, it may mean something else."""
-    migrations = PostgresMigrations(adapter, table_prefix=table_prefix)
+    migrations = PostgresMigrations(database, table_prefix=table_prefix)
     await migrations.run(target=3)
-    await adapter.execute(f'DELETE FROM "{table_prefix}migrations" WHERE version = 2')
+    await database.execute(f'DELETE FROM "{table_prefix}migrations" WHERE version = 2')
     with pytest.raises(MigrationError, match="version 2 was never applied, yet 3 was"):
         await migrations.run()
 
@@ -199,36 +199,36 @@ async def test_a_target_that_is_not_there_is_refused(migrations: PostgresMigrati
 
 @pytest.mark.parametrize("prefix", ["select", "User_", "_" + "x" * 29])
 async def test_prefixes_in_one_database_are_independent(
-    adapter: AsyncpgAdapter, migrations: PostgresMigrations, prefix: str
+    database: AsyncpgDatabase, migrations: PostgresMigrations, prefix: str
 ) -> None:
     """Reserved words, capitals and the longest prefix are names like others; nothing is cut."""
     await migrations.run(target=1)
-    other = PostgresMigrations(adapter, table_prefix=prefix)
+    other = PostgresMigrations(database, table_prefix=prefix)
     try:
         assert (await other.run()).applied == ALL
         assert await migrations.current_version() == 1
-        names = await _tables(adapter, prefix)
+        names = await _tables(database, prefix)
         assert max(map(len, names)) <= 63
         assert f"{prefix}session_rows_operations" in names
     finally:
-        await _drop(adapter, prefix)
+        await _drop(database, prefix)
 
 
 @pytest.mark.parametrize(
     "prefix",
     ["", "Üser_", "1a", "a b", 'x"; DROP TABLE s;--', "a" * 31, "a" * 70, "a\n", "a\x00", "a-b", "a.b"],
 )
-def test_a_hostile_prefix_is_refused(adapter: AsyncpgAdapter, prefix: str) -> None:
+def test_a_hostile_prefix_is_refused(database: AsyncpgDatabase, prefix: str) -> None:
     """It is part of every statement."""
     with pytest.raises(InvalidConfigError, match="table_prefix"):
-        PostgresMigrations(adapter, table_prefix=prefix)
+        PostgresMigrations(database, table_prefix=prefix)
 
 
 @pytest.mark.parametrize("prefix", [None, 5, b"x", True])
-def test_a_prefix_that_is_no_text_is_refused(adapter: AsyncpgAdapter, prefix: Any) -> None:
+def test_a_prefix_that_is_no_text_is_refused(database: AsyncpgDatabase, prefix: Any) -> None:
     """Python would have printed it into the statement."""
     with pytest.raises(InvalidConfigError, match="text expected"):
-        PostgresMigrations(adapter, table_prefix=prefix)
+        PostgresMigrations(database, table_prefix=prefix)
 
 
 @pytest.mark.parametrize("found", [0, 1, LATEST - 1])
@@ -242,11 +242,11 @@ async def test_older_tables_are_refused(migrations: PostgresMigrations, found: i
 
 
 async def test_newer_tables_are_refused_unless_allowed(
-    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+    database: AsyncpgDatabase, migrations: PostgresMigrations, table_prefix: str
 ) -> None:
     """An old worker in a rolling deployment may say that it was made for it."""
     newer = Migration(LATEST + 1, "newer", 'ALTER TABLE "{prefix}states" ADD COLUMN later INT;')
-    upgraded = PostgresMigrations(adapter, table_prefix=table_prefix, migrations=[*load_migrations(), newer])
+    upgraded = PostgresMigrations(database, table_prefix=table_prefix, migrations=[*load_migrations(), newer])
     await upgraded.run()
     with pytest.raises(SchemaVersionError, match="upgrade it"):
         await migrations.verify()
@@ -255,48 +255,48 @@ async def test_newer_tables_are_refused_unless_allowed(
 
 
 async def test_times_of_expiry_are_compared_as_numbers(
-    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+    database: AsyncpgDatabase, migrations: PostgresMigrations, table_prefix: str
 ) -> None:
     """As text, 999 would come after 1000 and a session would never expire."""
     await migrations.run()
     for number, expires_at in enumerate([1_000, 999, 10**12, 10**13]):
-        await _add_session(adapter, table_prefix, f"s{number}", expires_at=expires_at)
-    rows = await adapter.fetch(
+        await _add_session(database, table_prefix, f"s{number}", expires_at=expires_at)
+    rows = await database.fetch(
         f'SELECT session_id FROM "{table_prefix}states" WHERE expires_at < $1 ORDER BY expires_at', 10**12 + 1
     )
     assert [row["session_id"] for row in rows] == ["s1", "s0", "s2"]
 
 
 async def test_the_script_does_what_a_run_does(
-    adapter: AsyncpgAdapter, migrations: PostgresMigrations, table_prefix: str
+    database: AsyncpgDatabase, migrations: PostgresMigrations, table_prefix: str
 ) -> None:
     """Where only a database administrator may change tables."""
-    await adapter.execute(migrations.script(await migrations.pending()))
+    await database.execute(migrations.script(await migrations.pending()))
     assert await migrations.verify() == LATEST
     assert await migrations.pending() == ()
 
 
-async def _add_session(adapter: AsyncpgAdapter, prefix: str, session_id: str = "s", **more: Any) -> None:
+async def _add_session(database: AsyncpgDatabase, prefix: str, session_id: str = "s", **more: Any) -> None:
     columns = {"session_id": session_id, "body": b"{}", "version": 1, "status": "active", **more}
     columns |= {"created_at": 1, "updated_at": 1}
     places = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-    await adapter.execute(
+    await database.execute(
         f'INSERT INTO "{prefix}states" ({", ".join(columns)}) VALUES ({places})', *columns.values()
     )
 
 
-async def _tables(adapter: AsyncpgAdapter, prefix: str) -> list[str]:
-    rows = await adapter.fetch(
+async def _tables(database: AsyncpgDatabase, prefix: str) -> list[str]:
+    rows = await database.fetch(
         "SELECT relname FROM pg_class WHERE starts_with(relname::text, $1) AND relkind IN ('r', 'i')", prefix
     )
     return [row["relname"] for row in rows]
 
 
-async def _drop(adapter: AsyncpgAdapter, prefix: str) -> None:
-    rows = await adapter.fetch(
+async def _drop(database: AsyncpgDatabase, prefix: str) -> None:
+    rows = await database.fetch(
         "SELECT quote_ident(tablename) AS name FROM pg_tables WHERE starts_with(tablename::text, $1)", prefix
     )
-    await adapter.execute("; ".join(f"DROP TABLE {row['name']}" for row in rows))
+    await database.execute("; ".join(f"DROP TABLE {row['name']}" for row in rows))
 
 
 async def test_many_tasks_of_one_process_apply_each_version_once(migrations: PostgresMigrations) -> None:

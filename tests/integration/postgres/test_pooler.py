@@ -9,7 +9,7 @@ import pytest
 from helix_temporal.errors import HelixError
 from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.postgres import PostgresBackend, run_in_transaction
-from helix_temporal.stores.postgres.adapter import PostgresExecutor
+from helix_temporal.stores.postgres.database import PostgresExecutor
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import a_step
@@ -60,7 +60,7 @@ async def test_a_transaction_stays_on_one_connection(backend: PostgresBackend) -
         found: int = await on.fetchval(f"SELECT count(*) FROM {name}")
         return found
 
-    assert await asyncio.gather(*(run_in_transaction(backend.adapter, work) for _ in range(1))) == [1]
+    assert await asyncio.gather(*(run_in_transaction(backend.database, work) for _ in range(1))) == [1]
 
 
 async def test_an_append_is_one_round_trip(pooler: Pooler, backend: PostgresBackend) -> None:

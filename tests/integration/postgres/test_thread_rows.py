@@ -25,7 +25,7 @@ async def backend(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
 
 
 async def positions(backend: PostgresBackend) -> list[int]:
-    rows = await backend.adapter.fetch(f'SELECT position FROM "{backend.table_prefix}messages" ORDER BY 1')
+    rows = await backend.database.fetch(f'SELECT position FROM "{backend.table_prefix}messages" ORDER BY 1')
     return [row["position"] for row in rows]
 
 
@@ -98,13 +98,13 @@ async def test_a_window_is_read_by_the_index(backend: PostgresBackend) -> None:
     """A step on a long thread costs what it costs on a short one."""
     many = messages(3_000)
     await backend.threads.install(a_header(THREAD, many), many, replace=False)
-    await backend.adapter.execute(f'ANALYZE "{backend.table_prefix}messages"')
+    await backend.database.execute(f'ANALYZE "{backend.table_prefix}messages"')
     query = backend.threads._queries["thread_step_view"]
     numbers = ("3000", "2", "50", "1000000", "100")
     arguments = ["'t'", *numbers]
     for number in range(len(arguments), 0, -1):
         query = query.replace(f"${number}", arguments[number - 1])
-    plan = await backend.adapter.fetch(f"EXPLAIN ANALYZE {query}")
+    plan = await backend.database.fetch(f"EXPLAIN ANALYZE {query}")
     text = "\n".join(row[0] for row in plan)
     assert f"Seq Scan on {backend.table_prefix}messages" not in text
     read = [

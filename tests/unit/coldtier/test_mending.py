@@ -134,7 +134,7 @@ async def tables(postgres_dsn: str) -> AsyncIterator[PostgresBackend]:
         await author.turn("one", "1")
         await author.flush()
         backend.author = author  # type: ignore[attr-defined]
-        await backend.adapter.execute(f"ALTER TABLE {table} ALTER COLUMN checksum DROP EXPRESSION")
+        await backend.database.execute(f"ALTER TABLE {table} ALTER COLUMN checksum DROP EXPRESSION")
         yield backend
 
 
@@ -150,7 +150,7 @@ COLUMNS = {
 @pytest.mark.parametrize("column", COLUMNS)
 async def test_a_damaged_header_row_comes_back_from_the_archive(tables: PostgresBackend, column: str) -> None:
     """As in Redis."""
-    await tables.adapter.execute(
+    await tables.database.execute(
         f'UPDATE "{tables.table_prefix}threads" SET {column} = {COLUMNS[column].format(column)}'
     )
     with pytest.raises(StoreCorruptError, match="header"):
@@ -162,8 +162,8 @@ async def test_a_damaged_header_row_comes_back_from_the_archive(tables: Postgres
 async def test_a_damaged_message_row_comes_back_from_the_archive(tables: PostgresBackend, how: str) -> None:
     """As in Redis; the position is in the error."""
     name = f'"{tables.table_prefix}messages"'
-    body = await tables.adapter.fetchval(f"SELECT body FROM {name} WHERE position = 1")
-    await tables.adapter.execute(f"UPDATE {name} SET body = $1 WHERE position = 1", DAMAGES[how](body))
+    body = await tables.database.fetchval(f"SELECT body FROM {name} WHERE position = 1")
+    await tables.database.execute(f"UPDATE {name} SET body = $1 WHERE position = 1", DAMAGES[how](body))
     with pytest.raises(StoreCorruptError, match="position 1"):
         await tables.threads.read_snapshot("t", 0)
     assert await tables.author.texts() == ["one", "1"]  # type: ignore[attr-defined]

@@ -53,4 +53,4 @@ async def test_payloads_in_postgres_expire_by_its_clock_and_are_removed(
     assert await postgres_backend.payloads.get_payload("t", "k") is None
     await postgres_backend.payloads.put_payload("t", "other", b"y", 60)
     query = f'SELECT key FROM "{postgres_backend.table_prefix}thread_payloads"'
-    assert [row["key"] for row in await postgres_backend.adapter.fetch(query)] == ["other"]
+    assert [row["key"] for row in await postgres_backend.database.fetch(query)] == ["other"]

@@ -9,7 +9,7 @@ from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.postgres import PostgresBackend
-from helix_temporal.stores.postgres.adapter import translate_error
+from helix_temporal.stores.postgres.database import translate_error
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.session_rows import RowKind, SessionRow, WantedRows
 from helix_temporal.stores.sessions import RowSessions
@@ -72,8 +72,8 @@ async def test_a_damaged_body_is_told(backend: PostgresBackend, look: str, damag
     table, column, call = LOOKS[look]
     await call(backend)
     name = f'"{backend.table_prefix}{table}"'
-    value = await backend.adapter.fetchval(f"SELECT {column} FROM {name}")
-    await backend.adapter.execute(f"UPDATE {name} SET {column} = $1", DAMAGES[damage](value))
+    value = await backend.database.fetchval(f"SELECT {column} FROM {name}")
+    await backend.database.execute(f"UPDATE {name} SET {column} = $1", DAMAGES[damage](value))
     with pytest.raises(StoreCorruptError, match="is damaged"):
         await call(backend)
 
@@ -84,7 +84,7 @@ async def test_a_damaged_message_is_told_whichever_column_it_is(
 ) -> None:
     """Another id would be another message, and another kind another place for a cut."""
     name = f'"{backend.table_prefix}messages"'
-    await backend.adapter.execute(f"UPDATE {name} SET {column} = 'x'")
+    await backend.database.execute(f"UPDATE {name} SET {column} = 'x'")
     with pytest.raises(StoreCorruptError, match="position 0"):
         await backend.threads.read_snapshot("t", 0)
 
@@ -108,7 +108,7 @@ async def test_a_damaged_row_is_left_out_of_lists_and_named(
     for name in ("a", "b", "c"):
         await sessions.commit(change(name, created_at=5, expires_at=7, cleanup_pending=True))
     statement = f'UPDATE "{backend.table_prefix}states" SET {column} = $1 WHERE session_id = $2'
-    await backend.adapter.execute(statement, value, "a")
+    await backend.database.execute(statement, value, "a")
     order = OrderBy(field="created_at", direction="asc")
     query, found = SessionQuery(limit=1, order_by=order), list[str]()
     while True:
@@ -132,8 +132,8 @@ async def test_a_damaged_time_stops_no_clean_up(backend: PostgresBackend) -> Non
     for name in ("a", "b", "c"):
         await backend.sessions.commit(change(name, expires_at=7))
     name = f'"{backend.table_prefix}states"'
-    await backend.adapter.execute(f"UPDATE {name} SET expires_at = -5, due_at = -5 WHERE session_id = 'a'")
-    await backend.adapter.execute(f"UPDATE {name} SET due_at = 5 WHERE session_id IN ('b', 'c')")
+    await backend.database.execute(f"UPDATE {name} SET expires_at = -5, due_at = -5 WHERE session_id = 'a'")
+    await backend.database.execute(f"UPDATE {name} SET due_at = 5 WHERE session_id IN ('b', 'c')")
     for look in (store.list_expired, store.list_due):
         first = await look(limit=1)
         assert first.next_cursor is not None

@@ -1,4 +1,4 @@
-"""`PostgresAdapter` on asyncpg: what the stores need, connections, time-outs, and what errors mean."""
+"""`PostgresDatabase` on asyncpg: what the stores need, connections, time-outs, and what errors mean."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ class DatabaseRow(Protocol):
 class PostgresExecutor(Protocol):
     """Runs statements: one by one, or inside one transaction.
 
-    Arguments are ``$1`` and so on.  ``timeout`` is in seconds; None means the adapter's own.  Text with NUL
+    Arguments are ``$1`` and so on.  ``timeout`` is in seconds; None means the database's own.  Text with NUL
     or a lone surrogate is `InvalidMessageError` before anything is sent.
 
     Raises:
@@ -75,7 +75,7 @@ class PostgresExecutor(Protocol):
         ...
 
 
-class PostgresAdapter(PostgresExecutor, Protocol):
+class PostgresDatabase(PostgresExecutor, Protocol):
     """A database.  Each statement outside a transaction is one of its own and may use any connection.
 
     Nothing here or above relies on the state of a session, so a pooler in transaction mode may stand
@@ -97,7 +97,9 @@ class PostgresAdapter(PostgresExecutor, Protocol):
         ...
 
 
-async def run_in_transaction(adapter: PostgresAdapter, work: Callable[[PostgresExecutor], Awaitable[T]]) -> T:
+async def run_in_transaction(
+    database: PostgresDatabase, work: Callable[[PostgresExecutor], Awaitable[T]]
+) -> T:
     """Run ``work`` in a transaction, from its start again where it lost to another one.
 
     Raises:
@@ -105,7 +107,7 @@ async def run_in_transaction(adapter: PostgresAdapter, work: Callable[[PostgresE
     """
     for attempt in range(TRIES):
         try:
-            async with adapter.transaction() as transaction:
+            async with database.transaction() as transaction:
                 return await work(transaction)
         except StoreUnavailableError as error:
             if error.facts.get("sqlstate") not in REPEATED or attempt == TRIES - 1:
@@ -349,8 +351,8 @@ class _Connection(asyncpg.Connection):
     """Its name before asyncpg 0.30."""
 
 
-class AsyncpgAdapter:
-    """`PostgresAdapter` over an asyncpg pool, for one event loop; see `HomeLoop`.
+class AsyncpgDatabase:
+    """`PostgresDatabase` over an asyncpg pool, for one event loop; see `HomeLoop`.
 
     Args:
         pool: Yours; `close` closes it.  See `from_dsn` for one that is opened by the first call.
@@ -383,8 +385,8 @@ class AsyncpgAdapter:
         statement_cache_size: int | None = None,
         max_connections: int = 16,
         timeout: float = 10.0,
-    ) -> "AsyncpgAdapter":
-        """An adapter that connects when it is first used, on the loop that runs then.
+    ) -> "AsyncpgDatabase":
+        """A database that connects when it is first used, on the loop that runs then.
 
         Args:
             dsn: ``postgresql://user:password@host:port/database``.
@@ -437,7 +439,7 @@ class AsyncpgAdapter:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[PostgresExecutor]:
-        """See `PostgresAdapter.transaction`."""
+        """See `PostgresDatabase.transaction`."""
         try:
             async with self._take_connection() as connection, connection.transaction():
                 yield _Transaction(connection, self.where, self._timeout)
@@ -533,13 +535,13 @@ class AsyncpgAdapter:
         return result
 
 
-Database: TypeAlias = Union[PostgresAdapter, "asyncpg.Pool[Any]"]
-"""A database as stores take it: an adapter, or a pool of one's own."""
+DatabaseOrPool: TypeAlias = Union[PostgresDatabase, "asyncpg.Pool[Any]"]
+"""A database as stores take it, or a pool of one's own."""
 
 
-def as_adapter(database: Database, *, timeout: float = 10.0) -> PostgresAdapter:
-    """The adapter that is given, or one over the given pool."""
-    return AsyncpgAdapter(database, timeout=timeout) if isinstance(database, asyncpg.Pool) else database
+def as_database(database: DatabaseOrPool, *, timeout: float = 10.0) -> PostgresDatabase:
+    """The database that is given, or one over the given pool."""
+    return AsyncpgDatabase(database, timeout=timeout) if isinstance(database, asyncpg.Pool) else database
 
 
 class _Transaction:
