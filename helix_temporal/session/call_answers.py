@@ -1,7 +1,7 @@
 """An answer to a call that waits: whether it is taken, and what the model is given of it.  Pure.
 
 The workflow and the session store both take answers; `refuse_answer` is the rule, once for both.  It is
-asked by `session.pending_calls.PendingCalls.submit`, in the workflow, whose updates
+asked by `session.pending_calls.PendingCalls.submit_answer`, in the workflow, whose updates
 `workflows.call_answers` gets from `client.call_answers`; and by `stores.sessions.call_answers`, for
 programs that have the store.
 """

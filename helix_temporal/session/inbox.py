@@ -76,7 +76,7 @@ class Inbox:
         self._waiting: OrderedDict[str, Entry] = OrderedDict(
             (each.id, self._make_entry(each)) for each in waiting
         )
-        self._taken: dict[str, Entry] = {}
+        self._turn_entries: dict[str, Entry] = {}
         self._answered = Newest(REMEMBERED, ((each.message_id, each.answer) for each in answered))
         self.last_result: AskResult | None = None
         """What became of the newest message, for the result of the execution."""
@@ -117,7 +117,7 @@ class Inbox:
 
     def wait_for_archive(self, result: AskResult) -> None:
         """The archive is too far behind for a turn: what was sent waits, and those who ask come again."""
-        self.leave([*self._taken])
+        self.put_back_first([*self._turn_entries])
         self.turn_away(result)
         self._waits_for_archive = True
 
@@ -130,39 +130,39 @@ class Inbox:
         """Ids of the messages that wait for a turn."""
         return tuple(self._waiting)
 
-    def sent(self, *, with_taken: bool) -> tuple[str, ...]:
+    def list_sent_ids(self, *, with_taken: bool) -> tuple[str, ...]:
         """Ids of messages that came by `send`: no client waits for them, so none would send them again.
 
         ``with_taken``: after those of the turn under way.
         """
-        entries = [*(self._taken.values() if with_taken else ()), *self._waiting.values()]
+        entries = [*(self._turn_entries.values() if with_taken else ()), *self._waiting.values()]
         return tuple(entry.message.id for entry in entries if not entry.asked)
 
     def find(self, message_id: str) -> Entry | None:
         """The message of this id, if it waits or is being answered."""
-        return self._taken.get(message_id) or self._waiting.get(message_id)
+        return self._turn_entries.get(message_id) or self._waiting.get(message_id)
 
     @property
-    def taken(self) -> list[Entry]:
+    def turn_entries(self) -> list[Entry]:
         """Messages of the turn under way."""
-        return list(self._taken.values())
+        return list(self._turn_entries.values())
 
-    def adopt(self, messages: Sequence[UserMessage]) -> None:
+    def adopt_messages(self, messages: Sequence[UserMessage]) -> None:
         """These are messages of the turn under way, which another execution began."""
         for message in messages:
             waiting = self._waiting.pop(message.id, None)
-            entry = self._taken.get(message.id) or waiting or self._make_entry(message)
+            entry = self._turn_entries.get(message.id) or waiting or self._make_entry(message)
             entry.message, entry.changed, entry.in_thread = message, None, True
-            self._taken[message.id] = entry
+            self._turn_entries[message.id] = entry
 
-    def suspend(self, result: AskResult) -> None:
+    def suspend_turn(self, result: AskResult) -> None:
         """The turn waits for others than us: its askers need not wait with it."""
-        for entry in self._taken.values():
+        for entry in self._turn_entries.values():
             entry.interim_result, entry.in_thread = result, True
 
     def let_askers_go(self) -> None:
         """End every open `ask`: its client asks again at once."""
-        for entry in (*self._taken.values(), *self._waiting.values()):
+        for entry in (*self._turn_entries.values(), *self._waiting.values()):
             entry.interim_result = AskAgain()
 
     def turn_away(self, result: AskResult) -> None:
@@ -172,15 +172,15 @@ class Inbox:
             if entry.asked:
                 del self._waiting[entry.message.id]
 
-    def answered(self, message_id: str) -> AnswerRef | None:
+    def find_answer(self, message_id: str) -> AnswerRef | None:
         """Where the answer to an earlier message is, if it is remembered."""
         return self._answered.get(message_id)
 
-    def forget(self, message_id: str) -> None:
+    def forget_answer(self, message_id: str) -> None:
         """The answer to it is lost: it may be asked anew."""
         self._answered.pop(message_id, None)
 
-    def forget_after(self, position: int) -> None:
+    def forget_answers_after(self, position: int) -> None:
         """The thread was cut there: what was answered beyond it may be asked anew."""
         for message_id in [
             message_id for message_id, answer in self._answered.items() if answer.position >= position
@@ -195,7 +195,7 @@ class Inbox:
                 return at
         return len(self._waiting)
 
-    def take(self, only: Collection[str] | None = None, most: int | None = None) -> list[Entry]:
+    def begin_turn(self, only: Collection[str] | None = None, most: int | None = None) -> list[Entry]:
         """The waiting messages (or of these ids), in order: the next turn's; one put back comes alone.
 
         They are no more than ``most``, if that is given.
@@ -203,25 +203,25 @@ class Inbox:
         waiting = self._waiting.values()
         entries = [entry for entry in waiting if only is None or entry.message.id in only]
         taken = [entry for entry in entries if entry.alone][:1] or entries[:most]
-        self._taken = {entry.message.id: entry for entry in taken}
+        self._turn_entries = {entry.message.id: entry for entry in taken}
         self.try_again()
-        for message_id in self._taken:
+        for message_id in self._turn_entries:
             del self._waiting[message_id]
         return taken
 
-    def put_back(self, message_ids: Sequence[str]) -> None:
+    def put_back_alone(self, message_ids: Sequence[str]) -> None:
         """Let these messages, which had been answered before, each have a turn of its own."""
         for message_id in message_ids:
-            if message_id in self._taken:
-                entry = self._waiting[message_id] = self._taken.pop(message_id)
+            if message_id in self._turn_entries:
+                entry = self._waiting[message_id] = self._turn_entries.pop(message_id)
                 entry.alone = True
 
-    def leave(self, message_ids: Sequence[str]) -> None:
+    def put_back_first(self, message_ids: Sequence[str]) -> None:
         """These messages are not of the turn under way: they wait again, before all others."""
         left = OrderedDict(
-            (message_id, self._taken.pop(message_id))
+            (message_id, self._turn_entries.pop(message_id))
             for message_id in message_ids
-            if message_id in self._taken
+            if message_id in self._turn_entries
         )
         for entry in left.values():
             entry.in_thread = False
@@ -229,7 +229,7 @@ class Inbox:
 
     def resolve_earlier(self, message_id: str, answer: AnswerRef | None) -> None:
         """Give a message of the turn under way the answer that an earlier turn gave; None: that had none."""
-        entry = self._taken.pop(message_id, None)
+        entry = self._turn_entries.pop(message_id, None)
         if entry is None:
             return
         if answer is None:
@@ -241,9 +241,9 @@ class Inbox:
             self._answered[message_id] = answer
         self.last_result = entry.result
 
-    def drop(self, entry: Entry, result: AskResult) -> None:
+    def refuse_message(self, entry: Entry, result: AskResult) -> None:
         """A message that is refused before it enters the thread."""
-        self._taken.pop(entry.message.id, None)
+        self._turn_entries.pop(entry.message.id, None)
         entry.result = self.last_result = result
 
     def link_calls(self, calls: Iterable[str]) -> None:
@@ -254,29 +254,29 @@ class Inbox:
         """Of the turn whose call it is; None where this execution did not have that turn."""
         return self._turns.get(call)
 
-    def finish(self, result: AskResult | AskAgain, *, answer: AnswerRef | None = None) -> None:
+    def finish_turn(self, result: AskResult | AskAgain, *, answer: AnswerRef | None = None) -> None:
         """The turn is over, or with another run: tell everybody who waits for it."""
-        if self._taken and isinstance(result, AskResult):
+        if self._turn_entries and isinstance(result, AskResult):
             self.last_result = result
-        for entry in self._taken.values():
+        for entry in self._turn_entries.values():
             entry.result = result
             if answer is not None:
                 self._answered[entry.message.id] = answer
-        self._taken = {}
+        self._turn_entries = {}
         self.turn_outcome.result, self.turn_outcome = result, TurnOutcome()
 
-    def give_up(self, taken: AskResult | AskAgain, waiting: AskResult | None = None) -> None:
+    def answer_all(self, taken: AskResult | AskAgain, waiting: AskResult | None = None) -> None:
         """The run ends: nobody may wait any longer."""
-        self.finish(taken)
+        self.finish_turn(taken)
         for entry in self._waiting.values():
             entry.result = waiting or AskAgain()
 
-    def carried(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...], tuple[str, ...]]:
+    def carry_over(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...], tuple[str, ...]]:
         """What the next run needs: waiting messages, remembered answers, ids of those only asked."""
         answered = tuple(
             Answered(message_id=message_id, answer=answer) for message_id, answer in self._answered.items()
         )
-        entries = (*self._taken.values(), *self._waiting.values())
+        entries = (*self._turn_entries.values(), *self._waiting.values())
         asked = tuple(entry.message.id for entry in entries if entry.asked)
         return tuple(entry.message for entry in self._waiting.values()), answered, asked
 

@@ -115,9 +115,9 @@ class SubAgentCalls:
 
     # -- waiting
 
-    def suspend(self, call: SubAgentCall) -> None:
+    def suspend_call(self, call: SubAgentCall) -> None:
         """This call's session has ended, and waits."""
-        ids_before = {each.id for each in self.pending()}
+        ids_before = {each.id for each in self.list_pending()}
         before = self._running.pop(call.at, None)
         if before is not None:
             call = call.model_copy(update={"answers": before.answers}).with_calls(call.calls)
@@ -128,19 +128,19 @@ class SubAgentCalls:
         if any(each.id not in ids_before for each in call.pending()):
             self.on_child_waits()
 
-    def take_up(self, calls: Iterable[SubAgentCall]) -> None:
+    def restore_calls(self, calls: Iterable[SubAgentCall]) -> None:
         """Those that another execution has left."""
         self._waiting = {each.at: each for each in calls}
 
-    def calls(self) -> tuple[SubAgentCall, ...]:
+    def list_calls(self) -> tuple[SubAgentCall, ...]:
         """All, in call order."""
         return tuple(self._waiting[at] for at in sorted(self._waiting))
 
-    def has(self, at: int) -> bool:
+    def is_waiting(self, at: int) -> bool:
         """Whether this call waits, or is about to be resumed."""
         return at in self._waiting
 
-    def holds(self, at: int) -> bool:
+    def must_wait(self, at: int) -> bool:
         """Whether the call may not run now: it waits, or is behind one that does."""
         if self.ending:
             return False
@@ -151,16 +151,16 @@ class SubAgentCalls:
         """Whether that session waits for people."""
         return any(each.calls and each.session_id == session_id for each in self._waiting.values())
 
-    def pending(self) -> tuple[PendingCall, ...]:
+    def list_pending(self) -> tuple[PendingCall, ...]:
         """What they still wait for, with the way to each; also those that run again."""
-        return pending_below((*self.calls(), *self._running.values()))
+        return pending_below((*self.list_calls(), *self._running.values()))
 
     def seconds_left(self) -> float | None:
         """Until the first of them may go on although nobody has answered."""
         times = [time for call in self._resumed_by_time() for time in _deadlines_of(call)]
         return max((min(times) - self.clock()) / 1000, 0.0) if times else None
 
-    def due(self) -> int | None:
+    def find_due_time(self) -> int | None:
         """When the first of their calls, here and below, has used up its time."""
         times = [time for call in self._resumed_by_time() for time in (call.until, call.due)]
         return min((each for each in times if each is not None), default=None)
@@ -186,7 +186,7 @@ class SubAgentCalls:
                 self._waiting[at] = _with_answer(call, answer)
                 self.news.set()
 
-    def take_unsent(self) -> list[tuple[str, TakenAnswer]]:
+    def drain_unsent_answers(self) -> list[tuple[str, TakenAnswer]]:
         """Answers for sessions that run.  Each is kept until its session has ended without that call."""
         unsent, self._unsent = self._unsent, []
         return unsent
@@ -198,7 +198,7 @@ class SubAgentCalls:
         self.ending = True
         self.news.set()
 
-    def resume(self, at: int) -> CallStart | None:
+    def resume_call(self, at: int) -> CallStart | None:
         """The call goes on; None if it was not suspended."""
         call = self._waiting.pop(at, None)
         if call is None:
@@ -210,7 +210,7 @@ class SubAgentCalls:
             self._running[at] = call.model_copy(update={"calls": left, "answers": ()})
         return CallStart(call, ends=self.ending, late=late)
 
-    def finish(self, at: int) -> None:
+    def finish_call(self, at: int) -> None:
         """The call has its result.  One that still waits has it without its session: the tool is gone."""
         self.forget_resumed(at)
         call = self._waiting.pop(at, None)
@@ -223,14 +223,14 @@ class SubAgentCalls:
         if before is not None:
             self._note_expired(before, ())
 
-    def abandon(self, call: SubAgentCall) -> None:
+    def abandon_call(self, call: SubAgentCall) -> None:
         """Its session has ended, and waits, when nobody wanted its result any more."""
         self._running.pop(call.at, None)
         self._unwanted.append(call)
 
-    def dismiss(self) -> tuple[SubAgentCall, ...]:
+    def dismiss_all(self) -> tuple[SubAgentCall, ...]:
         """Forget them all; those that have a turn to be ended."""
-        gone = (*self._unwanted, *(each for each in self.calls() if each.calls))
+        gone = (*self._unwanted, *(each for each in self.list_calls() if each.calls))
         self._waiting, self._running, self._unsent, self._unwanted, self.ending = {}, {}, [], [], False
         return gone
 
@@ -266,13 +266,13 @@ class UnattendedCalls:
     sub_agent_calls: SubAgentCalls
     _found: dict[int, ToolResult] = field(default_factory=dict)
 
-    def to_run(self) -> list[int]:
+    def list_runnable(self) -> list[int]:
         """Calls that may run now."""
         return [
-            at for at in range(self.count) if at not in self._found and not self.sub_agent_calls.holds(at)
+            at for at in range(self.count) if at not in self._found and not self.sub_agent_calls.must_wait(at)
         ]
 
-    def found(self, at: int, result: ToolResult) -> None:
+    def add_result(self, at: int, result: ToolResult) -> None:
         """A call has its result."""
         self._found[at] = result
 
@@ -334,7 +334,7 @@ class PendingCalls:
 
     # -- the step that waits
 
-    def begin(self, turn: SuspendedTurn, *, found: bool = True) -> None:
+    def begin_wait(self, turn: SuspendedTurn, *, found: bool = True) -> None:
         """Begin to wait for a step.  Of the one that waits already, only what is known of its calls is new.
 
         Where the worker's clock is far from ours, its deadlines count from now, unless it was ``found``.
@@ -342,7 +342,7 @@ class PendingCalls:
         new = self.suspended is None or self.suspended.head != turn.head
         if new:
             self._outcomes = {}
-            self.sub_agent_calls.take_up(turn.children)
+            self.sub_agent_calls.restore_calls(turn.children)
         if self.suspended is not None and not new:
             turn = turn.model_copy(update={"waiting": self.suspended.waiting})
         elif not found:
@@ -355,7 +355,7 @@ class PendingCalls:
             self.rounds += 1
             self.on_step_waits()
 
-    def end(self) -> None:
+    def end_wait(self) -> None:
         """The step waits no more."""
         if self.suspended is not None:
             self._before = self._with_outcomes(self.suspended)
@@ -376,11 +376,11 @@ class PendingCalls:
         """Results of the step's calls, as far as they are known."""
         return list_results(self._outcomes.values())
 
-    def answers(self) -> Mapping[int, AnswerReceipt]:
+    def get_receipts(self) -> Mapping[int, AnswerReceipt]:
         """How the calls that waited were answered."""
         return {at: each.answered for at, each in self._outcomes.items() if each.answered is not None}
 
-    def found(self, at: int, result: ToolResult) -> None:
+    def add_result(self, at: int, result: ToolResult) -> None:
         """A tool of the step has run."""
         before = self._outcomes.get(at)
         answered = only_set(answered=None if before is None else before.answered)
@@ -389,46 +389,46 @@ class PendingCalls:
     @property
     def inline_size(self) -> int:
         """Bytes, as JSON, of answers that are not put aside: they are all in one input of the next step."""
-        below = [each.request for call in self.sub_agent_calls.calls() for each in call.answers]
+        below = [each.request for call in self.sub_agent_calls.list_calls() for each in call.answers]
         inline: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
         return sum(json_size([each.text, each.parts]) for each in inline)
 
-    def to_run(self) -> list[int]:
+    def list_runnable(self) -> list[int]:
         """Calls of the step that may run now: those that wait for nobody, and the approved ones."""
         if self.suspended is None:
             return []
         taken = {*(each.at for each in self._unanswered_calls()), *self.results()}
         calls = range(len(self.suspended.calls))
-        return [at for at in calls if at not in taken and not self.sub_agent_calls.holds(at)]
+        return [at for at in calls if at not in taken and not self.sub_agent_calls.must_wait(at)]
 
     @property
     def ready(self) -> bool:
         """Whether the turn can do anything: a call may run, or all have their results."""
         waits = self._unanswered_calls() or self.sub_agent_calls
-        return self.suspended is not None and (bool(self.to_run()) or not waits)
+        return self.suspended is not None and (bool(self.list_runnable()) or not waits)
 
     # -- answers
 
-    def calls(self) -> tuple[str, ...]:
+    def list_call_ids(self) -> tuple[str, ...]:
         """Ids of those of the step that wait for somebody, or did."""
         return tuple(each.id for each in self._waiting_calls())
 
-    def knows(self, call: str) -> bool:
+    def knows_call(self, call: str) -> bool:
         """Whether the call waits, here or below, or was answered."""
         own = any(each.id == call for each in self._waiting_calls())
         return own or call in self._memory or self.has_below(call)
 
     def has_below(self, call: str) -> bool:
         """Whether a sub-agent waits for an answer to this call."""
-        return any(each.id == call for each in self.sub_agent_calls.pending())
+        return any(each.id == call for each in self.sub_agent_calls.list_pending())
 
     def kind_wanted(self, call: str) -> CallKind | None:
         """Of the answer that this call, here or below, still takes; None if it takes none."""
         now = self._clock()
-        wanted = (each for each in self.pending() if not is_past(each.until, now))
+        wanted = (each for each in self.list_pending() if not is_past(each.until, now))
         return next((each.kind for each in wanted if each.id == call), None)
 
-    def submit(self, request: SubmitInput, when: int | None = None) -> Submission:
+    def submit_answer(self, request: SubmitInput, when: int | None = None) -> Submission:
         """Take an answer, once; whoever comes later is told when the first one came.
 
         Args:
@@ -437,10 +437,10 @@ class PendingCalls:
         """
         now = self._clock() if when is None else when
         call = next((each for each in self._waiting_calls() if each.id == request.call), None)
-        below = next((each for each in self.sub_agent_calls.pending() if each.id == request.call), None)
+        below = next((each for each in self.sub_agent_calls.list_pending() if each.id == request.call), None)
         pending = call or below
         if call is not None:
-            before = self.answers().get(call.at)
+            before = self.get_receipts().get(call.at)
         else:
             # A sub-agent that asks again has lost the answer that we remember, with a part of its thread.
             before = None if below is not None else self._memory.get(request.call)
@@ -469,7 +469,7 @@ class PendingCalls:
             self.sub_agent_calls.news.set()
         return Submission(status="submitted", completed_at=now)
 
-    def take_answer(self, answer: TakenAnswer) -> None:
+    def receive_answer(self, answer: TakenAnswer) -> None:
         """Take an answer that the root has taken; where nothing asks for it yet, it waits for what does.
 
         The thread may have gone back to before the question, which the turn then comes to once more.
@@ -478,7 +478,7 @@ class PendingCalls:
             self.sub_agent_calls.resume_all(answer)
             return
         self._undo_expiry(answer)
-        if self.submit(answer.request, answer.when).status == "not_pending":
+        if self.submit_answer(answer.request, answer.when).status == "not_pending":
             self._early[answer.request.call] = answer
 
     def _undo_expiry(self, answer: TakenAnswer) -> None:
@@ -486,29 +486,29 @@ class PendingCalls:
         call = next((each for each in self._waiting_calls() if each.id == answer.request.call), None)
         if call is None or is_past(call.until, answer.when):
             return
-        before = self.answers().get(call.at)
+        before = self.get_receipts().get(call.at)
         if before is not None and before.outcome == "expired":
             del self._outcomes[call.at]
             self._memory.pop(call.id, None)
 
-    def expire(self) -> None:
+    def expire_calls(self) -> None:
         """Give up calls whose deadline has passed."""
         now = self._clock()
         for call in self._unanswered_calls():
             if is_past(call.until, now):
                 self._expire_call(call, now)
 
-    def give_up(self, why: str) -> None:
+    def give_up_calls(self, why: str) -> None:
         """Nobody needs to answer any more; what has not run will not."""
         now = self._clock()
         for call in self._waiting_calls():
-            before = self.answers().get(call.at)
+            before = self.get_receipts().get(call.at)
             answered = before or AnswerReceipt(id=call.id, outcome="error", when=now)
             if call.at not in self.results():
                 self._record_outcome(CallOutcome(at=call.at, result=error_result(why), answered=answered))
         # Also those behind a sub-agent that is resumed to end: they would run after it.
         for at in range(len(self.suspended.calls) if self.suspended else 0):
-            if at not in self.results() and not self.sub_agent_calls.has(at):
+            if at not in self.results() and not self.sub_agent_calls.is_waiting(at):
                 self._record_outcome(CallOutcome(at=at, result=error_result(why)))
 
     def seconds_left(self) -> float | None:
@@ -518,26 +518,26 @@ class PendingCalls:
         times = (own, self.sub_agent_calls.seconds_left())
         return min((each for each in times if each is not None), default=None)
 
-    def pending(self) -> tuple[PendingCall, ...]:
+    def list_pending(self) -> tuple[PendingCall, ...]:
         """What is still wanted, here and below, as clients see it."""
-        turn, below = self.suspended, self.sub_agent_calls.pending()
+        turn, below = self.suspended, self.sub_agent_calls.list_pending()
         if turn is None:
             return below
         return list_pending_calls(turn.head, turn.calls, self._unanswered_calls(), below)
 
-    def remember(self, answered: Sequence[AnswerReceipt]) -> None:
+    def remember_answers(self, answered: Sequence[AnswerReceipt]) -> None:
         """Calls that were answered in earlier executions."""
         self._memory = OrderedDict(
             (each.id, each) for each in merge_receipts(self._memory.values(), answered)
         )
         self._forget_oldest()
 
-    def answered_before(self, answered: Sequence[AnswerReceipt]) -> None:
+    def note_found_answers(self, answered: Sequence[AnswerReceipt]) -> None:
         """Calls of the turn under way whose answers the thread has."""
-        self.remember(answered)
+        self.remember_answers(answered)
         self.on_found_answered(each.id for each in answered)
 
-    def unsaved_answers(self) -> tuple[AnswerReceipt, ...]:
+    def list_unsaved_answers(self) -> tuple[AnswerReceipt, ...]:
         """Calls of sub-agents that were answered, and that the record has with the next step."""
         return tuple(self._memory[each] for each in self._unsaved)
 
@@ -546,7 +546,7 @@ class PendingCalls:
         for each in answered:
             self._unsaved.pop(each.id, None)
 
-    def carried(self) -> dict[str, Any]:
+    def carry_over(self) -> dict[str, Any]:
         """What the next run needs."""
         turn = self.suspended and self._with_outcomes(self.suspended)
         receipts, unsaved = tuple(self._memory.values()), tuple(self._unsaved)
@@ -557,28 +557,28 @@ class PendingCalls:
             early_answers=tuple(self._early.values()) or None,
         )
 
-    def suspension(self) -> Suspension | None:
+    def build_suspension(self) -> Suspension | None:
         """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""
         if self.suspended is None or not self.sub_agent_calls:
             return None
         calls = {"calls": self.suspended.waiting or None, "outcomes": self.list_outcomes() or None}
         return Suspension(
-            head=self.suspended.head, children=self.sub_agent_calls.calls(), **only_set(**calls)
+            head=self.suspended.head, children=self.sub_agent_calls.list_calls(), **only_set(**calls)
         )
 
-    def to_save(self) -> dict[str, Any]:
+    def build_save_fields(self) -> dict[str, Any]:
         """What an ending saves of it."""
         answered = tuple(self._memory.values()) if self._unsaved else ()
         return {
             "outcomes": self.list_outcomes() or None,
-            "suspended": self.suspension(),
+            "suspended": self.build_suspension(),
             "answered": answered,
         }
 
     # -- how
 
     def _with_outcomes(self, turn: SuspendedTurn) -> SuspendedTurn:
-        children = {"children": self.sub_agent_calls.calls()} if self.sub_agent_calls or turn.children else {}
+        children = {"children": self.sub_agent_calls.list_calls()} if self.sub_agent_calls or turn.children else {}
         return turn.model_copy(update={"outcomes": self.list_outcomes(), **children})
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
@@ -616,10 +616,10 @@ class PendingCalls:
         self.on_child_waits()
 
     def _apply_early_answers(self) -> None:
-        wanted = {each.id for each in self.pending()}
+        wanted = {each.id for each in self.list_pending()}
         for call in [each for each in self._early if each in wanted]:
             answer = self._early.pop(call)
-            self.submit(answer.request, answer.when)
+            self.submit_answer(answer.request, answer.when)
 
     def _remember_newest(self, answered: AnswerReceipt) -> None:
         self._memory[answered.id] = answered

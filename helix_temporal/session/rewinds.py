@@ -167,7 +167,7 @@ class Rewinds:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def add(self, request: TakeBackRequest, seed: int | None) -> PendingRewind:
+    def add_request(self, request: TakeBackRequest, seed: int | None) -> PendingRewind:
         """The request as it waits; sent again under its id it is the same request."""
         known = next((each for each in self._pending if each.request.id == request.id), None)
         if known is not None:
@@ -191,11 +191,11 @@ class Rewinds:
         """The oldest; it stays here until it has its result: whoever ends the run meanwhile refuses it."""
         return self._pending[0]
 
-    def done(self, rewind: PendingRewind) -> None:
+    def remove_rewind(self, rewind: PendingRewind) -> None:
         """It has its result."""
         self._pending.remove(rewind)
 
-    def refuse(self) -> None:
+    def refuse_all(self) -> None:
         """The run ends: the next one has them, once they are sent again."""
         for rewind in self._pending:
             rewind.result = AskAgain()
@@ -227,7 +227,7 @@ class RewindPlan:
 def requeue_messages(inbox: Inbox, plan: RewindPlan, *, cut: Head | None) -> tuple[UserMessage, ...]:
     """Let what is asked anew wait before all else: one turn, whose answer those get who ask for one of it."""
     if cut is not None:
-        inbox.forget_after(cut.position)
+        inbox.forget_answers_after(cut.position)
     messages = plan.found.taken_back.messages
-    inbox.put_first([each for each in messages if inbox.answered(each.id) is None])
+    inbox.put_first([each for each in messages if inbox.find_answer(each.id) is None])
     return messages

@@ -31,14 +31,14 @@ class StoredValues:
         """A copy: the application may change what lies within its values."""
         return StoredValues(deepcopy(dict(values or {})), stale)
 
-    def changed(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def list_changed_keys(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Keys that the application changed or removed."""
         keys = {*self.saved, *values}
         return tuple(sorted(each for each in keys if not _is_same_value(each, self.saved, values)))
 
-    def unsaved(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    def find_unsaved(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """The values if they are to be saved."""
-        return dict(values) if self.stale or self.changed(values) else None
+        return dict(values) if self.stale or self.list_changed_keys(values) else None
 
 
 @dataclass(slots=True)
@@ -56,31 +56,31 @@ class Values:
         stored = StoredValues.of(carried.saved_values, stale=carried.stale_values)
         return Values(dict(carried.values or {}), stored)
 
-    def unsaved(self) -> dict[str, Any] | None:
+    def find_unsaved(self) -> dict[str, Any] | None:
         """The values if they are to be saved."""
-        return self.stored.unsaved(self.storable())
+        return self.stored.find_unsaved(self.build_storable())
 
-    def changed(self) -> tuple[str, ...]:
+    def list_changed_keys(self) -> tuple[str, ...]:
         """Keys that the application changed or removed."""
-        return self.stored.changed(self.storable())
+        return self.stored.list_changed_keys(self.build_storable())
 
-    def storable(self) -> dict[str, Any]:
+    def build_storable(self) -> dict[str, Any]:
         """The values as JSON has them, tuples as lists; one that is no JSON is as it was last stored."""
-        good, refused = self._split()
+        good, refused = self._split_values()
         return {**{key: value for key, value in self.stored.saved.items() if key in refused}, **good}
 
-    def refused(self) -> dict[str, str]:
+    def list_refused(self) -> dict[str, str]:
         """Keys of values that are no JSON, and why."""
-        return {repr(key)[:80]: why for key, why in self._split()[1].items()}
+        return {repr(key)[:80]: why for key, why in self._split_values()[1].items()}
 
-    def take_promoted(self, before: StoredValues, promoted: Mapping[str, Any]) -> None:
+    def apply_promoted(self, before: StoredValues, promoted: Mapping[str, Any]) -> None:
         """A turn's end has put tools' changes into the state; the application's since ``before`` stay."""
-        good, refused = self._split()
+        good, refused = self._split_values()
         mine = {**good, **{key: self.now[key] for key in refused}}
         self.now = merge_stored_values(mine, before.saved, promoted)
         self.stored = StoredValues.of(promoted, stale=True)
 
-    def _split(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def _split_values(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The values that are JSON, as JSON has them; of the others why they are none."""
         good: dict[str, Any] = {}
         refused: dict[str, str] = {}

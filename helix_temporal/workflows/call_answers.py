@@ -46,7 +46,7 @@ class Submissions:
         """Take the answers that the session was started again with: before it looks which have expired."""
         for each in wake.answers:
             if each.request.call != RESUME:
-                self._execution.waits.take_answer(each)
+                self._execution.waits.receive_answer(each)
 
     def take_up(self, wake: Wake) -> None:
         """Do what else the session was started again for, once it is open."""
@@ -54,13 +54,13 @@ class Submissions:
             self._execution.stopping = "interrupt"
         for each in wake.answers:
             if each.request.call == RESUME:
-                self._execution.waits.take_answer(each)
+                self._execution.waits.receive_answer(each)
 
     async def _on_take_answer(self, *given: Any) -> None:
         # Read here: what somebody else sends would fail every later workflow task.
         answer = _read_answer(given)
         if answer is not None:
-            self._execution.waits.take_answer(answer)
+            self._execution.waits.receive_answer(answer)
             await self._children.send_answers()
 
     def _check_submit(self, request: SubmitInput) -> None:
@@ -123,7 +123,7 @@ class Submissions:
             request = request.model_copy(
                 update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).as_ref()}
             )
-        submission = waits.submit(request)
+        submission = waits.submit_answer(request)
         await self._children.send_answers()
         return submission
 
@@ -166,7 +166,7 @@ class Submissions:
         execution = self._execution
         if execution.thread is None:
             return False
-        if execution.waits.knows(call) or execution.waits.suspended is not None:
+        if execution.waits.knows_call(call) or execution.waits.suspended is not None:
             return True
         return execution.turn is None and (not execution.inbox or execution.inbox.waits_for_archive)
 

@@ -114,7 +114,7 @@ class Execution:
         receipts, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
         waits = PendingCalls(now_ms, receipts, unsaved)
         for each in carried.early_answers if carried else ():
-            waits.take_answer(each)
+            waits.receive_answer(each)
         execution = Execution(inbox, now, waits, seed, input.options)
         if carried is not None:
             execution.close, inbox.last_result, execution.used = (
@@ -225,7 +225,7 @@ class Execution:
     @property
     def waits_for_people(self) -> bool:
         """There is a call that somebody has to answer; a turn that was found may have none left."""
-        return self.is_suspended and bool(self.waits.pending())
+        return self.is_suspended and bool(self.waits.list_pending())
 
     @property
     def holds_askers(self) -> bool:
@@ -251,11 +251,11 @@ class Execution:
 
     def tell_suspended(self) -> None:
         """The turn waits: tell whoever asked what for, unless all that it waits for is answered already."""
-        self.inbox.link_calls((*self.waits.calls(), *(each.id for each in self._pending_below())))
-        if not self.waits.pending():
+        self.inbox.link_calls((*self.waits.list_call_ids(), *(each.id for each in self._pending_below())))
+        if not self.waits.list_pending():
             return
         self.status = Status.SUSPENDED
-        self.inbox.suspend(self.suspended(in_thread=True))
+        self.inbox.suspend_turn(self.suspended(in_thread=True))
         if self.exits_while_waiting and not self.supersedes:
             self.inbox.turn_away(self.suspended(in_thread=False))
 
@@ -270,7 +270,7 @@ class Execution:
         result = AskResult(
             status=AskStatus.SUSPENDED,
             exit_reason=ExitReason.SUSPENDED,
-            pending=self.waits.pending(),
+            pending=self.waits.list_pending(),
             **fields,
         )
         return self._with_archived(result)
@@ -325,7 +325,7 @@ class Execution:
             receipt = loss.receipt()
             self.notes = (*self.notes, receipt)[-NOTES:]
             self.lost = (*self.lost, receipt)[-NOTES:]
-            self.inbox.forget_after(loss.start)
+            self.inbox.forget_answers_after(loss.start)
             thread_id = self.open.request.thread_id
             workflow.logger.error("thread %s: acknowledged messages are lost: %s", thread_id, receipt.detail)
             workflow.metric_meter().create_counter(LOST, "Acknowledged messages that are lost.").add(
@@ -333,7 +333,7 @@ class Execution:
             )
 
     def _pending_below(self) -> tuple[PendingCall, ...]:
-        return self.waits.sub_agent_calls.pending()
+        return self.waits.sub_agent_calls.list_pending()
 
     @property
     def waits_below(self) -> bool:
@@ -344,22 +344,22 @@ class Execution:
         """A sub-agent waits: whoever asked is told what for."""
         if self.turn is not None:
             self.inbox.link_calls(each.id for each in self._pending_below())
-            self.inbox.suspend(self.suspended(in_thread=True))
+            self.inbox.suspend_turn(self.suspended(in_thread=True))
 
     def take_up(self, turn: SuspendedTurn) -> None:
         """Go on where another execution was suspended."""
-        self.inbox.adopt(turn.messages)
+        self.inbox.adopt_messages(turn.messages)
         self.turn_start = turn.start
         self.waits.sub_agent_calls.in_order = not self.open.facts.parallel_tools
-        self.waits.begin(turn)
-        self.waits.expire()
+        self.waits.begin_wait(turn)
+        self.waits.expire_calls()
 
     def drop_suspended(self) -> None:
         """The turn that was suspended is gone."""
         if self.waits.suspended is not None:
-            self.waits.end()
+            self.waits.end_wait()
             self.status = Status.IDLE
-            self.inbox.finish(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
+            self.inbox.finish_turn(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
 
     def thread_of(self, input: SessionInput) -> str:
         """The session's thread, as far as this execution knows."""
@@ -378,7 +378,7 @@ class Execution:
         if result is not None and len((result.text or "").encode(errors="surrogatepass")) > INLINE_RESULT:
             result = result.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"last_result": result, "used": self.used}
-        due = self.waits.sub_agent_calls.due() if alone and self.is_suspended else None
+        due = self.waits.sub_agent_calls.find_due_time() if alone and self.is_suspended else None
         alone |= only_set(due=due)
         return SessionResult(
             session_id=input.session_id,
@@ -416,7 +416,7 @@ class Execution:
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
             repairs=thread.repairs if thread else 0,
-            pending=self.waits.pending(),
+            pending=self.waits.list_pending(),
             options=self.options,
             **further,
         )

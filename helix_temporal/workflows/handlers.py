@@ -75,7 +75,7 @@ class Handlers:
     async def _on_ask(self, message: UserMessage) -> AskResult:
         if self._execution.closing:
             raise ask_again()
-        before = self._execution.inbox.answered(message.id)
+        before = self._execution.inbox.find_answer(message.id)
         if before is not None and (again := await self._load_earlier_answer(message.id, before)) is not None:
             return self._execution.with_place(again, self._input)
         entry_before = self._execution.inbox.find(message.id)
@@ -109,7 +109,7 @@ class Handlers:
         try:
             text = await self._calls.load_answer(self._execution.thread_of(self._input), answer)
         except ThreadNotFoundError:
-            self._execution.inbox.forget(message_id)
+            self._execution.inbox.forget_answer(message_id)
             return None
         result = AskResult(status=AskStatus.ANSWERED, in_thread=True, text=text, answer=answer)
         return self._execution.finish_result(result)
@@ -117,7 +117,7 @@ class Handlers:
     async def _on_send(self, message: UserMessage) -> None:
         if self._execution.closing:
             raise ask_again()
-        if self._execution.inbox.answered(message.id) is None:
+        if self._execution.inbox.find_answer(message.id) is None:
             if self._execution.inbox.find(message.id) is None:
                 await self._admit_message(message)
             self._execution.inbox.put(message.without_properties())
@@ -202,7 +202,7 @@ class Handlers:
 
     async def _on_take_back(self, request: TakeBackRequest) -> RewindResult:
         self._execution.refuse_if_closing()
-        rewind = self._execution.rewinds.add(
+        rewind = self._execution.rewinds.add_request(
             request, None if self._execution.is_reset else workflow.random_seed()
         )
         await workflow.wait_condition(lambda: rewind.result is not None)

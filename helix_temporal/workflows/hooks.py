@@ -123,7 +123,7 @@ class Events:
             )
             decision = await self._hooks.ask(self._execution.open.facts, "before_user_message", event)
             if decision.refuse is not None:
-                self._execution.inbox.drop(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                self._execution.inbox.refuse_message(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
                 refused.append(entry)
                 continue
             entry.changed = None

@@ -82,7 +82,7 @@ class Serving:
         """A turn of all messages that wait."""
         # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
         self._execution.turn_start = self._execution.open.head
-        entries = self._execution.inbox.take(self._execution.rewinds.before, self._turn_message_limit())
+        entries = self._execution.inbox.begin_turn(self._execution.rewinds.before, self._turn_message_limit())
         self._execution.status = Status.RUNNING
         turn, start = self._make_turn(), self._execution.open.head
         turn.interrupted = self._execution.interrupted
@@ -102,7 +102,7 @@ class Serving:
         assert suspended is not None
         if execution.stopping == "abort":
             execution.stopping = None
-            execution.waits.end()
+            execution.waits.end_wait()
             await self._abandon_turn(suspended.run_id, suspended.start)
             execution.status, execution.quiet_since = Status.IDLE, workflow.now()
             return
@@ -113,9 +113,9 @@ class Serving:
         if reason is None:
             running = turn.resume(suspended)
         else:
-            execution.waits.give_up(_WHY.get(reason, INTERRUPTED))
+            execution.waits.give_up_calls(_WHY.get(reason, INTERRUPTED))
             running = turn.give_up(suspended, reason)
-        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, execution.inbox.taken)
+        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, execution.inbox.turn_entries)
 
     async def end_suspended(self, finaliser: Finaliser) -> str | None:
         """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
@@ -127,11 +127,11 @@ class Serving:
         suspended = None if execution.thread is None else execution.waits.restore_at(execution.thread.head)
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        waiting = execution.waits.sub_agent_calls.calls()
+        waiting = execution.waits.sub_agent_calls.list_calls()
         before = suspended.model_copy(
             update={"outcomes": execution.waits.list_outcomes(), "children": waiting}
         )
-        execution.waits.give_up(INTERRUPTED)
+        execution.waits.give_up_calls(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._given_up(turn, suspended))
         receipt = await finaliser.run_within_budget("end_turn", ended)
@@ -150,10 +150,10 @@ class Serving:
             each.at: each for each in waits.list_outcomes() if each.at in waited and each.result is not None
         }
         children = tuple(each for each in before.children if each.at not in ended)
-        waits.end()
+        waits.end_wait()
         self._execution.turn, self.waits_on = None, True
         outcomes = (*before.outcomes, *ended.values())
-        waits.begin(before.model_copy(update={"outcomes": outcomes, "children": children}))
+        waits.begin_wait(before.model_copy(update={"outcomes": outcomes, "children": children}))
 
     async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
         """Whether it has ended; raises where the hot thread has lost it."""
@@ -178,15 +178,15 @@ class Serving:
             waits=self._execution.waits,
             archive=self._execution.options.archive,
             settles=self._settle_messages,
-            adopts=self._execution.inbox.adopt,
+            adopts=self._execution.inbox.adopt_messages,
         )
         self._give_values(turn)
         return turn
 
     def _give_values(self, turn: Turn) -> None:
-        self._execution.note_refused_values(self._values.refused())
-        turn.give_values(self._values.unsaved(), self._values.changed())
-        self._given = StoredValues.of(self._values.storable())
+        self._execution.note_refused_values(self._values.list_refused())
+        turn.give_values(self._values.find_unsaved(), self._values.list_changed_keys())
+        self._given = StoredValues.of(self._values.build_storable())
 
     def _turn_message_limit(self) -> int | None:
         """How many of the messages that wait become one turn: after a reset hundreds may, in one input."""
@@ -196,12 +196,12 @@ class Serving:
     def _settle_messages(self, result: RunStepResult) -> bool:
         """Tell those whose messages were answered before; those that a step left have their turn next."""
         inbox = self._execution.inbox
-        if len(inbox.taken) < 2:
+        if len(inbox.turn_entries) < 2:
             return False
         answers = {each.message_id: each.answer for each in result.answers}
         for each in result.dropped:
             inbox.resolve_earlier(each, answers.get(each))
-        inbox.leave(result.left)
+        inbox.put_back_first(result.left)
         return True
 
     async def _follow_turn(
@@ -225,7 +225,7 @@ class Serving:
             aborting = execution.aborting or isinstance(stopped, SessionInterruptedError)
             if not aborting or is_cancelled():
                 raise
-            execution.waits.end()
+            execution.waits.end_wait()
             await self._abandon_turn(turn.run_id, start)
         except ColdTierBehindError as behind:
             self._refuse_behind(behind)
@@ -234,7 +234,7 @@ class Serving:
         finally:
             if turn.caught_up is not None:
                 execution.turns, execution.usage = turn.caught_up.turns, turn.caught_up.usage
-                execution.waits.remember(turn.caught_up.answered)
+                execution.waits.remember_answers(turn.caught_up.answered)
             execution.used, execution.notes = (
                 execution.used + turn.used,
                 (*execution.notes, *turn.notes)[-NOTES:],
@@ -251,7 +251,7 @@ class Serving:
         if turn.took_values:
             self._values.stored = self._given
         if turn.promoted is not None:
-            self._values.take_promoted(self._given, turn.promoted)
+            self._values.apply_promoted(self._given, turn.promoted)
         if result.exit_reason is ExitReason.SUSPENDED:
             execution.status = Status.SUSPENDED
             execution.tell_askers_if_exiting()
@@ -261,9 +261,9 @@ class Serving:
     def _refuse_behind(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
         refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
-        if self._execution.list_sent_ids(self._execution.inbox.taken):
+        if self._execution.list_sent_ids(self._execution.inbox.turn_entries):
             self._execution.wait_for_archive(refused)
-        self._execution.inbox.finish(refused)
+        self._execution.inbox.finish_turn(refused)
 
     async def _fail_without(
         self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
@@ -274,21 +274,21 @@ class Serving:
         """
         if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
             raise why  # a store's, of the turn itself
-        self._execution.waits.end()
+        self._execution.waits.end_wait()
         inbox = self._execution.inbox
         finished = await self._cut_turn(run_id, start)
         lost = inbox.find(str(why.facts.get("message_id")))
         failed = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
-        refused = [] if finished else inbox.taken if lost is None else [lost]
+        refused = [] if finished else inbox.turn_entries if lost is None else [lost]
         self._execution.note_refused(refused, type(why).__name__)
         if lost is None and not finished:
-            inbox.finish(failed)
+            inbox.finish_turn(failed)
             return
         if lost is not None and not finished:
-            inbox.drop(lost, failed)
+            inbox.refuse_message(lost, failed)
         # Where a late attempt has finished the turn all the same, they are answered from the thread.
-        inbox.leave([entry.message.id for entry in inbox.taken])
-        inbox.finish(failed.model_copy(update={"in_thread": finished}))
+        inbox.put_back_first([entry.message.id for entry in inbox.turn_entries])
+        inbox.finish_turn(failed.model_copy(update={"in_thread": finished}))
 
     async def _abandon_turn(self, run_id: str | None, start: Head) -> None:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
@@ -296,7 +296,7 @@ class Serving:
         finished: dict[str, Any] = {"in_thread": True} if await self._cut_turn(run_id, start) else {}
         self._calls.children.dismiss(self._execution.open.request)
         interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
-        self._execution.inbox.finish(interrupted)
+        self._execution.inbox.finish_turn(interrupted)
 
     async def _cut_turn(self, run_id: str | None, start: Head) -> bool:
         """Cut what the turn left in the thread: a late attempt of its step must not bring it back.
@@ -313,11 +313,11 @@ class Serving:
 
     async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         self._calls.children.dismiss(self._execution.open.request)
-        entries = [*entries, *(each for each in self._execution.inbox.taken if each not in entries)]
+        entries = [*entries, *(each for each in self._execution.inbox.turn_entries if each not in entries)]
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
-            self._execution.inbox.put_back([*result.dropped, *result.left])
-        self._execution.inbox.finish(self._execution.finish_result(ask_result(result)), answer=result.answer)
+            self._execution.inbox.put_back_alone([*result.dropped, *result.left])
+        self._execution.inbox.finish_turn(self._execution.finish_result(ask_result(result)), answer=result.answer)
         apart = {*result.dropped, *result.left}
         if not apart and not self._execution.inbox and not self._execution.rewinds:
             # What was applied again after a reset came before this.
@@ -501,7 +501,7 @@ class AgentSession:
         self._execution.notes = opened.notes
         self._values.stored = StoredValues.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
-        self._execution.waits.remember(opened.answered)
+        self._execution.waits.remember_answers(opened.answered)
         if opened.suspended is not None:
             self._execution.take_up(opened.suspended)
 
@@ -554,7 +554,7 @@ class AgentSession:
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
-                execution.waits.expire()
+                execution.waits.expire_calls()
                 if _is_over(ask_until):
                     execution.inbox.let_askers_go()
                     ask_until = None
@@ -585,7 +585,7 @@ class AgentSession:
         if opened is not None:
             self._execution.drop_suspended()
             self._calls.children.dismiss(self._execution.open.request)
-        self._execution.rewinds.done(rewind)
+        self._execution.rewinds.remove_rewind(rewind)
 
     # -- ends
 
@@ -601,9 +601,9 @@ class AgentSession:
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
         self._execution.finalised = self._execution.closing = True
-        (inbox, answered, asked), last = self._execution.inbox.carried(), self._execution.inbox.last_result
-        self._execution.inbox.give_up(AskAgain())
-        self._execution.rewinds.refuse()
+        (inbox, answered, asked), last = self._execution.inbox.carry_over(), self._execution.inbox.last_result
+        self._execution.inbox.answer_all(AskAgain())
+        self._execution.rewinds.refuse_all()
         await self._drain_handlers()
         carried = Carried(
             **self._execution.open.carried(),
@@ -613,11 +613,11 @@ class AgentSession:
             turns=self._execution.turns,
             usage=self._execution.usage,
             close=self._execution.close,
-            values=self._values.storable(),
+            values=self._values.build_storable(),
             saved_values=self._values.stored.saved,
             stale_values=self._values.stored.stale,
             notes=self._execution.notes,
-            **self._execution.waits.carried(),
+            **self._execution.waits.carry_over(),
             **only_set(expires_at=self._execution.expires_at),
             **only_truthy(stopping=self._execution.stopping, lost=self._execution.lost, asked=asked),
             **(
@@ -657,15 +657,15 @@ class AgentSession:
         elif execution.exit is ExitReason.SUSPENDED:
             execution.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
         status = "paused" if execution.exit in _PAUSES else "completed"
-        outcomes, suspended = execution.waits.list_outcomes(), execution.waits.suspension()
-        ending = Ending(*self._unsaved_values(), status, **self._execution.waits.to_save())
+        outcomes, suspended = execution.waits.list_outcomes(), execution.waits.build_suspension()
+        ending = Ending(*self._unsaved_values(), status, **self._execution.waits.build_save_fields())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
             return (
                 execution.may_end
                 and execution.waits.list_outcomes() == outcomes
-                and execution.waits.suspension() == suspended
+                and execution.waits.build_suspension() == suspended
             )
 
         receipts = (*execution.notes, *await finaliser.run(execution.open, ending))
@@ -703,12 +703,12 @@ class AgentSession:
                 timeout=execution.waits.seconds_left(),
             )
         except TimeoutError:
-            execution.waits.expire()
+            execution.waits.expire_calls()
 
     async def _end_execution(self) -> None:
         """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
         self._execution.closing = True
-        self._execution.rewinds.refuse()
+        self._execution.rewinds.refuse_all()
         committed = 0
         if self._execution.thread is not None:
             finaliser = self._make_finaliser()
@@ -718,7 +718,7 @@ class AgentSession:
                 *self._unsaved_values(), status, self._execution.error, closes=True, run_id=run_id
             )
             if self._serving.waits_on:
-                ending = replace(ending, status="paused", stays=True, **self._execution.waits.to_save())
+                ending = replace(ending, status="paused", stays=True, **self._execution.waits.build_save_fields())
             self._execution.receipts = (
                 *self._execution.notes,
                 *await finaliser.run(self._execution.open, ending),
@@ -739,7 +739,7 @@ class AgentSession:
         ``cut``: also those of the turn that was under way.
         """
         # What becomes of the turn of a session that serves one task is in its result.
-        sent = self._execution.inbox.sent(with_taken=cut and self._execution.options.persistent)
+        sent = self._execution.inbox.list_sent_ids(with_taken=cut and self._execution.options.persistent)
         if sent:
             receipt = without_turn(self._input.session_id, "no turn any more for", sent)
             self._execution.receipts = (*self._execution.receipts, receipt)
@@ -747,18 +747,18 @@ class AgentSession:
     def _give_up(self, *, in_thread: bool, waits: bool) -> None:
         """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
         if waits:
-            self._execution.inbox.give_up(self._execution.suspended(in_thread=True))
+            self._execution.inbox.answer_all(self._execution.suspended(in_thread=True))
         elif self._execution.exit is ExitReason.FAILED:
             failed = self._execution.finish_result(
                 AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._execution.error)
             )
             # One that could not even be opened would fail again for those who only wait.
-            self._execution.inbox.give_up(failed, failed if self._execution.thread is None else None)
+            self._execution.inbox.answer_all(failed, failed if self._execution.thread is None else None)
         else:
             ended = AskResult(
                 status=AskStatus.INTERRUPTED, in_thread=in_thread, exit_reason=self._execution.exit
             )
-            self._execution.inbox.give_up(self._execution.finish_result(ended))
+            self._execution.inbox.answer_all(self._execution.finish_result(ended))
 
     async def _drain_handlers(self) -> None:
         """Let handlers return; a cancel meanwhile is remembered."""
@@ -777,8 +777,8 @@ class AgentSession:
         return Finaliser(self._calls, self._on_cancel)
 
     def _unsaved_values(self) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-        self._execution.note_refused_values(self._values.refused())
-        return self._values.unsaved(), self._values.changed()
+        self._execution.note_refused_values(self._values.list_refused())
+        return self._values.find_unsaved(), self._values.list_changed_keys()
 
     def _record_failure(self, failure: Exception) -> None:
         self._execution.error = describe_failure(failure)

@@ -192,13 +192,13 @@ class SubAgents:
         if message is None:
             return refusal_result(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
         async with self._lock_thread(facts, wait.session_id):
-            resumed = self.waiting.resume(wait.at)
+            resumed = self.waiting.resume_call(wait.at)
             options = child_options(self.archive)
             if resumed is not None and resumed.call.calls:
                 start = resumed_call_input(resumed, request, message, link, options)
                 return await self._follow_child(facts, start, resumed)
             if self.waiting.is_suspended(wait.session_id):
-                self.waiting.suspend(wait)
+                self.waiting.suspend_call(wait)
                 return wait
             if self._is_interrupted(request, resumed):
                 return interrupted_result(wait.session_id)
@@ -207,12 +207,12 @@ class SubAgents:
 
     async def send_answers(self) -> None:
         """Signal answers to sub-agents that run; `SubAgentCalls` keeps each until its session has ended."""
-        for session_id, answer in self.waiting.take_unsent():
+        for session_id, answer in self.waiting.drain_unsent_answers():
             await signal_workflow(self.workflow_id(session_id), "take_answer", answer)
 
     def dismiss(self, request: OpenSessionInput) -> None:
         """Let suspended sessions end their turns, which are nobody's any more; `ended` waits for that."""
-        for wait in self.waiting.dismiss():
+        for wait in self.waiting.dismiss_all():
             self.cut.append(wait.session_id)
             start = ending_call_input(
                 wait, self._build_parent_link(request.session_id, wait.call), request.metadata
@@ -282,7 +282,7 @@ class SubAgents:
             await _await_child(child, task)
             waits = _find_wait(task, call)
             if waits is not None:
-                self.waiting.suspend(waits)
+                self.waiting.suspend_call(waits)
                 return waits
         except asyncio.CancelledError:
             waits = _find_wait(task, call)
@@ -291,7 +291,7 @@ class SubAgents:
                 self.waiting.forget_resumed(call.at)
             else:
                 # It had ended before it could be asked to.
-                self.waiting.abandon(waits)
+                self.waiting.abandon_call(waits)
             raise
         finally:
             self._running.remove(child)

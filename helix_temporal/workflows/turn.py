@@ -59,11 +59,11 @@ class StepCalls(Protocol):
         """Sub-agents among them that wait for people."""
         ...
 
-    def to_run(self) -> list[int]:
+    def list_runnable(self) -> list[int]:
         """Those that may run now."""
         ...
 
-    def found(self, at: int, result: ToolResult) -> None:
+    def add_result(self, at: int, result: ToolResult) -> None:
         """One has its result."""
         ...
 
@@ -102,7 +102,7 @@ class ToolCalls:
         try:
             while True:
                 news.clear()
-                for at in step.to_run():
+                for at in step.list_runnable():
                     if at in running or (running and not self._thread.facts.parallel_tools):
                         continue
                     task = running[at] = asyncio.create_task(
@@ -115,8 +115,8 @@ class ToolCalls:
                 for at in [at for at, task in running.items() if task.done()]:
                     outcome = running.pop(at).result()
                     if isinstance(outcome, ToolResult):
-                        step.sub_agent_calls.finish(at)
-                        step.found(at, outcome)
+                        step.sub_agent_calls.finish_call(at)
+                        step.add_result(at, outcome)
         finally:
             for task in running.values():
                 task.cancel()
@@ -333,8 +333,8 @@ class Turn:
             await self._tools.run(self.run_id, result, self._waits)
             results = self._waits.results()
         outcomes = [results[at] for at in range(len(result.calls))]
-        inputs = tool_inputs(result, outcomes, self._waits.answers())
-        self._waits.end()
+        inputs = tool_inputs(result, outcomes, self._waits.get_receipts())
+        self._waits.end_wait()
         try:
             return await self._end_turn(inputs, reason, suspended.dropped, _list_refs(self._messages))
         except _TurnMoved as moved:
@@ -379,8 +379,8 @@ class Turn:
         if after is After.SAME_STEP:
             return
         assert self._waits is not None
-        self._waits.end()
-        self._waits.sub_agent_calls.take_up(())
+        self._waits.end_wait()
+        self._waits.sub_agent_calls.restore_calls(())
         self.steps, self._used_before = 0, Usage()
         self._move_to(after, opened, reopened)
 
@@ -493,7 +493,7 @@ class Turn:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
         answers = {each.at: each.answered for each in result.outcomes if each.answered is not None}
         if self._waits is not None:
-            self._waits.answered_before(tuple(answers.values()))
+            self._waits.note_found_answers(tuple(answers.values()))
         outcomes = [each.result for each in result.outcomes if each.result is not None]
         self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
         return outcomes, answers
@@ -504,7 +504,7 @@ class Turn:
         """As `_collect_results`: the turn is suspended once nothing is left but to wait for people."""
         waits.sub_agent_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
-            waits.begin(self._make_suspended_turn(result, dropped), found=False)
+            waits.begin_wait(self._make_suspended_turn(result, dropped), found=False)
         step = (
             waits
             if waits.suspended is not None
@@ -514,13 +514,13 @@ class Turn:
         if self.interrupted:
             waits.sub_agent_calls.end_all()
             await self._tools.run(self.run_id, result, step)
-            waits.give_up(INTERRUPTED)
-        results, answers = step.results(), waits.answers()
+            waits.give_up_calls(INTERRUPTED)
+        results, answers = step.results(), waits.get_receipts()
         if len(results) == len(result.calls) or self._wants_rewind(results.values()):
-            waits.end()
+            waits.end_wait()
         else:
             suspended = self._make_suspended_turn(result, dropped)
-            waits.begin(suspended.model_copy(update={"outcomes": step.list_outcomes()}))
+            waits.begin_wait(suspended.model_copy(update={"outcomes": step.list_outcomes()}))
         return _in_call_order(results), answers
 
     def _make_suspended_turn(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
@@ -536,7 +536,7 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
-                children=(self._waits.sub_agent_calls.calls() or None) if self._waits else None,
+                children=(self._waits.sub_agent_calls.list_calls() or None) if self._waits else None,
             ),
         )
 
@@ -646,7 +646,7 @@ class Turn:
             if is_cancelled():
                 # It came with the failure of the attempt before: another one would be paid for.
                 raise asyncio.CancelledError
-            below = () if self._waits is None else self._waits.unsaved_answers()
+            below = () if self._waits is None else self._waits.list_unsaved_answers()
             try:
                 self._thread.check_settled()
                 result: RunStepResult = await heed_cancel(attempt(**only_set(answered=below or None)))

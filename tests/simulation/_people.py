@@ -53,8 +53,8 @@ class People:
         """The next execution goes on with the turn."""
         self._world.note("suspended turn found")
         waits = self.waits()
-        waits.begin(found)
-        session.inbox.adopt(found.messages)
+        waits.begin_wait(found)
+        session.inbox.adopt_messages(found.messages)
         return await self.until_over(session, waits)
 
     async def until_over(self, session: Session, waits: PendingCalls) -> Session:
@@ -76,7 +76,7 @@ class People:
             elif luck < 0.6:
                 await self._abort(session, waits)
             elif luck < 0.7:
-                waits.give_up(INTERRUPTED)
+                waits.give_up_calls(INTERRUPTED)
                 await self._end(session, waits)
             else:
                 await self._answer(session, waits)
@@ -92,8 +92,8 @@ class People:
         going_on = self._story.turn(ghost, waits).resume(self._answered(waits))
         await world.interrupt(world.loop.create_task(going_on), world.random.choice((0.1, 3.0)))
         self.asked, waits = None, self.waits()
-        waits.begin(turn)
-        reset.inbox.adopt(turn.messages)
+        waits.begin_wait(turn)
+        reset.inbox.adopt_messages(turn.messages)
         # As the session does: it looks behind the step that waits before anybody is asked again.
         self._over(reset, await self._story.turn(reset, waits).resume(turn))
         return reset, waits
@@ -105,9 +105,9 @@ class People:
         for call in turn.waiting:
             outcome = world.random.choice(("result", "result", "error", "denied"))
             request = SubmitInput.model_validate({"call": call.id, "outcome": outcome, "text": "said"})
-            if waits.submit(request).status != "submitted":
+            if waits.submit_answer(request).status != "submitted":
                 world.fail(f"the answer to {call.id} was not taken")
-            if waits.submit(request).status != "already_completed":
+            if waits.submit_answer(request).status != "already_completed":
                 world.fail(f"{call.id} was answered twice")
         return turn.model_copy(update={"outcomes": waits.list_outcomes()})
 
@@ -140,5 +140,5 @@ class People:
         self._world.note("suspended turn aborted")
         session.untold.update(session.told[turn.start.position :])
         session.told = session.told[: turn.start.position]
-        waits.end()
+        waits.end_wait()
         self._story.aborted(session)

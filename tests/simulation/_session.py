@@ -68,7 +68,7 @@ class Session:
         known = CurrentThread(
             thread.request, thread.handle, thread.facts, since=thread.since, seed_before=thread.seed_before
         )
-        copy = Session(known, self.ids, Inbox(*self.inbox.carried()), self.accepted, list(self.told))
+        copy = Session(known, self.ids, Inbox(*self.inbox.carry_over()), self.accepted, list(self.told))
         copy.unarchived, copy.untold, copy.run = set(self.unarchived), set(self.untold), self.run
         return copy
 
@@ -194,7 +194,7 @@ def resumed(session: Session, handle: OpenHandle, run: str) -> Session:
     """The session after continue-as-new: a new run with the same handle."""
     thread = session.thread
     known = CurrentThread(thread.request, handle, thread.facts, since=thread.since, seed_before=None)
-    return replace(session, thread=known, run=run, inbox=Inbox(*session.inbox.carried()))
+    return replace(session, thread=known, run=run, inbox=Inbox(*session.inbox.carry_over()))
 
 
 def head_of(ids: list[str]) -> Head:

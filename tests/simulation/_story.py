@@ -255,7 +255,7 @@ class Story:
     def _group(self, session: Session) -> list[Entry]:
         """The messages of the next turn: all that wait, or the first of them."""
         waiting = len(session.inbox)
-        return session.inbox.take(
+        return session.inbox.begin_turn(
             None, waiting if self._world.chance(0.5) else 1 + int(self._world.draw() * waiting)
         )
 
@@ -263,13 +263,13 @@ class Story:
         """A turn of this session."""
         calls = SimCalls(self._world, self.temporal, session)
         settles = partial(self._settle, session)
-        adopts = session.inbox.adopt
+        adopts = session.inbox.adopt_messages
         return Turn(calls, session.thread, number=1, max_steps=4, waits=waits, settles=settles, adopts=adopts)
 
     def _settle(self, session: Session, result: RunStepResult) -> bool:
         """As the session workflow does."""
         inbox = session.inbox
-        if len(inbox.taken) == 1:
+        if len(inbox.turn_entries) == 1:
             return False
         self._world.note("messages parted")
         answers = {each.message_id: each.answer for each in result.answers}
@@ -279,7 +279,7 @@ class Story:
             if entry is not None:
                 self._told_apart(session, each, answers.get(each))
                 session.told_apart.append(entry)
-        inbox.leave(result.left)
+        inbox.put_back_first(result.left)
         return True
 
     def _told_apart(self, session: Session, message_id: str, answer: AnswerRef | None) -> None:
@@ -325,10 +325,10 @@ class Story:
 
     def aborted(self, session: Session) -> None:
         """A turn that waited was cut."""
-        stopped = {entry.message.id for entry in session.inbox.taken}
+        stopped = {entry.message.id for entry in session.inbox.turn_entries}
         self._over |= stopped
         self._aborted |= stopped
-        session.inbox.finish(AskResult(status=AskStatus.INTERRUPTED))
+        session.inbox.finish_turn(AskResult(status=AskStatus.INTERRUPTED))
         self._take(session)
         if session.thread.head != head_of(session.told):
             self._world.fail(f"aborted, and at {session.thread.head}; told {head_of(session.told)}")
@@ -364,10 +364,10 @@ class Story:
 
     def _tell_users(self, session: Session, result: TurnResult) -> None:
         """As the session workflow does at the end of a turn; every answer is where it is said to be."""
-        inbox, entries = session.inbox, [*session.inbox.taken, *session.told_apart]
-        if len(inbox.taken) + len(session.told_apart) > 1:
-            inbox.put_back([*result.dropped, *result.left])
-        inbox.finish(ask_result(result), answer=result.answer)
+        inbox, entries = session.inbox, [*session.inbox.turn_entries, *session.told_apart]
+        if len(inbox.turn_entries) + len(session.told_apart) > 1:
+            inbox.put_back_alone([*result.dropped, *result.left])
+        inbox.finish_turn(ask_result(result), answer=result.answer)
         session.told_apart = []
         if not result.dropped and not result.left and not inbox:
             session.thread.since = None
@@ -532,7 +532,7 @@ class Story:
         at = int(world.draw() * len(self._saved))
         saved = self._saved[at]
         self._saved = self._saved[: at + 1]
-        waiting, *_ = saved.inbox.carried()
+        waiting, *_ = saved.inbox.carry_over()
         inbox = Inbox([*waiting, *self._accepted[saved.accepted :]])
         # A turn that was aborted left nothing in the thread: its messages may be asked anew.
         self._over -= self._aborted & {*inbox.waiting}
@@ -606,7 +606,7 @@ class Story:
 
     def _unknown(self, inbox: Inbox) -> Inbox:
         """Without messages that were in the thread, as nobody had been told, and are taken back."""
-        waiting, *_ = inbox.carried()
+        waiting, *_ = inbox.carry_over()
         self._over.update(each.id for each in self._accepted if self._shop.log.link(each.id) is not None)
         return Inbox([each for each in waiting if self._shop.log.link(each.id) is None])
 

@@ -47,7 +47,7 @@ async def drain_nobody(_: AgentSession) -> None:
     """Updates that run are left as they are."""
 
 
-CARRIED = Inbox.carried
+CARRIED = Inbox.carry_over
 
 UNTOLD, UNSTORED = "not told", "neither in the thread"
 WITHOUT: list[tuple[type, str, Any, str]] = [
@@ -55,11 +55,11 @@ WITHOUT: list[tuple[type, str, Any, str]] = [
     (Execution, "wait_for_archive", lambda *_: None, UNSTORED),
     (Execution, "may_end", property(lambda _: True), UNSTORED),
     (AgentSession, "_drain_handlers", drain_nobody, "ended before a handler"),
-    (AgentSession, "_give_up", lambda *_, **__: None, "does not end"),
-    (Inbox, "give_up", lambda self, taken, _=None: self.finish(taken), "does not end"),
-    (Inbox, "carried", lambda self: ((), *CARRIED(self)[1:]), UNSTORED),
+    (AgentSession, "_answer_all", lambda *_, **__: None, "does not end"),
+    (Inbox, "answer_all", lambda self, taken, _=None: self.finish_turn(taken), "does not end"),
+    (Inbox, "carry_over", lambda self: ((), *CARRIED(self)[1:]), UNSTORED),
     (Inbox, "try_again", lambda _: None, UNTOLD),
-    (Inbox, "leave", lambda self, ids: [self._taken.pop(each, None) for each in ids], "does not end"),
+    (Inbox, "put_back_first", lambda self, ids: [self._turn_entries.pop(each, None) for each in ids], "does not end"),
     (Inbox, "find", lambda *_: None, UNTOLD),
 ]
 
@@ -107,11 +107,11 @@ def test_who_asks_is_not_let_go_by_the_timer_of_another() -> None:
 
 def test_a_receipt_that_leaves_out_the_turn_that_was_cut_is_seen() -> None:
     """Nobody else would tell of its messages."""
-    sent = Inbox.sent
+    sent = Inbox.list_sent_ids
 
     def waiting_alone(inbox: Inbox, **_: bool) -> tuple[str, ...]:
         return sent(inbox, with_taken=False)
 
-    with patch.object(Inbox, "sent", waiting_alone):
+    with patch.object(Inbox, "list_sent_ids", waiting_alone):
         wrong = [each for seed in range(SEEDS) for each in simulate_handlers(seed).wrong]
     assert any("neither in the thread" in each for each in wrong)

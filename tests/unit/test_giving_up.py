@@ -71,8 +71,8 @@ def waiting_turn(calls: Any) -> tuple[Turn, SuspendedTurn]:
         calls=(ToolCall(id="c", name="locate"),),
         waiting=(WaitingCall(id="w"),),
     )
-    waits.begin(suspended)
-    waits.give_up(INTERRUPTED)
+    waits.begin_wait(suspended)
+    waits.give_up_calls(INTERRUPTED)
     thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
     return Turn(calls, thread, number=1, max_steps=3, waits=waits), suspended
 
@@ -109,12 +109,12 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
         calls=(ToolCall(id="c", name="helper"),),
         children=(SubAgentCall(session_id="s>h", call="a.0", calls=(question,)),),
     )
-    waits.begin(suspended)
-    assert waits.submit(SubmitInput(call="q")).status == "submitted"
+    waits.begin_wait(suspended)
+    assert waits.submit_answer(SubmitInput(call="q")).status == "submitted"
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
     thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
     await Turn(calls, thread, number=1, max_steps=3, waits=waits).resume(suspended)
     assert "There is no tool" in calls.steps[0].inputs[0].text
     assert waits.suspended is None
-    assert (waits.sub_agent_calls.calls(), waits.sub_agent_calls.pending()) == ((), ())
-    assert [each.session_id for each in waits.sub_agent_calls.dismiss()] == ["s>h"]
+    assert (waits.sub_agent_calls.list_calls(), waits.sub_agent_calls.list_pending()) == ((), ())
+    assert [each.session_id for each in waits.sub_agent_calls.dismiss_all()] == ["s>h"]

@@ -90,33 +90,33 @@ def test_what_is_pending_is_the_same_in_memory_and_from_the_record(
 
 def test_calls_that_wait_for_nobody_may_run(waits: PendingCalls) -> None:
     """A person's slowness is theirs alone."""
-    waits.begin(turn(CLIENT, APPROVAL))
-    assert waits.to_run() == [2]
-    waits.found(2, ToolResult(text="done"))
-    assert (waits.to_run(), waits.ready) == ([], False)
+    waits.begin_wait(turn(CLIENT, APPROVAL))
+    assert waits.list_runnable() == [2]
+    waits.add_result(2, ToolResult(text="done"))
+    assert (waits.list_runnable(), waits.ready) == ([], False)
 
 
 def test_an_approved_call_may_run(waits: PendingCalls) -> None:
     """Once it was approved, and once."""
-    waits.begin(turn(APPROVAL, calls=2))
-    waits.found(0, ToolResult(text="done"))
-    waits.submit(SubmitInput(call="p", outcome="approved"))
-    assert (waits.to_run(), waits.ready) == ([1], True)
-    waits.found(1, ToolResult(text="ran"))
-    assert waits.to_run() == []
-    assert waits.answers()[1].outcome == "approved"
+    waits.begin_wait(turn(APPROVAL, calls=2))
+    waits.add_result(0, ToolResult(text="done"))
+    waits.submit_answer(SubmitInput(call="p", outcome="approved"))
+    assert (waits.list_runnable(), waits.ready) == ([1], True)
+    waits.add_result(1, ToolResult(text="ran"))
+    assert waits.list_runnable() == []
+    assert waits.get_receipts()[1].outcome == "approved"
 
 
 def test_a_call_wants_one_kind_of_answer_until_it_has_one(waits: PendingCalls, clock: Clock) -> None:
     """What is answered, or late, wants none: whoever comes then is told so, whatever he brings."""
-    waits.begin(turn(CLIENT, APPROVAL, HURRY))
+    waits.begin_wait(turn(CLIENT, APPROVAL, HURRY))
     assert [waits.kind_wanted(call) for call in ("c", "p", "h", "x")] == [
         "client",
         "approval",
         "client",
         None,
     ]
-    waits.submit(SubmitInput(call="p", outcome="approved"))
+    waits.submit_answer(SubmitInput(call="p", outcome="approved"))
     clock.now += HOUR
     assert [waits.kind_wanted(call) for call in ("c", "p", "h")] == ["client", None, None]
 
@@ -144,20 +144,20 @@ def test_an_answer_of_another_kind_is_refused(
 @pytest.mark.parametrize("outcome", ["denied", "error"])
 def test_a_call_that_was_not_approved_does_not_run(waits: PendingCalls, outcome: str) -> None:
     """Whatever its answer is called: only leave to run lets it run."""
-    waits.begin(turn(APPROVAL, calls=2))
-    waits.submit(SubmitInput.model_validate({"call": "p", "outcome": outcome, "text": "no"}))
-    assert waits.to_run() == [0]
+    waits.begin_wait(turn(APPROVAL, calls=2))
+    waits.submit_answer(SubmitInput.model_validate({"call": "p", "outcome": outcome, "text": "no"}))
+    assert waits.list_runnable() == [0]
     assert waits.results()[1].is_error
 
 
 def test_a_deadline_gives_a_call_up(waits: PendingCalls, clock: Clock) -> None:
     """The model is told; whoever answers later is, too."""
-    waits.begin(turn(CLIENT, HURRY))
+    waits.begin_wait(turn(CLIENT, HURRY))
     assert waits.seconds_left() == 3600
     clock.now += HOUR
-    waits.expire()
+    waits.expire_calls()
     assert waits.results()[2].text == NO_ANSWER
-    assert waits.submit(SubmitInput(call="h")).status == "expired"
+    assert waits.submit_answer(SubmitInput(call="h")).status == "expired"
     assert waits.seconds_left() is None
 
 
@@ -165,24 +165,24 @@ def test_an_answer_after_the_deadline_is_late_before_anybody_looked(
     waits: PendingCalls, clock: Clock
 ) -> None:
     """A timer that fires a moment later must not let it in."""
-    waits.begin(turn(HURRY))
+    waits.begin_wait(turn(HURRY))
     clock.now += HOUR + 1
-    assert waits.submit(SubmitInput(call="h")).status == "expired"
+    assert waits.submit_answer(SubmitInput(call="h")).status == "expired"
     assert waits.results()[2].text == NO_ANSWER
 
 
 def test_an_answer_at_the_deadline_is_late(waits: PendingCalls, clock: Clock) -> None:
     """At its deadline a call has expired, here as in the session store."""
-    waits.begin(turn(HURRY))
+    waits.begin_wait(turn(HURRY))
     clock.now += HOUR
-    assert waits.submit(SubmitInput(call="h")).status == "expired"
+    assert waits.submit_answer(SubmitInput(call="h")).status == "expired"
     assert waits.results()[2].text == NO_ANSWER
 
 
 def test_deadlines_of_a_worker_whose_clock_is_wrong_count_from_now(waits: PendingCalls, clock: Clock) -> None:
     """Or a question would be too late before it was asked."""
     clock.now += 24 * HOUR
-    waits.begin(turn(HURRY), found=False)
+    waits.begin_wait(turn(HURRY), found=False)
     assert waits.seconds_left() == 3600
 
 
@@ -190,45 +190,45 @@ def test_the_same_step_is_told_of_once(waits: PendingCalls) -> None:
     """Whoever asked is told again only of something else."""
     told: list[int] = []
     waits.on_step_waits = lambda: told.append(waits.rounds)
-    waits.begin(turn(CLIENT))
-    waits.begin(turn(CLIENT))
-    waits.end()
-    waits.begin(turn(CLIENT, number=2))
+    waits.begin_wait(turn(CLIENT))
+    waits.begin_wait(turn(CLIENT))
+    waits.end_wait()
+    waits.begin_wait(turn(CLIENT, number=2))
     assert told == [1, 2]
 
 
 def test_what_is_known_is_found_again(clock: Clock, waits: PendingCalls) -> None:
     """Carried along, or read from the slice: no tool runs twice, no answer is asked for twice."""
-    waits.begin(turn(CLIENT, APPROVAL))
-    waits.found(2, ToolResult(text="done"))
-    waits.submit(SubmitInput(call="c", text="here", by="me"))
-    carried = waits.carried()
+    waits.begin_wait(turn(CLIENT, APPROVAL))
+    waits.add_result(2, ToolResult(text="done"))
+    waits.submit_answer(SubmitInput(call="c", text="here", by="me"))
+    carried = waits.carry_over()
     later = PendingCalls(clock, carried["answered_calls"])
-    later.begin(carried["suspended"])
+    later.begin_wait(carried["suspended"])
     assert later.results() == waits.results()
-    assert [call.id for call in later.pending()] == ["p"]
-    assert later.submit(SubmitInput(call="c", by="me")).status == "submitted"
-    assert later.submit(SubmitInput(call="c", by="you")).status == "already_completed"
+    assert [call.id for call in later.list_pending()] == ["p"]
+    assert later.submit_answer(SubmitInput(call="c", by="me")).status == "submitted"
+    assert later.submit_answer(SubmitInput(call="c", by="you")).status == "already_completed"
 
 
 def test_a_call_that_waits_again_takes_an_answer_again(waits: PendingCalls) -> None:
     """The thread lost the step that had the first one."""
     answer = SubmitInput(call="c", text="here", by="one")
-    waits.begin(turn(CLIENT, number=1))
-    assert waits.submit(answer).status == "submitted"
-    waits.end()
-    assert waits.submit(answer.model_copy(update={"by": "two"})).status == "already_completed"
-    waits.begin(turn(CLIENT, number=1))
+    waits.begin_wait(turn(CLIENT, number=1))
+    assert waits.submit_answer(answer).status == "submitted"
+    waits.end_wait()
+    assert waits.submit_answer(answer.model_copy(update={"by": "two"})).status == "already_completed"
+    waits.begin_wait(turn(CLIENT, number=1))
     assert waits.kind_wanted("c") == "client"
-    assert waits.submit(answer).status == "submitted"
+    assert waits.submit_answer(answer).status == "submitted"
     assert waits.results()[0].text == "here"
 
 
 def test_giving_up_leaves_no_call_without_a_result(waits: PendingCalls) -> None:
     """A thread whose calls have no results is refused by providers."""
-    waits.begin(turn(CLIENT, APPROVAL))
-    waits.submit(SubmitInput(call="p"))
-    waits.give_up("why")
+    waits.begin_wait(turn(CLIENT, APPROVAL))
+    waits.submit_answer(SubmitInput(call="p"))
+    waits.give_up_calls("why")
     assert [waits.results()[at].text for at in range(3)] == ["why"] * 3
     assert waits.ready
 
@@ -236,83 +236,83 @@ def test_giving_up_leaves_no_call_without_a_result(waits: PendingCalls) -> None:
 def test_only_the_newest_answers_are_remembered(clock: Clock) -> None:
     """They are carried in each slice."""
     waits = PendingCalls(clock, [AnswerReceipt(id=f"old{n}") for n in range(REMEMBERED_CALLS)])
-    waits.begin(turn(CLIENT))
-    waits.submit(SubmitInput(call="c"))
-    assert len(waits.carried()["answered_calls"]) == REMEMBERED_CALLS
-    assert not waits.knows("old0")
-    assert waits.knows("c")
+    waits.begin_wait(turn(CLIENT))
+    waits.submit_answer(SubmitInput(call="c"))
+    assert len(waits.carry_over()["answered_calls"]) == REMEMBERED_CALLS
+    assert not waits.knows_call("old0")
+    assert waits.knows_call("c")
 
 
 def test_what_answers_take_is_counted_as_they_travel(waits: PendingCalls) -> None:
     """In JSON a control character takes six bytes: the input of the next step would be too large."""
-    waits.begin(turn(CLIENT, APPROVAL))
-    waits.submit(SubmitInput(call="c", text="\x01" * 1000))
+    waits.begin_wait(turn(CLIENT, APPROVAL))
+    waits.submit_answer(SubmitInput(call="c", text="\x01" * 1000))
     assert waits.inline_size > 6000
 
 
 def test_an_unknown_call_is_not_pending(waits: PendingCalls) -> None:
     """With or without a step that waits."""
-    assert waits.submit(SubmitInput(call="x")).status == "not_pending"
-    waits.begin(turn(CLIENT))
-    assert waits.submit(SubmitInput(call="x")).status == "not_pending"
+    assert waits.submit_answer(SubmitInput(call="x")).status == "not_pending"
+    waits.begin_wait(turn(CLIENT))
+    assert waits.submit_answer(SubmitInput(call="x")).status == "not_pending"
 
 
 def test_answers_below_are_remembered_as_the_newest_and_not_for_ever(waits: PendingCalls) -> None:
     """A root whose sub-agents ask all day carries no more than another, and forgets the oldest first."""
     for number in range(REMEMBERED_CALLS + 5):
-        waits.remember([AnswerReceipt(id=f"below{number}")])
-    assert len(waits.carried()["answered_calls"]) == REMEMBERED_CALLS
-    assert not waits.knows("below4")
-    waits.begin(turn(CLIENT))
-    waits.submit(SubmitInput(call="c"))
-    assert waits.knows(f"below{REMEMBERED_CALLS + 4}")
+        waits.remember_answers([AnswerReceipt(id=f"below{number}")])
+    assert len(waits.carry_over()["answered_calls"]) == REMEMBERED_CALLS
+    assert not waits.knows_call("below4")
+    waits.begin_wait(turn(CLIENT))
+    waits.submit_answer(SubmitInput(call="c"))
+    assert waits.knows_call(f"below{REMEMBERED_CALLS + 4}")
 
 
 def below(waits: PendingCalls, *names: str, until: int | None = None) -> None:
     """Sub-agents wait for these."""
     for at, name in enumerate(names):
         call = PendingCall(id=name, call_id=name, name="ask_user", until=until)
-        waits.sub_agent_calls.suspend(SubAgentCall(at=at, session_id=f"s>{name}", call=name, calls=(call,)))
+        waits.sub_agent_calls.suspend_call(SubAgentCall(at=at, session_id=f"s>{name}", call=name, calls=(call,)))
 
 
 def answer_below(waits: PendingCalls, *names: str, by: str = "") -> None:
     """They are answered."""
     below(waits, *names)
     for name in names:
-        assert waits.submit(SubmitInput(call=name, by=by)).status == "submitted"
+        assert waits.submit_answer(SubmitInput(call=name, by=by)).status == "submitted"
 
 
 def test_a_call_below_is_answered_once(waits: PendingCalls) -> None:
     """By the same rule as a call of one's own; whoever comes later is told of the first answer."""
     answer_below(waits, "q", by="one")
-    again = [waits.submit(SubmitInput(call="q", by=by)).status for by in ("one", "two")]
+    again = [waits.submit_answer(SubmitInput(call="q", by=by)).status for by in ("one", "two")]
     assert again == ["submitted", "already_completed"]
-    assert (waits.knows("q"), waits.has_below("q")) == (True, False)
+    assert (waits.knows_call("q"), waits.has_below("q")) == (True, False)
 
 
 def test_a_late_answer_below_is_told_that_it_expired(waits: PendingCalls, clock: Clock) -> None:
     """Also once the sub-agent has gone on without it."""
     below(waits, "q", until=SINCE + HOUR)
     clock.now = SINCE + HOUR
-    assert waits.submit(SubmitInput(call="q")).status == "expired"
-    waits.sub_agent_calls.resume(0)
-    waits.sub_agent_calls.finish(0)
-    assert waits.submit(SubmitInput(call="q")).status == "expired"
+    assert waits.submit_answer(SubmitInput(call="q")).status == "expired"
+    waits.sub_agent_calls.resume_call(0)
+    waits.sub_agent_calls.finish_call(0)
+    assert waits.submit_answer(SubmitInput(call="q")).status == "expired"
 
 
 def test_an_answer_below_counts_from_when_the_root_took_it(waits: PendingCalls, clock: Clock) -> None:
     """A deadline that passes on the way does not undo what a person was told."""
-    waits.begin(turn(HURRY))
+    waits.begin_wait(turn(HURRY))
     clock.now = SINCE + 2 * HOUR
-    waits.take_answer(TakenAnswer(request=SubmitInput(call="h", text="in time"), when=SINCE + 1))
+    waits.receive_answer(TakenAnswer(request=SubmitInput(call="h", text="in time"), when=SINCE + 1))
     assert waits.results()[2].text == "in time"
 
 
 def test_an_answer_that_comes_before_its_question_waits_for_it(waits: PendingCalls) -> None:
     """The thread went back to before the question, which the turn comes to once more."""
-    waits.take_answer(TakenAnswer(request=SubmitInput(call="c", text="early"), when=SINCE))
-    waits.take_answer(TakenAnswer(request=SubmitInput(call="q"), when=SINCE))
-    waits.begin(turn(CLIENT))
+    waits.receive_answer(TakenAnswer(request=SubmitInput(call="c", text="early"), when=SINCE))
+    waits.receive_answer(TakenAnswer(request=SubmitInput(call="q"), when=SINCE))
+    waits.begin_wait(turn(CLIENT))
     assert waits.results()[0].text == "early"
     below(waits, "q")
     assert not waits.has_below("q")
@@ -322,53 +322,53 @@ def test_an_answer_that_was_taken_in_time_is_not_given_up(waits: PendingCalls, c
     """Its session was started late, or had given the call up before the answer came."""
     clock.now = SINCE + 2 * HOUR
     in_time = TakenAnswer(request=SubmitInput(call="h", text="in time"), when=SINCE + 1)
-    waits.take_answer(in_time)
-    waits.begin(turn(HURRY))
-    waits.expire()
+    waits.receive_answer(in_time)
+    waits.begin_wait(turn(HURRY))
+    waits.expire_calls()
     assert waits.results()[2].text == "in time"
     again = PendingCalls(clock)
-    again.begin(turn(HURRY))
-    again.expire()
+    again.begin_wait(turn(HURRY))
+    again.expire_calls()
     assert again.results()[2].text == NO_ANSWER
-    again.take_answer(in_time.model_copy(update={"when": SINCE + HOUR}))
+    again.receive_answer(in_time.model_copy(update={"when": SINCE + HOUR}))
     assert again.results()[2].text == NO_ANSWER
-    again.take_answer(in_time)
+    again.receive_answer(in_time)
     assert again.results()[2].text == "in time"
 
 
 def test_the_record_has_an_answer_below_by_one_step(waits: PendingCalls) -> None:
     """Each step would carry all of them otherwise; until then the next run takes them along."""
-    waits.remember([AnswerReceipt(id="before")])
+    waits.remember_answers([AnswerReceipt(id="before")])
     answer_below(waits, "q", by="one")
-    saved = waits.unsaved_answers()
+    saved = waits.list_unsaved_answers()
     assert [each.id for each in saved] == ["q"]
-    carried = waits.carried()
+    carried = waits.carry_over()
     further = PendingCalls(Clock(), carried["answered_calls"], carried["unsaved_answers"])
-    assert further.unsaved_answers() == saved
+    assert further.list_unsaved_answers() == saved
     answer_below(waits, "meanwhile")
     waits.mark_saved(saved)
-    assert [each.id for each in waits.unsaved_answers()] == ["meanwhile"]
+    assert [each.id for each in waits.list_unsaved_answers()] == ["meanwhile"]
 
 
 def test_an_ending_saves_answers_below(waits: PendingCalls) -> None:
     """No step will say them in this execution."""
-    assert waits.to_save()["answered"] == ()
+    assert waits.build_save_fields()["answered"] == ()
     answer_below(waits, "q")
-    assert [each.id for each in waits.to_save()["answered"]] == ["q"]
+    assert [each.id for each in waits.build_save_fields()["answered"]] == ["q"]
 
 
 def test_what_is_forgotten_is_told_to_nobody(waits: PendingCalls) -> None:
     """A turn whose sub-agents ask all day."""
     for number in range(REMEMBERED_CALLS + 5):
         answer_below(waits, f"q{number}")
-    assert len(waits.unsaved_answers()) == REMEMBERED_CALLS
+    assert len(waits.list_unsaved_answers()) == REMEMBERED_CALLS
 
 
 def test_a_second_answer_below_does_not_take_the_place_of_the_first(waits: PendingCalls) -> None:
     """Whoever gave the first one and asks again must be told so."""
-    waits.remember([AnswerReceipt(id="below", when=1, by="first")])
-    waits.remember([AnswerReceipt(id="below", when=1)])
-    assert waits.submit(SubmitInput(call="below", by="first")).status == "submitted"
+    waits.remember_answers([AnswerReceipt(id="below", when=1, by="first")])
+    waits.remember_answers([AnswerReceipt(id="below", when=1)])
+    assert waits.submit_answer(SubmitInput(call="below", by="first")).status == "submitted"
 
 
 def test_a_call_that_is_asked_and_answered_again_is_among_the_newest(waits: PendingCalls) -> None:
@@ -378,6 +378,6 @@ def test_a_call_that_is_asked_and_answered_again_is_among_the_newest(waits: Pend
         answer_below(waits, f"q{number}")
     answer_below(waits, "again")
     answer_below(waits, "newest")
-    saved = [each.id for each in waits.unsaved_answers()]
+    saved = [each.id for each in waits.list_unsaved_answers()]
     assert "again" in saved
     assert "q0" not in saved

@@ -109,6 +109,6 @@ def test_an_end_saves_the_newest_answer_of_a_call() -> None:
 def test_the_newest_answer_of_a_call_is_remembered() -> None:
     """Also where the thread has it from a run that this one did not know of; an older one changes nothing."""
     waits = PendingCalls(lambda: 0, remembered=(LOST,))
-    waits.remember((AGAIN,))
-    waits.remember((LOST,))
-    assert waits.submit(SubmitInput(call="c", by="r")).status == "submitted"
+    waits.remember_answers((AGAIN,))
+    waits.remember_answers((LOST,))
+    assert waits.submit_answer(SubmitInput(call="c", by="r")).status == "submitted"

@@ -194,8 +194,8 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     first = await here.turn(thread, waits).run([UserMessage(id="go", text="go")])
     assert (first.exit_reason, waits.suspended and len(waits.suspended.waiting)) == (ExitReason.SUSPENDED, 1)
     assert waits.suspended
-    call = waits.pending()[0].id
-    assert waits.submit(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
+    call = waits.list_pending()[0].id
+    assert waits.submit_answer(SubmitInput(call=call, text="signed", by="me")).status == "submitted"
     with pytest.raises(ResetError):
         await here.turn(thread, waits).resume(
             waits.suspended.model_copy(update={"outcomes": waits.list_outcomes()})
@@ -206,7 +206,7 @@ async def test_a_turn_that_waited_is_not_waited_with_again_where_it_had_gone_on(
     result = await here.turn(after(before), waits).run([UserMessage(id="go", text="go")])
     assert (result.exit_reason, result.text, told) == (ExitReason.COMPLETED, "done", [])
     assert here.runs == [*runs, "two"]
-    assert waits.submit(SubmitInput(call=call, text="again")).status == "already_completed"
+    assert waits.submit_answer(SubmitInput(call=call, text="again")).status == "already_completed"
     assert (here.model.calls, (await here.state()).turns, len(await here.ids())) == (3, 1, 7)
 
 
@@ -221,7 +221,7 @@ async def waiting(here: Here) -> tuple[CurrentThread, PendingCalls]:
 def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
     assert waits.suspended is not None
-    assert waits.submit(SubmitInput(call=waits.pending()[0].id, text="signed")).status == "submitted"
+    assert waits.submit_answer(SubmitInput(call=waits.list_pending()[0].id, text="signed")).status == "submitted"
     return waits.suspended.model_copy(update={"outcomes": waits.list_outcomes()})
 
 
@@ -231,7 +231,7 @@ def was_reset(
     """What the workflow knows that was reset to where its turn waits."""
     suspended, again = waits.suspended, PendingCalls(lambda: 0)
     assert suspended is not None
-    again.begin(suspended)
+    again.begin_wait(suspended)
     return replace(after(thread), seed_before=None), again, suspended
 
 
