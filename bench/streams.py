@@ -17,7 +17,7 @@ from bench._arrivals import Arrivals, arrivals, streams_of, told_in
 from bench._lab import SEED, Lab, environment, per
 from bench._report import Row, compared, told
 from bench._workers import program
-from helix_temporal.activities.stream_buffer import Outlet
+from helix_temporal.activities.stream_buffer import BufferedStreamWriter
 from helix_temporal.models.streams import TextChunk
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
@@ -78,12 +78,12 @@ async def _sends(
     """Ways of sending a piece of text."""
 
     async def tell() -> None:
-        outlet.piece(TextChunk, "delta", _PIECE, at_once=True)
+        buffered.put_piece(TextChunk, "delta", _PIECE, at_once=True)
 
     def writer(stream_id: str) -> Awaitable[StreamWriter]:
         return store.create_writer(stream_id, agent_id="run", fence=1)
 
-    async with await writer(name) as writing, Outlet(lambda: writer(told_in(name))) as outlet:
+    async with await writer(name) as writing, BufferedStreamWriter(lambda: writer(told_in(name))) as buffered:
         yield {
             "ours": lambda: writing.write(TextChunk(delta=_PIECE)),
             "bare": lambda: bare.xadd(name, {"d": _PIECE}),

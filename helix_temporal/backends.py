@@ -210,7 +210,7 @@ class Backends:
             *self._make_store_activities(),
         )
         found = [method for holder in holders for method in _activity_methods(holder)]
-        return [*found, *(each for agent in registry for each in tools.activities(agent))]
+        return [*found, *(each for agent in registry for each in tools.define_activities(agent))]
 
     def _make_thread_activities(self, transforms: Mapping[str, Transform] | None) -> ThreadActivities:
         timeouts, limits = self.settings.timeouts, self.settings.limits

@@ -61,7 +61,7 @@ class Window:
     first: int
     head: Head
 
-    def since(self, position: int) -> Sequence[StoredMessage]:
+    def messages_since(self, position: int) -> Sequence[StoredMessage]:
         """The messages from a position on, as far as they are here."""
         return self.messages[max(position - self.first, 0) :]
 
@@ -97,7 +97,7 @@ class Summaries:
         self._threads, self._used = threads, used or UsageLog()
         self._made = Newest[tuple[str, Head, Head], Found](_REMEMBERED)
 
-    async def of(self, step: ModelStep, window: Window) -> Found:
+    async def find_or_make(self, step: ModelStep, window: Window) -> Found:
         """The summary for a step: the stored one, or a new one if that is due; never an error."""
         compaction = step.agent.compaction
         if compaction is None:
@@ -115,7 +115,7 @@ class Summaries:
         found = await self._make_summary(step, compaction, present, upto)
         if found.used is not None:
             number = step_number(step.request, step.record)
-            await self._used.summary(step.agent, step.request, found.used, number)
+            await self._used.record_summary(step.agent, step.request, found.used, number)
         if found.summary is not present:
             self._made[step.thread_id, since, upto] = found
         return found
@@ -232,7 +232,7 @@ def find_summary_end(
     It leaves the newest turns as they are, or those of them that the context's bounds allow.
     """
     since = 0 if present is None else present.upto.position
-    messages = window.since(since)
+    messages = window.messages_since(since)
     whole = window.reaches(since)
     spent = _count_summary_tokens(agent, present)
     context = choose_context(
@@ -275,7 +275,7 @@ def _count_summary_tokens(agent: Agent, present: Summary | None) -> int:
 def in_context(agent: Agent, window: Window, found: Found) -> list[Message]:
     """What a model gets of the thread besides the summary."""
     since = 0 if found.summary is None else found.summary.upto.position
-    messages = window.since(since)
+    messages = window.messages_since(since)
     context = choose_context(
         messages,
         agent.context,
@@ -317,7 +317,7 @@ async def given_to_model(
     window = Window(stored, Decoded(stored), head.position - len(view.before), head)
     instructions = await _resolve_instructions(step)
     with application_code(f"context of agent {step.agent.name!r}"):
-        found = await summaries.of(step, window)
+        found = await summaries.find_or_make(step, window)
         messages, repairs = repair_tool_results(in_context(step.agent, window, found))
     if found.message is not None:
         messages = (found.message, *messages)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from helix_temporal.activities._runtime import current_attempt
-from helix_temporal.activities.stream_buffer import Grace, Keyed, Outlet, said_of
+from helix_temporal.activities.stream_buffer import BufferedStreamWriter, Grace, Keyed, said_of
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.errors import FencedError, StreamNotFoundError
 from helix_temporal.models import streams
@@ -267,20 +267,20 @@ class Streaming:
     def __init__(self, store: StreamStore | None = None) -> None:
         self._store, self._grace = store, Grace()
 
-    def step(
+    def open_step_stream(
         self, request: RunStepInput, agent: Agent, message_id: str, number: int, reached: int = 0
     ) -> "StepStream":
         """For one attempt of a step, whose answer will have this id."""
         run = run_of(request)
-        outlet = self._create_stream_writer(request.session_id, run, request.epoch, request.agent, reached)
-        return StepStream(outlet, request, agent, message_id, number)
+        writer = self._create_stream_writer(request.session_id, run, request.epoch, request.agent, reached)
+        return StepStream(writer, request, agent, message_id, number)
 
-    def tool(self, request: ToolInput) -> "ToolStream":
+    def open_tool_stream(self, request: ToolInput) -> "ToolStream":
         """For one attempt of a tool."""
-        outlet = self._create_stream_writer(request.session_id, run_of(request), request.epoch, request.agent)
-        return ToolStream(outlet, request)
+        writer = self._create_stream_writer(request.session_id, run_of(request), request.epoch, request.agent)
+        return ToolStream(writer, request)
 
-    async def stood(
+    async def tell_standing_step(
         self,
         request: RunStepInput,
         agent: Agent,
@@ -289,7 +289,7 @@ class Streaming:
         result: RunStepResult,
         reached: int,
     ) -> None:
-        """A step was found in the thread: the attempt that put it there may not have come to tell."""
+        """Tell of a step that was found in the thread: the attempt that made it may have told nothing."""
         items = [
             *turn_begins(request, inputs),
             *tools_end(request, agent, inputs),
@@ -299,14 +299,14 @@ class Streaming:
         run = run_of(request)
         await self._write_chunks(request.session_id, run, request.epoch, items, request.agent, reached)
 
-    async def turn_ended(
+    async def tell_turn_ended(
         self, request: EndTurnInput, inputs: Sequence[Message], head: Head, reached: int
     ) -> None:
         """A turn ended with the results of its tools."""
         items = turn_ends(request, inputs, head)
         await self._write_chunks(request.session_id, run_of(request), request.epoch, items, reached=reached)
 
-    async def opened(
+    async def tell_opened(
         self, request: OpenSessionInput, header: HotHeader, record: SessionRecord, left: str | None = None
     ) -> None:
         """A session was opened: its turn was aborted, it was taken back, or its thread was set back.
@@ -320,21 +320,21 @@ class Streaming:
         if request.rewind_to is None and _has_lost(request, header.head):
             await self._reset_stream(request.session_id, epoch, "restored")
         if left is not None:
-            await self.left_behind(request.session_id, left, epoch, reached)
+            await self.tell_left_behind(request.session_id, left, epoch, reached)
         if request.abandoned is not None:
             cut = turn_is_cut(request.abandoned, RunStatus.ABORTED, "aborted")
             await self._write_chunks(request.session_id, request.abandoned, epoch, [cut], reached=reached)
         if request.rewind_to is not None:
             await self._reset_stream(request.session_id, epoch, "rewind")
 
-    async def left_behind(self, session_id: str, run_id: str, epoch: int, reached: int = 0) -> None:
+    async def tell_left_behind(self, session_id: str, run_id: str, epoch: int, reached: int = 0) -> None:
         """An earlier execution was terminated within this run."""
         cut = turn_is_cut(run_id, RunStatus.SUPERSEDED, "superseded")
         # Above every earlier epoch and below this one: an open that dies before the end is written is done
         # again, and looks for it where nobody has written under this epoch.
         await self._write_chunks(session_id, run_id, epoch - 1, [cut], reached=reached)
 
-    async def at_work(self, session_id: str, epoch: int, record: SessionRecord) -> str | None:
+    async def find_run_at_work(self, session_id: str, epoch: int, record: SessionRecord) -> str | None:
         """The run that the stream shows at work, which no execution before ``epoch`` can end any more.
 
         None if its turn stands in the thread, whose ``record`` this is: only the word of its end was lost.
@@ -345,7 +345,7 @@ class Streaming:
                 found = await run_at_work(self._store, session_id, below=epoch)
         return None if found is None or is_turn_in_thread(found, record) else found.run_id
 
-    async def closes(self, request: SaveValuesInput, run_id: str | None) -> None:
+    async def tell_closed(self, request: SaveValuesInput, run_id: str | None) -> None:
         """A session ends, and with it this run that was under way."""
         if run_id is None or request.session_id is None:
             return
@@ -374,7 +374,7 @@ class Streaming:
         except StreamNotFoundError:
             return
         except TimeoutError:
-            self._grace.in_vain(seconds)
+            self._grace.note_timeout(seconds)
         except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
             log.warning("stream of session %r: %s", session_id, said_of(error))
 
@@ -387,16 +387,16 @@ class Streaming:
         agent: str | None = None,
         reached: int = 0,
     ) -> None:
-        async with self._create_stream_writer(session_id, run_id, epoch, agent, reached) as outlet:
+        async with self._create_stream_writer(session_id, run_id, epoch, agent, reached) as writer:
             with contextlib.suppress(FencedError):
-                await outlet.settle(*items)
+                await writer.write_last(*items)
 
     def _create_stream_writer(
         self, session_id: str, run: str, fence: int | None, agent: str | None, reached: int = 0
-    ) -> Outlet:
+    ) -> BufferedStreamWriter:
         store, what = self._store, f"session {session_id!r}"
         if store is None:
-            return Outlet(None, what)
+            return BufferedStreamWriter(None, what)
 
         async def opens() -> StreamWriter:
             return await store.create_writer(
@@ -409,7 +409,7 @@ class Streaming:
                 reached=reached,
             )
 
-        return Outlet(opens, what, self._grace)
+        return BufferedStreamWriter(opens, what, self._grace)
 
 
 def _has_lost(request: OpenSessionInput, head: Head) -> bool:
@@ -422,9 +422,9 @@ class StepStream:
     """Tells of one attempt of a step; as a context manager, of its failure, too."""
 
     def __init__(
-        self, outlet: Outlet, request: RunStepInput, agent: Agent, message_id: str, number: int
+        self, writer: BufferedStreamWriter, request: RunStepInput, agent: Agent, message_id: str, number: int
     ) -> None:
-        self._outlet, self._request, self._agent = outlet, request, agent
+        self._writer, self._request, self._agent = writer, request, agent
         self.message_id, self.number = message_id, number
         self._attempt = current_attempt()
         self._about: dict[str, Any] = {"message_id": message_id, "step": number}
@@ -434,7 +434,7 @@ class StepStream:
         self._begun: asyncio.Future[int | None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._outlet.__aenter__()
+        await self._writer.__aenter__()
         return self
 
     async def __aexit__(
@@ -445,29 +445,29 @@ class StepStream:
             if isinstance(error, Exception) and not self._stands:
                 void = step_fails(self._request, self.message_id, self.number, self._attempt)
                 with contextlib.suppress(FencedError):
-                    await self._outlet.settle(void)
+                    await self._writer.write_last(void)
         finally:
-            await self._outlet.__aexit__(kind, error, trace)
+            await self._writer.__aexit__(kind, error, trace)
 
     @property
     def reached(self) -> int:
         """The highest sequence that was written; 0 if none was yet."""
-        return self._outlet.reached
+        return self._writer.reached
 
-    def begins(self, inputs: Sequence[Message]) -> None:
+    def tell_begin(self, inputs: Sequence[Message]) -> None:
         """The model is about to be called with these inputs."""
         begins = turn_begins(self._request, inputs)
         if begins and begins[0].key is not None:
-            self._begun = self._outlet.watch(begins[0].key)
+            self._begun = self._writer.watch_key(begins[0].key)
         self._before = [*begins, *tools_end(self._request, self._agent, inputs)]
-        self._outlet.put(
+        self._writer.put(
             *self._before,
             *step_begins(self._request, self.message_id, self.number, self._attempt),
         )
 
-    async def place(self) -> int:
+    async def find_turn_start(self) -> int:
         """After which sequence the turn's chunks come, the same for every attempt; 0 where nobody knows."""
-        found = None if self._begun is None else await self._outlet.soon(self._begun)
+        found = None if self._begun is None else await self._writer.wait_briefly(self._begun)
         return 0 if found is None else found - 1
 
     async def on_event(self, event: ModelEvent) -> None:
@@ -477,80 +477,80 @@ class StepStream:
             FencedError: This attempt was left behind: the session was opened again.
         """
         if isinstance(event, ModelResponse):
-            return  # it is paid for: `answered` is told of it, where that is recorded
-        if self._outlet.fenced is not None:
-            raise self._outlet.fenced
+            return  # it is paid for: `tell_answer` is told of it, where that is recorded
+        if self._writer.fenced is not None:
+            raise self._writer.fenced
         if isinstance(event, ReasoningDelta):
             self._write_thinking(event.text)
             return
-        self._thought_out()
+        self._end_thinking()
         if isinstance(event, TextDelta):
             self._write_text(event.text)
         elif isinstance(event, ToolCallStarted):
             start = streams.ToolArgStreamStart(
                 tool_call_id=event.call_id, tool_name=event.name, **self._about
             )
-            self._outlet.put(Keyed(start))
+            self._writer.put(Keyed(start))
         elif isinstance(event, ToolArgumentsDelta):
-            self._outlet.piece(
+            self._writer.put_piece(
                 streams.ToolArgStreamDelta, "delta", event.text, tool_call_id=event.call_id, **self._about
             )
 
-    def answered(self, answer: Message) -> None:
+    def tell_answer(self, answer: Message) -> None:
         """The answer is complete: show what no piece of a stream has shown.
 
         Raises:
             FencedError: As `on_event`.
         """
-        if self._outlet.fenced is not None:
-            raise self._outlet.fenced
+        if self._writer.fenced is not None:
+            raise self._writer.fenced
         if not self._thought and isinstance(answer.content, list):
             for part in answer.content:
                 if part.get("type") == "thinking":
                     self._write_thinking(str(part.get("text", "")))
-        self._thought_out()
+        self._end_thinking()
         if not self._spoke:
             self._write_text(answer.text)
 
-    def committed(self, stored: Message, head: Head) -> None:
+    def tell_committed(self, stored: Message, head: Head) -> None:
         """The step stands in the thread, with this attempt's answer or another's."""
         position = head.position - 1
         self._stands = step_stands(self._request, self._agent, stored, position, self.number)
-        self._outlet.put(*self._stands)
+        self._writer.put(*self._stands)
 
-    async def ends(self, result: RunStepResult) -> None:
+    async def tell_end(self, result: RunStepResult) -> None:
         """Tell what comes after the step, and wait a moment until all is written."""
         last = step_ends(self._request, result)
         with contextlib.suppress(FencedError):  # the step counts all the same
-            await self._outlet.settle(*last, again=[*self._before, *self._stands])
+            await self._writer.write_last(*last, again=[*self._before, *self._stands])
 
     def _write_text(self, text: str) -> None:
-        self._outlet.piece(streams.TextChunk, "delta", text, at_once=not self._spoke, **self._about)
+        self._writer.put_piece(streams.TextChunk, "delta", text, at_once=not self._spoke, **self._about)
         self._spoke = self._spoke or bool(text)
 
     def _write_thinking(self, text: str) -> None:
-        self._outlet.piece(streams.Thinking, "content", text, at_once=not self._thought, **self._about)
+        self._writer.put_piece(streams.Thinking, "content", text, at_once=not self._thought, **self._about)
         self._thought = self._thinks = True
 
-    def _thought_out(self) -> None:
+    def _end_thinking(self) -> None:
         if self._thinks:
-            self._outlet.put(Keyed(streams.Thinking(content="", is_complete=True, **self._about)))
+            self._writer.put(Keyed(streams.Thinking(content="", is_complete=True, **self._about)))
             self._thinks = False
 
 
 class ToolStream:
     """Tells of one attempt of a tool."""
 
-    def __init__(self, outlet: Outlet, request: ToolInput) -> None:
-        self._outlet, self._request = outlet, request
+    def __init__(self, writer: BufferedStreamWriter, request: ToolInput) -> None:
+        self._writer, self._request = writer, request
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     async def __aenter__(self) -> Self:
-        await self._outlet.__aenter__()
+        await self._writer.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._outlet.__aexit__(*error)
+        await self._writer.__aexit__(*error)
 
     def emit(self, event_name: str, data: Any = None, key: str | None = None) -> None:
         """Tell those who watch; from the tool's thread as well.  See `ToolContext.emit`."""
@@ -560,11 +560,11 @@ class ToolStream:
         )
         item = Keyed(chunk, None if key is None else f"call/{call.result_id}/event/{key}")
         if threading.get_ident() == self._thread:
-            self._outlet.put(item)
+            self._writer.put(item)
         else:
-            self._loop.call_soon_threadsafe(self._outlet.put, item)
+            self._loop.call_soon_threadsafe(self._writer.put, item)
 
-    async def ends(self, outcome: ToolOutcome) -> None:
+    async def tell_end(self, outcome: ToolOutcome) -> None:
         """Tell the result; waits a moment until all is written."""
         with contextlib.suppress(FencedError):  # its caller takes no notice of a late attempt
-            await self._outlet.settle(*tool_ends(self._request, outcome))
+            await self._writer.write_last(*tool_ends(self._request, outcome))

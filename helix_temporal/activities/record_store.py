@@ -123,7 +123,7 @@ class OpenedRecord:
     found_record: SessionRecord
     saved: bool
 
-    def handle(self, at: Head | None = None) -> OpenHandle:
+    def build_handle(self, at: Head | None = None) -> OpenHandle:
         """What the workflow carries of the open thread; it goes on ``at`` this head."""
         return OpenHandle(
             epoch=self.header.epoch,
@@ -132,14 +132,14 @@ class OpenedRecord:
             **({"archived": False} if self.saved else {}),
         )
 
-    def options(self, request: OpenSessionInput) -> dict[str, SessionOptions]:
+    def option_fields(self, request: OpenSessionInput) -> dict[str, SessionOptions]:
         """Tells the workflow how the session behaves, where that is not what it asked for."""
         found = self.record.options
         if found is None or found == request.options or request.parent is not None:
             return {}
         return {"options": found}
 
-    def reset(self, request: OpenSessionInput, at: Head) -> dict[str, bool]:
+    def reset_fields(self, request: OpenSessionInput, at: Head) -> dict[str, bool]:
         """Tells the workflow of finished turns, and of turns taken back, that it does not know of."""
         heads = request.reopen
         if heads is None:

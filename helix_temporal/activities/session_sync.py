@@ -148,7 +148,7 @@ class SessionSync:
 
     # -- open
 
-    async def admitted(self, request: OpenSessionInput) -> OpenSessionInput:
+    async def admit_request(self, request: OpenSessionInput) -> OpenSessionInput:
         """The request as it may be carried out: on the thread that the session has.
 
         One that has expired is opened if it is renewed; its own execution goes on.
@@ -232,7 +232,7 @@ class SessionSync:
                 state, notes = await self._catch_up(request, state, header, record)
         if request.properties is not None and request.reopen is None:
             state = await self.set_properties(session_id, request.properties, epoch)
-        left = await self._settle_run(request, state, header, tell)
+        left = await self._end_left_run(request, state, header, tell)
         values = values_if_small(state.custom_state)
         if values is None:
             note = f"{TooLargeError.__name__}: the custom state is too large to be shown; the thread's is"
@@ -240,13 +240,14 @@ class SessionSync:
             values = record.values
         return OpenedState(values, notes, left, state.expires_at, state.tracing_context)
 
-    async def _settle_run(
+    async def _end_left_run(
         self,
         request: OpenSessionInput,
         state: SessionState,
         header: HotHeader,
         tell: Callable[[str], Awaitable[None]] | None,
     ) -> str | None:
+        """Bring the session's run where the thread is; the run that an earlier execution left unfinished."""
         session_id, epoch, run_id = request.session_id, header.epoch, state.current_run_id
         await self.children.mark_cut(session_id, request.cut_children, epoch)
         if request.abandoned is not None:
@@ -275,7 +276,7 @@ class SessionSync:
             return state, ()
         return await self._restore_latest_checkpoint(state, header, asked=request.abandoned is not None)
 
-    async def source(self, request: OpenSessionInput, header: HotHeader) -> SessionState | None:
+    async def find_fork_source(self, request: OpenSessionInput, header: HotHeader) -> SessionState | None:
         """The state of the session that is forked, as it was at that place; None if it has none."""
         if request.fork_from is None:
             return None
@@ -315,7 +316,7 @@ class SessionSync:
             self._store, self._threads, turn, header.head.position, state.head.position
         )
         try:
-            done = await self._commits.commit(turn)
+            done = await self._commits.commit_turn(turn)
         except IdempotencyConflictError:
             await self._committed_before(state.session_id, header.epoch, header.head)
         else:
@@ -369,7 +370,9 @@ class SessionSync:
 
     # -- turns
 
-    async def begin(self, request: RunStepInput, record: SessionRecord, place: Place = unknown_place) -> None:
+    async def begin_run(
+        self, request: RunStepInput, record: SessionRecord, place: Place = unknown_place
+    ) -> None:
         """Record the run of a turn; see `begin_run`.
 
         Raises:
@@ -379,7 +382,7 @@ class SessionSync:
             await begin_run(self._store, request, request.run_id, record, await place())
 
     @contextlib.asynccontextmanager
-    async def beginning(
+    async def recording_run(
         self, request: RunStepInput, record: SessionRecord, place: Place = unknown_place
     ) -> AsyncIterator[None]:
         """Record the run of a turn while the block asks the model and appends its answer.
@@ -391,10 +394,10 @@ class SessionSync:
             FencedError: A newer open has the session.
         """
         if self._together is not None:
-            await self.begin(request, record, place)
+            await self.begin_run(request, record, place)
             yield
             return
-        async with run_alongside(self.begin(request, record, place)):
+        async with run_alongside(self.begin_run(request, record, place)):
             yield
 
     async def is_live(self, session_id: str, run_id: str) -> bool:
@@ -402,18 +405,20 @@ class SessionSync:
         run = await self._store.get_run(session_id, run_id)
         return run is None or run.status.live
 
-    async def stop_asked(self, request: RunStepInput) -> StopKind | None:
+    async def find_stop_request(self, request: RunStepInput) -> StopKind | None:
         """Whether somebody asked the store to stop this run."""
         if request.run_id is None:
             return None
         asked = await self._store.get_stop_request(request.session_id, request.run_id)
         return None if asked is None else asked.kind
 
-    async def stage(self, request: ToolInput, changes: JsonObject) -> str:
+    async def stage_changes(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a tool changes of the state; the same call again replaces it."""
         return await stage_tool_changes(self._store, self._threads, request, changes)
 
-    async def append(self, step: StepAppend, request: RunStepInput | EndTurnInput) -> CommittedTurn | None:
+    async def append_last_step(
+        self, step: StepAppend, request: RunStepInput | EndTurnInput
+    ) -> CommittedTurn | None:
         """Append the last step of a turn and commit its state with it; None where that is not possible."""
         own = step.commits and step.thread_id == request.session_id
         if self._together is None or not own or not step.slice:
@@ -424,14 +429,14 @@ class SessionSync:
                 session_id, session_id, request.epoch, None, record, *end_of_run(request),
                 answer=FinalAnswer.at(step.answer, step.head.position + len(step.inputs)),
             )  # fmt: skip
-            done = await self._commits.commit(turn, step)
+            done = await self._commits.commit_turn(turn, step)
         except _NOT_TOGETHER:
             return None
         if done.appended is None:
             return None
         return CommittedTurn(done.appended, await self._load_promoted_values(session_id, done.promoted))
 
-    async def finish(
+    async def finish_turn(
         self, request: RunStepInput | EndTurnInput, appended: Appended, record: SessionRecord
     ) -> FinishedTurn:
         """Commit the state of a turn that is in the thread; a repeat finds it committed.
@@ -450,10 +455,10 @@ class SessionSync:
             session_id, thread_id, epoch, appended.head, record, *end_of_run(request), answer=answer
         )
         try:
-            done = await self._commits.commit(turn)
+            done = await self._commits.commit_turn(turn)
         except SessionNotFoundError:
             await recreate_state(self._store, session_id, epoch, record, appended.head)
-            done = await self._commits.commit(turn)
+            done = await self._commits.commit_turn(turn)
         except IdempotencyConflictError:
             # An attempt that died half way may have left what it had to promote by itself.
             await promote_what_fits(self._store, turn)
@@ -478,7 +483,7 @@ class SessionSync:
         """See `run_under_way`."""
         return await run_under_way(self._store, session_id, named_run)
 
-    async def close(self, request: SaveValuesInput) -> None:
+    async def save_end(self, request: SaveValuesInput) -> None:
         """Store how the session ended.
 
         Where a step may still be running somewhere, its epoch is shut here as it is in the thread.

@@ -197,12 +197,12 @@ class SessionActivities:
             state = await self._open_state(request, header, record)
             opened_record = await save_synced_record(self._threads, opened_record)
             suspended = await self._sync_suspended_turn(request, header, record)
-            await self._settle_child_refs(request, agent, opened)
+            await self._update_child_refs(request, agent, opened)
             left = await self._left_behind(request, opened, found_record) if state.left is None else None
-            await self._streams.opened(request, header, record, left)
+            await self._streams.tell_opened(request, header, record, left)
             reset = await self._describe_reset(request, opened, opened_record, suspended)
         return OpenSessionResult(
-            handle=opened_record.handle(None if suspended is not None else opened.at),
+            handle=opened_record.build_handle(None if suspended is not None else opened.at),
             facts=agent.build_facts(),
             policy=self._policy,
             created=opened.created,
@@ -213,7 +213,7 @@ class SessionActivities:
             stale_values=dict(state.values) != record.values,
             notes=state.notes,
             **reset,
-            **opened_record.options(request),
+            **opened_record.option_fields(request),
             **_pending_call_fields(suspended, record),
             **_state_fields(state),
             **_differing_fields(asked, request.thread_id, record),
@@ -227,7 +227,7 @@ class SessionActivities:
         suspended: SuspendedTurn | None,
     ) -> dict[str, Any]:
         """What a workflow is told that was reset, and does not know how its thread went on."""
-        told: dict[str, Any] = opened_record.reset(request, opened.at)
+        told: dict[str, Any] = opened_record.reset_fields(request, opened.at)
         if suspended is not None:
             return told
         messages = await read_messages_under_way(self._threads, self._payloads, opened.header, opened.at)
@@ -242,7 +242,7 @@ class SessionActivities:
 
     async def _admit_request(self, request: OpenSessionInput) -> OpenSessionInput:
         if self._states is not None:
-            return await self._states.admitted(request)
+            return await self._states.admit_request(request)
         if request.properties is not None and request.parent is None:
             _refuse_properties(request.session_id)
         return request
@@ -282,7 +282,7 @@ class SessionActivities:
             return found_record.run
         if header.head.position != header.committed:
             return None  # it waits for people, and goes on
-        return await self._streams.at_work(request.session_id, header.epoch, found_record)
+        return await self._streams.find_run_at_work(request.session_id, header.epoch, found_record)
 
     async def _recover_sub_agent_calls(self, agent: Agent, request: OpenSessionInput) -> Suspension | None:
         limit, deployment = self._inline_arguments, self._deployment
@@ -319,14 +319,14 @@ class SessionActivities:
         if self._states is not None and request.suspended is not None and request.session_id is not None:
             await self._states.suspended.save_suspension(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
-            await self._streams.closes(request, await self._cut_run(request, request.session_id))
+            await self._streams.tell_closed(request, await self._cut_run(request, request.session_id))
         if self._states is not None:
             outcomes = request.outcomes or (
                 request.suspended.outcomes if request.suspended is not None else ()
             )
             if outcomes and request.session_id is not None:
                 await self._states.suspended.save_answers(request.session_id, request.epoch, outcomes)
-            await self._states.close(request)
+            await self._states.save_end(request)
         return SaveValuesResult(version=version)
 
     async def _cut_run(self, request: SaveValuesInput, session_id: str) -> str | None:
@@ -355,14 +355,16 @@ class SessionActivities:
     ) -> OpenedState:
         if self._states is None:
             return OpenedState(record.values)
-        source = await self._states.source(request, header) if request.mode == "fork" else None
+        source = await self._states.find_fork_source(request, header) if request.mode == "fork" else None
 
         async def tell(run_id: str) -> None:
-            await self._streams.left_behind(request.session_id, run_id, header.epoch, record.stream_reached)
+            await self._streams.tell_left_behind(
+                request.session_id, run_id, header.epoch, record.stream_reached
+            )
 
         return await self._states.open(request, header, record, source, tell)
 
-    async def _settle_child_refs(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
+    async def _update_child_refs(self, request: OpenSessionInput, agent: Agent, opened: OpenedThread) -> None:
         """References to sub-agents whose calls are in the thread no more say so, whatever cut them."""
         header, session_id = opened.header, request.session_id
         if self._states is None or opened.created:

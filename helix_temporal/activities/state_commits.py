@@ -142,7 +142,7 @@ class TurnCommits:
     def __init__(self, store: SessionStore, threads: ThreadStore, together: SessionStore | None) -> None:
         self._store, self._threads, self._together = store, threads, together
 
-    async def commit(self, turn: TurnToCommit, append: StepAppend | None = None) -> CommittedState:
+    async def commit_turn(self, turn: TurnToCommit, append: StepAppend | None = None) -> CommittedState:
         """Commit a turn that is in the thread, with those before it that the state lacks.
 
         Args:

@@ -83,22 +83,22 @@ class StepNews:
     def __init__(self, agents: AgentRegistry, states: SessionSync | None) -> None:
         self._agents, self._states = agents, states
 
-    def beginning(
+    def recording_run(
         self, request: RunStepInput, record: SessionRecord, place: Place
     ) -> AbstractAsyncContextManager[None]:
-        """The turn's run is recorded while its model is called; see `SessionSync.beginning`."""
+        """The turn's run is recorded while its model is called; see `SessionSync.recording_run`."""
         if self._states is None or not _begins_turn(request):
             return contextlib.nullcontext()
-        return self._states.beginning(request, record, place)
+        return self._states.recording_run(request, record, place)
 
-    async def stood(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
+    async def tell_standing_step(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
         """A step was found: the attempt that made it may have died before its run was recorded."""
         # What the thread has gone on from is over, and its run with it.
         last = appended.head == appended.header.head
         if self._states is not None and last and _begins_turn(request):
-            await self._states.begin(request, record_of(view))
+            await self._states.begin_run(request, record_of(view))
 
-    async def answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
+    async def tell_answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
         """Calls that a client, or a person, has answered: nothing is pending any more."""
         if self._states is not None and find_suspension(parse_record(slice_data), request.head):
             await self._states.suspended.save_resumption(
@@ -106,8 +106,10 @@ class StepNews:
             )
             await self._states.children.tell_callers(request.session_id)
 
-    async def waiting(self, request: RunStepInput, answer: Message, appended: Appended) -> dict[str, Any]:
-        """Calls that a client, or a person, must answer; no field where there are none."""
+    async def tell_waiting_calls(
+        self, request: RunStepInput, answer: Message, appended: Appended
+    ) -> dict[str, Any]:
+        """Tell of calls that a client or a person must answer; the field that names them, if any do."""
         agent, head = self._agents.get_agent(request.agent), appended.head
         waiting = list_step_waits(appended.header.slice, agent, answer, head)
         if not waiting:
@@ -119,7 +121,9 @@ class StepNews:
             await self._states.children.tell_callers(request.session_id)
         return {"waiting": waiting}
 
-    async def children(self, request: RunStepInput | EndTurnInput, answer: Message | None = None) -> None:
+    async def tell_sub_agents(
+        self, request: RunStepInput | EndTurnInput, answer: Message | None = None
+    ) -> None:
         """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
         if self._states is None:
             return
@@ -229,7 +233,7 @@ class _Seen:
     answers: tuple[Answered, ...] = ()
     """Where those of the dropped inputs that came with others were answered."""
 
-    def others(self) -> dict[str, Any]:
+    def other_input_fields(self) -> dict[str, Any]:
         """What the workflow is told of inputs that are not the step's own; only what is there."""
         told = {"dropped": self.dropped, "left": self.left, "answers": self.answers}
         return {name: value for name, value in told.items() if value}
@@ -294,7 +298,7 @@ class Stepper:
             return await self._answered_before(request, thread_id, seen)
         if seen.stands is not None:
             return await self._finish_standing_step(request, agent, thread_id, seen)
-        await self._news.answers(request, seen.view.header.slice)
+        await self._news.tell_answers(request, seen.view.header.slice)
         try:
             inputs = await self._build_messages(request, seen.inputs)
         except PayloadNotFoundError:
@@ -307,10 +311,10 @@ class Stepper:
             return await self._finish_standing_step(request, agent, thread_id, seen)
         record = record_of(seen.view)
         number, reached = step_number(request, record), record.stream_reached
-        async with self._streams.step(request, agent, new_id(), number, reached) as live:
-            live.begins(inputs)
+        async with self._streams.open_step_stream(request, agent, new_id(), number, reached) as live:
+            live.tell_begin(inputs)
             result = await self._new_step(request, agent, thread_id, seen, inputs, live)
-            await live.ends(result)
+            await live.tell_end(result)
         return result
 
     async def _new_step(
@@ -323,7 +327,7 @@ class Stepper:
         live: StepStream,
     ) -> RunStepResult:
         record = record_of(seen.view)
-        async with self._news.beginning(request, record, live.place):
+        async with self._news.recording_run(request, record, live.find_turn_start):
             asks = ModelStep(agent, request, thread_id, record)
             answer, given = await ask_model(asks, seen.view, inputs, live, self._summaries)
             if agent.compaction is not None:
@@ -337,13 +341,13 @@ class Stepper:
                 encode_message(answer),
                 commits=not answer.tool_calls,
             )
-            async with self._used.recording(agent, request, answer, live.number):
-                live.answered(answer)  # paid for, also by an attempt that Temporal has given up
+            async with self._used.recording_step(agent, request, answer, live.number):
+                live.tell_answer(answer)  # paid for, also by an attempt that Temporal has given up
                 appended, turn = await self._append_step(
                     step, record, request, [*inputs, answer], seen.view, live.reached
                 )
                 stored = answer if not appended.repeated else decode_message(appended.messages[-1])
-                live.committed(stored, appended.head)
+                live.tell_committed(stored, appended.head)
                 receipt = await self._archive_step(step, appended, request)
         if appended.messages[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
@@ -381,15 +385,17 @@ class Stepper:
             told = record_of(view).run != request.run_id
         else:
             step = replace(step, inputs=tuple(encode_message(each) for each in inputs))
-            await self._news.answers(request, view.header.slice)
+            await self._news.tell_answers(request, view.header.slice)
             appended, turn = await self._append_step(step, record_of(view), request, inputs, view)
         receipt = await self._archive_step(step, appended, request)
         await self._drop_payloads(request, request.inputs, receipt)
-        await self._news.children(request)
-        await self._used.results(request, record_of(view))
+        await self._news.tell_sub_agents(request)
+        await self._used.record_results(request, record_of(view))
         committed = await self._commit_state(request, appended, turn)
         if not told:
-            await self._streams.turn_ended(request, inputs, appended.head, record_of(view).stream_reached)
+            await self._streams.tell_turn_ended(
+                request, inputs, appended.head, record_of(view).stream_reached
+            )
         return RunStepResult(
             head=appended.head,
             slice_version=appended.header.slice_version,
@@ -507,10 +513,10 @@ class Stepper:
         if appended.messages[-1].kind == Kind.ANSWER:
             ids = {each.id for each in appended.messages}
             await self._drop_payloads(request, [each for each in request.inputs if each.id in ids], receipt)
-        await self._news.stood(request, seen.view, appended)
+        await self._news.tell_standing_step(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the hot thread was lost and came back.
         *taken, stored = (decode_message(message) for message in appended.messages)
-        async with self._used.recording(agent, request, stored, record_of(seen.view).turn_steps):
+        async with self._used.recording_step(agent, request, stored, record_of(seen.view).turn_steps):
             result = await self._build_result(request, appended, stored, receipt, seen)
             same_run = record_of(seen.view).run == request.run_id
             if outcomes := await self._results_behind(appended, result, same_run=same_run):
@@ -519,7 +525,7 @@ class Stepper:
                 result = result.model_copy(update={"goes_on": True})
             if same_run:
                 reached = record_of(seen.view).stream_reached
-                await self._streams.stood(request, agent, taken, stored, result, reached)
+                await self._streams.tell_standing_step(request, agent, taken, stored, result, reached)
         return result if request.run_id == asked else result.model_copy(update={"run": request.run_id})
 
     async def _under_its_name(self, request: RunStepInput, view: StepView) -> RunStepInput:
@@ -651,7 +657,7 @@ class Stepper:
     async def _append_with_state(
         self, step: StepAppend, request: RunStepInput | EndTurnInput
     ) -> tuple[Appended, CommittedTurn | None]:
-        turn = None if self._states is None else await self._states.append(step, request)
+        turn = None if self._states is None else await self._states.append_last_step(step, request)
         return (await self._threads.append(step), None) if turn is None else (turn.appended, turn)
 
     async def _commit_state(
@@ -663,7 +669,7 @@ class Stepper:
         if turn is not None:
             done = FinishedTurn(turn.values)
         else:
-            done = await self._states.finish(request, appended, parse_record(appended.header.slice))
+            done = await self._states.finish_turn(request, appended, parse_record(appended.header.slice))
         found: dict[str, Any] = {} if done.values is None else {"values": dict(done.values)}
         return found | ({"notes": done.notes} if done.notes else {})
 
@@ -745,7 +751,7 @@ class Stepper:
                 shorten_arguments(call, self._limits.inline_arguments) for call in answer.tool_calls
             )
             fields |= self._unknown_call_fields(request, answer, seen)
-            fields |= await self._news.waiting(request, answer, appended)
+            fields |= await self._news.tell_waiting_calls(request, answer, appended)
         elif len(answer.text.encode()) <= self._limits.inline_text:
             fields["text"] = answer.text
         if answer.usage is not None:
@@ -753,11 +759,11 @@ class Stepper:
         if answer.finish is not None:
             fields["finish"] = answer.finish
         fields |= unarchived_fields(receipt)
-        fields |= seen.others()
-        await self._news.children(request, answer)
+        fields |= seen.other_input_fields()
+        await self._news.tell_sub_agents(request, answer)
         if not answer.tool_calls:
             fields |= await self._commit_state(request, appended, turn)
-        elif self._states is not None and (stop := await self._states.stop_asked(request)) is not None:
+        elif self._states is not None and (stop := await self._states.find_stop_request(request)) is not None:
             fields["stop"] = stop
         return RunStepResult(**fields)
 

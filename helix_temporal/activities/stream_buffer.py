@@ -51,7 +51,7 @@ class Grace:
         """To wait now."""
         return _LITTLE if time.monotonic() < self._little_until else GRACE
 
-    def in_vain(self, seconds: float) -> None:
+    def note_timeout(self, seconds: float) -> None:
         """The store did not answer within ``seconds``.
 
         Of a store that takes longer than the little time does a wait that short tell nothing: it would be
@@ -69,11 +69,11 @@ class _Joined:
         self.parts: list[str] = []
         self.size = 0
 
-    def add(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self.parts.append(text)
         self.size += len(text)
 
-    def chunk(self) -> ChunkBase:
+    def build_chunk(self) -> ChunkBase:
         kind, field, fields = self.of
         # A provider may cut a surrogate pair in two; what JSON cannot hold would cost the whole write.
         text = "".join(self.parts)
@@ -82,7 +82,7 @@ class _Joined:
         return kind(**{field: text}, **fields)
 
 
-class Outlet:
+class BufferedStreamWriter:
     """Writes what it is given from a task of its own, so that the work never waits for a stream.
 
     A failure of the stream switches it off, and is logged: what is shown is not what counts.  Only a
@@ -93,7 +93,7 @@ class Outlet:
     Args:
         open_writer: None for no stream at all.
         what: Names it in the log.
-        grace: How long `settle` waits.
+        grace: How long `write_last` and `wait_briefly` wait.
 
     Attributes:
         fenced: Set where somebody wrote under a higher fence.
@@ -105,8 +105,8 @@ class Outlet:
         self._off = open_writer is None
         self._writer: StreamWriter | None = None
         self._waiting: list[Keyed | _Joined] = []
-        self._hurry, self._some, self._idle = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._idle.set()
+        self._flush_now, self._has_output, self._drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._drained.set()
         self._task: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._watched: dict[str, asyncio.Future[int | None]] = {}
@@ -133,10 +133,10 @@ class Outlet:
         """Write chunks, as soon as what came before is written."""
         if not self._off:
             self._waiting.extend(items)
-            self._hurry.set()
+            self._flush_now.set()
             self._wake_writer()
 
-    def watch(self, key: str) -> "asyncio.Future[int | None]":
+    def watch_key(self, key: str) -> "asyncio.Future[int | None]":
         """The sequence that the chunk gets which is put under a key, or that the first one under it has.
 
         None where that cannot be told.
@@ -148,27 +148,27 @@ class Outlet:
             self._watched[key] = place
         return place
 
-    async def soon(self, place: "asyncio.Future[int | None]") -> int | None:
-        """Wait for what `watch` gave, but not for long."""
+    async def wait_briefly(self, place: "asyncio.Future[int | None]") -> int | None:
+        """Wait for what `watch_key` gave, but not for long."""
         seconds = self._grace.seconds
         done, _ = await asyncio.wait([place], timeout=seconds)
         if not done:
-            self._grace.in_vain(seconds)
+            self._grace.note_timeout(seconds)
         return place.result() if done else None
 
-    def piece(
+    def put_piece(
         self, kind: type[ChunkBase], field: str, text: str, *, at_once: bool = False, **fields: Any
     ) -> None:
         """Write a piece of text; those that come while others are being written are joined."""
         if self._off:
             return
         for start in range(0, len(text), _PIECE):
-            self._get_joined_piece((kind, field, fields)).add(text[start : start + _PIECE])
+            self._get_joined_piece((kind, field, fields)).add_text(text[start : start + _PIECE])
         if at_once:
-            self._hurry.set()
+            self._flush_now.set()
         self._wake_writer()
 
-    async def settle(self, *last: Keyed, again: Sequence[Keyed] = ()) -> None:
+    async def write_last(self, *last: Keyed, again: Sequence[Keyed] = ()) -> None:
         """Write ``last`` and wait for it, but not for long.
 
         If there were failures, that is tried once more, together with ``again``, which was put before.
@@ -180,11 +180,11 @@ class Outlet:
         last, seconds = (*again, *last), self._grace.seconds
         try:
             async with asyncio.timeout(seconds):
-                await self._idle.wait()
+                await self._drained.wait()
                 if self._off and self._open is not None and self.fenced is None and last:
                     await self._write_chunks(await self._open(), last)
         except TimeoutError as error:
-            self._grace.in_vain(seconds)
+            self._grace.note_timeout(seconds)
             self._switch_off(error)
         except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
             self._switch_off(error)
@@ -201,8 +201,8 @@ class Outlet:
         return newest
 
     def _wake_writer(self) -> None:
-        self._idle.clear()
-        self._some.set()
+        self._drained.clear()
+        self._has_output.set()
         self._start_writer_task()
 
     def _start_writer_task(self) -> None:
@@ -219,12 +219,12 @@ class Outlet:
         except Exception as error:  # noqa: BLE001 (whatever a stream does, the work goes on)
             self._switch_off(error)
         finally:
-            self._idle.set()
+            self._drained.set()
 
     async def _write_next_batch(self, writer: StreamWriter) -> None:
         try:
             async with asyncio.timeout(BEAT):
-                await self._some.wait()
+                await self._has_output.wait()
         except TimeoutError:
             async with asyncio.timeout(PATIENCE):
                 await writer.beat()
@@ -232,20 +232,20 @@ class Outlet:
         began = time.monotonic()
         batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
         if not self._waiting:
-            self._some.clear()
-            self._hurry.clear()
-        items = [each if isinstance(each, Keyed) else Keyed(each.chunk()) for each in batch]
+            self._has_output.clear()
+            self._flush_now.clear()
+        items = [each if isinstance(each, Keyed) else Keyed(each.build_chunk()) for each in batch]
         async with asyncio.timeout(PATIENCE):
             await self._write_chunks(writer, items)
         if not self._waiting:
-            self._idle.set()
+            self._drained.set()
         await self._pause_between_writes(began + PAUSE - time.monotonic())
 
     async def _pause_between_writes(self, seconds: float) -> None:
-        if seconds > 0 and not self._hurry.is_set():
+        if seconds > 0 and not self._flush_now.is_set():
             try:
                 async with asyncio.timeout(seconds):
-                    await self._hurry.wait()
+                    await self._flush_now.wait()
             except TimeoutError:
                 return
 

@@ -65,7 +65,7 @@ _EVENTS: dict[str, type[HookEvent]] = {
 class ToolChanges(Protocol):
     """Where tools leave what they change of a session's state."""
 
-    async def stage(self, request: ToolInput, changes: JsonObject) -> str:
+    async def stage_changes(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a call changes; the name that the call's result says it by."""
         ...
 
@@ -101,7 +101,7 @@ class ToolRunner:
         self._inline_result, self._inline_text = inline_result, inline_text
         self._max_result, self._beat_every = max_result, beat_every
 
-    def activities(self, agent: Agent) -> list[Callable[..., Any]]:
+    def define_activities(self, agent: Agent) -> list[Callable[..., Any]]:
         """The activities of one agent's tools and hooks."""
         facts = agent.build_facts()
         tools = [
@@ -131,7 +131,7 @@ class ToolRunner:
         the activity's.
         """
         number = current_attempt() if number is None else number
-        async with self._streams.tool(request) as live:
+        async with self._streams.open_tool_stream(request) as live:
             return await self._run_tool(tool, request, live, number, hides=hides or tool.hide_errors)
 
     async def _run_tool(
@@ -170,9 +170,9 @@ class ToolRunner:
                 type=type(error).__name__,
                 non_retryable=is_bug(error) and number >= ATTEMPTS,
             ) from None
-        async with self._used.tool(request, outcome, time.monotonic() - began, metrics):
+        async with self._used.recording_tool(request, outcome, time.monotonic() - began, metrics):
             result = await self._keep_result(tool, request, outcome)
-            await live.ends(outcome)
+            await live.tell_end(outcome)
         return result
 
     async def _keep_result(self, tool: Tool, request: ToolInput, outcome: ToolOutcome) -> ToolResult:
@@ -203,7 +203,7 @@ class ToolRunner:
                 "set one (docs/settings.md) or return no state"
             )
         states = self._states
-        return await repeat_while_away(lambda: states.stage(request, changes), _PAUSES)
+        return await repeat_while_away(lambda: states.stage_changes(request, changes), _PAUSES)
 
     async def _read_arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""

@@ -142,7 +142,7 @@ class Metrics:
             )
         self._counted.append((name, value, unit))
 
-    def entries(self, request: ToolInput) -> list[UsageEntry]:
+    def build_entries(self, request: ToolInput) -> list[UsageEntry]:
         """An entry for each; the same names for every attempt, so that one counts."""
         about = _common_fields(request, request.agent, request.step, "tool", request.tool)
         result_id = CallKey.parse(request.key).result_id
@@ -175,7 +175,7 @@ class UsageLog:
         """Also those that nobody waits for any more: the store has not taken them yet."""
         self._closing = asyncio.Event()
 
-    def recording(
+    def recording_step(
         self, agent: Agent, request: RunStepInput, answer: Message, number: int
     ) -> AbstractAsyncContextManager[None]:
         """Record a step, and the results that it takes, while it goes on."""
@@ -184,11 +184,11 @@ class UsageLog:
             request.session_id, [*results, *_of_answer(agent, request, answer, number)]
         )
 
-    def tool(
+    def recording_tool(
         self, request: ToolInput, outcome: ToolOutcome, seconds: float, metrics: "Metrics | None" = None
     ) -> AbstractAsyncContextManager[None]:
         """Record a tool that has run for so long, and what it counted itself, while its result is kept."""
-        own = [] if metrics is None else metrics.entries(request)
+        own = [] if metrics is None else metrics.build_entries(request)
         return self._record_alongside(request.session_id, [*_of_tool(request, outcome, seconds), *own])
 
     @contextlib.asynccontextmanager
@@ -221,12 +221,14 @@ class UsageLog:
             await asyncio.wait(left)
         self._closing.clear()
 
-    async def summary(self, agent: Agent, request: RunStepInput, used: SummaryUsage, number: int) -> None:
+    async def record_summary(
+        self, agent: Agent, request: RunStepInput, used: SummaryUsage, number: int
+    ) -> None:
         """Record what a summary took, now; the step tries once more."""
         async with self._record_alongside(request.session_id, _of_summary(agent, request, used, number)):
             pass
 
-    async def results(self, request: EndTurnInput, record: SessionRecord) -> None:
+    async def record_results(self, request: EndTurnInput, record: SessionRecord) -> None:
         """Record the results that end a turn."""
         step = step_number(request, record) - 1
         async with self._record_alongside(request.session_id, _of_results(request, record.agent, step)):

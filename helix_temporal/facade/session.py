@@ -79,7 +79,7 @@ class StateChanges:
     def __init__(self) -> None:
         self._changes: dict[tuple[int, str, int], JsonObject] = {}
 
-    async def stage(self, request: ToolInput, changes: JsonObject) -> str:
+    async def stage_changes(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a call changes; the same call again replaces it."""
         check_values(changes)
         call = CallKey.parse(request.key)

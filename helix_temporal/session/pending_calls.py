@@ -578,7 +578,9 @@ class PendingCalls:
     # -- how
 
     def _with_outcomes(self, turn: SuspendedTurn) -> SuspendedTurn:
-        children = {"children": self.sub_agent_calls.list_calls()} if self.sub_agent_calls or turn.children else {}
+        children = (
+            {"children": self.sub_agent_calls.list_calls()} if self.sub_agent_calls or turn.children else {}
+        )
         return turn.model_copy(update={"outcomes": self.list_outcomes(), **children})
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:

@@ -37,7 +37,7 @@ class StoredValues:
         return tuple(sorted(each for each in keys if not _is_same_value(each, self.saved, values)))
 
     def find_unsaved(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The values if they are to be saved."""
+        """The values if some of them are not saved yet; else None."""
         return dict(values) if self.stale or self.list_changed_keys(values) else None
 
 
@@ -57,7 +57,7 @@ class Values:
         return Values(dict(carried.values or {}), stored)
 
     def find_unsaved(self) -> dict[str, Any] | None:
-        """The values if they are to be saved."""
+        """The values if some of them are not saved yet; else None."""
         return self.stored.find_unsaved(self.build_storable())
 
     def list_changed_keys(self) -> tuple[str, ...]:

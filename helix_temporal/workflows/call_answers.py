@@ -42,13 +42,13 @@ class Submissions:
         workflow.set_update_handler("submit_tool_result", self._on_submit, validator=self._check_submit)
         workflow.set_signal_handler("take_answer", self._on_take_answer)
 
-    def take_early(self, wake: Wake) -> None:
+    def receive_early_answers(self, wake: Wake) -> None:
         """Take the answers that the session was started again with: before it looks which have expired."""
         for each in wake.answers:
             if each.request.call != RESUME:
                 self._execution.waits.receive_answer(each)
 
-    def take_up(self, wake: Wake) -> None:
+    def apply_wake(self, wake: Wake) -> None:
         """Do what else the session was started again for, once it is open."""
         if (wake.ends or self._execution.interrupted) and self._execution.is_suspended:
             self._execution.stopping = "interrupt"
@@ -103,23 +103,23 @@ class Submissions:
         execution.check_not_expired(self._session_id)
         self._refuse_other_kinds(request)
         rounds, turn = execution.waits.rounds, self._turn_of(request.call)
-        submission = await self._take_answer(request)
+        submission = await self._submit_answer(request)
         if not request.wait or submission.status != "submitted" or turn is None:
             return SubmitReply(submission=submission)
-        await workflow.wait_condition(lambda: turn.result is not None or self._waits_on(rounds))
-        result = turn.result or execution.suspended(in_thread=True)
+        await workflow.wait_condition(lambda: turn.result is not None or self._is_waiting_again(rounds))
+        result = turn.result or execution.build_suspended_result(in_thread=True)
         if isinstance(result, AskAgain):
             raise ask_again()
         return SubmitReply(submission=submission, result=result)
 
-    async def _take_answer(self, request: SubmitInput) -> Submission:
+    async def _submit_answer(self, request: SubmitInput) -> Submission:
         waits = self._execution.waits
         if request.call == RESUME:
             waits.sub_agent_calls.resume_all(TakenAnswer(request=request))
             return Submission(status="not_pending")
         if request.ref is not None and waits.has_below(request.call):
             # It was put aside for this session's thread, and is read by another.
-            thread_id = self._execution.open.request.thread_id
+            thread_id = self._execution.opened_thread.request.thread_id
             request = request.model_copy(
                 update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).as_ref()}
             )
@@ -138,7 +138,7 @@ class Submissions:
         if not execution.exits_while_waiting or execution.closing:
             return False
         if execution.turn is not None:
-            await self._take_answer(request)  # whatever else is at work beside them
+            await self._submit_answer(request)  # whatever else is at work beside them
         await workflow.wait_condition(lambda: execution.closing or execution.turn is None)
         return execution.is_suspended and not execution.inbox
 
@@ -170,7 +170,7 @@ class Submissions:
             return True
         return execution.turn is None and (not execution.inbox or execution.inbox.waits_for_archive)
 
-    def _waits_on(self, rounds: int) -> bool:
+    def _is_waiting_again(self, rounds: int) -> bool:
         """Whether the turn waits again, for something else, or still waits for other answers."""
         execution = self._execution
         if execution.waits.rounds > rounds or execution.waits_below:

@@ -83,7 +83,7 @@ class RollOuts:
         """The calls that wait for a worker that has their activity."""
         return tuple(self._missing.values())
 
-    async def until_served(self, call: Callable[[], Awaitable[R]], what: str, seconds: float) -> R:
+    async def run_until_served(self, call: Callable[[], Awaitable[R]], what: str, seconds: float) -> R:
         """The result of an activity, once a worker has it.
 
         Args:
@@ -186,7 +186,7 @@ class ToolFailedError(Exception):
     """A tool failed for good; its text is for the model."""
 
 
-class OpenedAllTheSame(asyncio.CancelledError):
+class OpenedDespiteCancel(asyncio.CancelledError):
     """Cancelled while a thread was being opened; it is open now, and has to be archived and dropped."""
 
     def __init__(self, opened: OpenSessionResult) -> None:
@@ -224,7 +224,7 @@ class TemporalCalls:
         cancels: list[bool] = []
         # What children of an aborted turn still do, they do before the turn is cut; a reset cuts nothing.
         cut = None if request.reopen is None or request.reopen.reset else request
-        await self.children.ended(lambda: cancels.append(True), cut)
+        await self.children.wait_until_ended(lambda: cancels.append(True), cut)
         if off := tuple(self.children.cut):
             request = request.model_copy(update={"cut_children": off})
         options = self.store_options(beats=True)
@@ -243,7 +243,7 @@ class TemporalCalls:
             raise
         self.children.forget_cut(off)
         if cancels:
-            raise OpenedAllTheSame(opened)
+            raise OpenedDespiteCancel(opened)
         return opened
 
     async def run_step(self, request: RunStepInput) -> RunStepResult:
@@ -309,7 +309,7 @@ class TemporalCalls:
 
         what = f"tool {facts.name!r} of agent {request.agent!r}"
         try:
-            return await self.roll_outs.until_served(
+            return await self.roll_outs.run_until_served(
                 attempt, what, min(self.policy.roll_out, limit or self.policy.roll_out)
             )
         except errors.NotServedError as error:
@@ -342,7 +342,7 @@ class TemporalCalls:
         except (ActivityError, errors.HelixError):
             return True
 
-    async def hook(self, activity: str, event: HookEvent) -> UserMessageDecision | None:
+    async def run_hook(self, activity: str, event: HookEvent) -> UserMessageDecision | None:
         """Run a hook that is an activity."""
 
         def attempt() -> Awaitable[UserMessageDecision | None]:
@@ -356,7 +356,7 @@ class TemporalCalls:
 
         # A cancel must not look like a hook that failed.
         return await with_typed_errors(
-            self.roll_outs.until_served(attempt, f"hook {activity!r}", self.policy.roll_out)
+            self.roll_outs.run_until_served(attempt, f"hook {activity!r}", self.policy.roll_out)
         )
 
     async def try_flush(self, request: FlushThreadInput) -> FlushThreadResult:

@@ -19,7 +19,7 @@ from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.models.threads import FlushThreadInput, ThreadEpochInput
 from helix_temporal.models.waiting import AnswerReceipt, CallOutcome, Suspension
 from helix_temporal.workflows.calls import TemporalCalls, asyncio_cancelled, run_to_completion, typed_error
-from helix_temporal.workflows.opening import CurrentThread, opens_again, reopen_thread
+from helix_temporal.workflows.opening import CurrentThread, build_reopen_request, reopen_thread
 
 _SAVES: Final = 3
 
@@ -95,7 +95,7 @@ class Finaliser:
         """Save what is unsaved, archive what is not archived, then drop the hot thread if it is."""
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
-        await self._calls.children.ended(self._on_cancel, thread.request if cuts else None)
+        await self._calls.children.wait_until_ended(self._on_cancel, thread.request if cuts else None)
         if (heads := thread.to_open_first) is not None:
             receipts.append(await self._open_thread(thread, heads))
         if self._has_news(ending):
@@ -119,12 +119,12 @@ class Finaliser:
 
     async def _open_thread(self, thread: CurrentThread, heads: ReopenHeads) -> Receipt:
         """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
-        request, seed, before = opens_again(thread, heads), thread.seed(), thread.handle
+        request, seed, before = build_reopen_request(thread, heads), thread.seed(), thread.handle
         receipt, opened = await self._run_to_receipt("open", lambda: self._calls.start_open(request))
         if opened is not None:
-            thread.opened(opened.handle, seed)
+            thread.note_opened(opened.handle, seed)
             if opened.reset:
-                thread.went_on(before.head.position, before.epoch)
+                thread.note_reset_point(before.head.position, before.epoch)
         return receipt
 
     async def _save_ending(self, thread: CurrentThread, ending: Ending) -> Receipt:
@@ -170,9 +170,9 @@ class Finaliser:
         )
         receipt, flushed = await self._run_to_receipt("flush", lambda: self._calls.start_flush(request))
         if flushed is None:
-            thread.not_flushed(receipt.detail)
+            thread.note_flush_failed(receipt.detail)
             return receipt
-        thread.flushed(flushed)
+        thread.note_flushed(flushed)
         self.committed = flushed.committed
         return Receipt(name="flush", ok=thread.handle.archived, detail=flushed.status)
 
@@ -226,7 +226,7 @@ class Finaliser:
         return Receipt(name=name, ok=True), result
 
 
-async def catch_up(calls: TemporalCalls, thread: CurrentThread, *, at_rest: bool) -> None:
+async def try_to_archive(calls: TemporalCalls, thread: CurrentThread, *, at_rest: bool) -> None:
     """Try once to archive what an earlier flush left; it is tried again if that fails.
 
     Where the messages are gone, the thread is opened again ``at_rest``: what is lost is known then.
@@ -235,12 +235,12 @@ async def catch_up(calls: TemporalCalls, thread: CurrentThread, *, at_rest: bool
         thread_id=thread.request.thread_id, epoch=thread.handle.epoch, head=thread.head
     )
     try:
-        thread.flushed(await calls.try_flush(request))
+        thread.note_flushed(await calls.try_flush(request))
     except ActivityError as error:
         if asyncio_cancelled(error):
             raise asyncio.CancelledError from error
         cause = typed_error(error)
-        thread.not_flushed(describe_failure(cause))
+        thread.note_flush_failed(describe_failure(cause))
         if at_rest and isinstance(cause, HeadMovedError):
             await _open_after_loss(calls, thread)
 
@@ -253,7 +253,7 @@ async def _open_after_loss(calls: TemporalCalls, thread: CurrentThread) -> None:
         workflow.logger.warning("thread %s: not opened after a loss: %s", thread.request.thread_id, error)
 
 
-def is_lost(receipts: Sequence[Receipt], ending: Ending) -> bool:
+def would_lose_answers(receipts: Sequence[Receipt], ending: Ending) -> bool:
     """Whether an end now would lose suspended sub-agents, or an answer: they are saved nowhere."""
     failed = [each.detail for each in receipts if each.name == "save" and not each.ok]
     if all(_is_of(each, FencedError) for each in failed):

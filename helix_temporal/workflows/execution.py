@@ -127,12 +127,12 @@ class Execution:
         waits.on_found_answered = inbox.link_calls
         return execution
 
-    def end(self, reason: ExitReason, status: Status) -> None:
+    def record_end(self, reason: ExitReason, status: Status) -> None:
         """How the execution ends."""
         self.exit, self.status = reason, status
 
     @property
-    def open(self) -> CurrentThread:
+    def opened_thread(self) -> CurrentThread:
         """The open thread."""
         assert self.thread is not None
         return self.thread
@@ -172,7 +172,7 @@ class Execution:
 
     def _can_resume(self) -> bool:
         wanted = self.stopping or self.reason_to_give_up or self.waits.ready
-        return bool(wanted or self.open.opened_by_another_run)
+        return bool(wanted or self.opened_thread.opened_by_another_run)
 
     def check_not_expired(self, session_id: str) -> None:
         """Refuse whoever wants something new of a session that has expired.
@@ -187,12 +187,12 @@ class Execution:
         """Refuse an update once the execution ends: the next one carries it out.
 
         Raises:
-            ApplicationError: As `refusal`.
+            ApplicationError: As `build_refusal`.
         """
         if self.closing:
-            raise self.refusal()
+            raise self.build_refusal()
 
-    def refusal(self) -> ApplicationError:
+    def build_refusal(self) -> ApplicationError:
         """For an update that this execution does not carry out any more: to be sent again.
 
         Of a session that could not even be opened: with the type of that failure, since it would fail again.
@@ -255,16 +255,16 @@ class Execution:
         if not self.waits.list_pending():
             return
         self.status = Status.SUSPENDED
-        self.inbox.suspend_turn(self.suspended(in_thread=True))
+        self.inbox.suspend_turn(self.build_suspended_result(in_thread=True))
         if self.exits_while_waiting and not self.supersedes:
-            self.inbox.turn_away(self.suspended(in_thread=False))
+            self.inbox.turn_away(self.build_suspended_result(in_thread=False))
 
     def tell_askers_if_exiting(self) -> None:
         """The execution need not wait with the turn: nor do those who have asked since it began to wait."""
         if self.is_suspended and self.exits_while_waiting:
             self.tell_suspended()
 
-    def suspended(self, *, in_thread: bool) -> AskResult:
+    def build_suspended_result(self, *, in_thread: bool) -> AskResult:
         """What those are told who ask meanwhile."""
         fields: dict[str, Any] = {"in_thread": True} if in_thread else {}
         result = AskResult(
@@ -291,14 +291,14 @@ class Execution:
     def wait_for_archive(self, told: AskResult) -> None:
         """The archive is too far behind for a turn: what was sent waits until it is not."""
         self.inbox.wait_for_archive(told)
-        self.open.handle = self.open.handle.model_copy(update={"archived": False})
+        self.opened_thread.handle = self.opened_thread.handle.model_copy(update={"archived": False})
 
     def note_refused(self, entries: Sequence[Entry], why: str) -> None:
         """Messages that enter no thread: of those that were sent nobody else is told."""
         sent = self.list_sent_ids(entries)
         if sent:
             what = f"refused ({why}), no turn for"
-            receipt = without_turn(self.open.request.session_id, what, sent)
+            receipt = without_turn(self.opened_thread.request.session_id, what, sent)
             self.notes = (*self.notes, receipt)[-NOTES:]
 
     def note_refused_values(self, why: Mapping[str, str]) -> None:
@@ -316,17 +316,17 @@ class Execution:
     def keep_unarchived(self, *, committed: bool) -> None:
         """The turn failed because its newest step, which is in the thread, was not archived in time."""
         self.failed_turn_stands = committed
-        self.open.handle = self.open.handle.model_copy(update={"archived": False})
+        self.opened_thread.handle = self.opened_thread.handle.model_copy(update={"archived": False})
 
     def note_losses(self) -> None:
         """Tell of messages that an open has found to be gone; who asks for one of them is answered anew."""
-        losses, self.open.losses = self.open.losses, ()
+        losses, self.opened_thread.losses = self.opened_thread.losses, ()
         for loss in losses:
-            receipt = loss.receipt()
+            receipt = loss.build_receipt()
             self.notes = (*self.notes, receipt)[-NOTES:]
             self.lost = (*self.lost, receipt)[-NOTES:]
             self.inbox.forget_answers_after(loss.start)
-            thread_id = self.open.request.thread_id
+            thread_id = self.opened_thread.request.thread_id
             workflow.logger.error("thread %s: acknowledged messages are lost: %s", thread_id, receipt.detail)
             workflow.metric_meter().create_counter(LOST, "Acknowledged messages that are lost.").add(
                 loss.stop - loss.start
@@ -344,13 +344,13 @@ class Execution:
         """A sub-agent waits: whoever asked is told what for."""
         if self.turn is not None:
             self.inbox.link_calls(each.id for each in self._pending_below())
-            self.inbox.suspend_turn(self.suspended(in_thread=True))
+            self.inbox.suspend_turn(self.build_suspended_result(in_thread=True))
 
-    def take_up(self, turn: SuspendedTurn) -> None:
+    def restore_turn(self, turn: SuspendedTurn) -> None:
         """Go on where another execution was suspended."""
         self.inbox.adopt_messages(turn.messages)
         self.turn_start = turn.start
-        self.waits.sub_agent_calls.in_order = not self.open.facts.parallel_tools
+        self.waits.sub_agent_calls.in_order = not self.opened_thread.facts.parallel_tools
         self.waits.begin_wait(turn)
         self.waits.expire_calls()
 
@@ -359,7 +359,9 @@ class Execution:
         if self.waits.suspended is not None:
             self.waits.end_wait()
             self.status = Status.IDLE
-            self.inbox.finish_turn(AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED))
+            self.inbox.finish_turn(
+                AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED)
+            )
 
     def thread_of(self, input: SessionInput) -> str:
         """The session's thread, as far as this execution knows."""
@@ -374,7 +376,7 @@ class Execution:
 
     def result_of(self, input: SessionInput) -> SessionResult:
         """What the execution gives."""
-        result = self.suspended(in_thread=True) if self.is_suspended else self.inbox.last_result
+        result = self.build_suspended_result(in_thread=True) if self.is_suspended else self.inbox.last_result
         if result is not None and len((result.text or "").encode(errors="surrogatepass")) > INLINE_RESULT:
             result = result.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"last_result": result, "used": self.used}

@@ -86,7 +86,9 @@ class Handlers:
             and self._execution.exits_while_waiting
             and not self._execution.supersedes
         ):
-            return self._execution.suspended(in_thread=entry_before is not None and entry_before.in_thread)
+            return self._execution.build_suspended_result(
+                in_thread=entry_before is not None and entry_before.in_thread
+            )
         entry = entry_before or self._execution.inbox.put(message.without_properties(), asked=True)
         self._execution.inbox.try_again()
         await self._supersede_below()
@@ -122,9 +124,9 @@ class Handlers:
                 await self._admit_message(message)
             self._execution.inbox.put(message.without_properties())
             await self._supersede_below()
-            await self._until_open()
+            await self._wait_until_open()
 
-    async def _until_open(self) -> None:
+    async def _wait_until_open(self) -> None:
         """Wait until the session is open, for what came with the start.
 
         Raises:
@@ -135,7 +137,7 @@ class Handlers:
         if execution.thread is None:
             await workflow.wait_condition(lambda: execution.thread is not None or execution.closing)
         if execution.thread is None:
-            raise execution.refusal()
+            raise execution.build_refusal()
 
     async def _admit_message(self, message: UserMessage) -> None:
         """Let a new message come in, once the properties that it names are set.
@@ -148,7 +150,7 @@ class Handlers:
         """
         if message.thread_id not in {None, self._input.thread_id} and self._execution.thread is None:
             # The session may have another thread than it is opened with, as the open finds.
-            await self._until_open()
+            await self._wait_until_open()
             try:
                 self._check_thread(message)
             except InvalidRequestError as error:
@@ -167,16 +169,18 @@ class Handlers:
         """Set properties of the session; false where the run ends.
 
         Raises:
-            ApplicationError: As `_until_open`; or there is no store for them.
+            ApplicationError: As `_wait_until_open`; or there is no store for them.
         """
         execution, opens = self._execution, self._execution.thread is None and self._input.carried is None
-        await self._until_open()
+        await self._wait_until_open()
         if execution.closing:
             return False
         if opens and properties == self._input.properties:
             return True  # the open has set them
         request = SetPropertiesInput(
-            session_id=self._input.session_id, properties=properties, epoch=execution.open.handle.epoch
+            session_id=self._input.session_id,
+            properties=properties,
+            epoch=execution.opened_thread.handle.epoch,
         )
         try:
             kept = await self._calls.set_properties(request)
@@ -188,7 +192,10 @@ class Handlers:
         if written >= self._set_last:
             # Results of two may come in another order than they were written in.
             self._set_last = written
-            execution.expires_at, execution.open.tracing_context = kept.expires_at, kept.tracing_context
+            execution.expires_at, execution.opened_thread.tracing_context = (
+                kept.expires_at,
+                kept.tracing_context,
+            )
         return True
 
     async def _on_set_properties(self, properties: SessionProperties) -> None:
@@ -208,7 +215,7 @@ class Handlers:
         await workflow.wait_condition(lambda: rewind.result is not None)
         if isinstance(rewind.result, RewindResult):
             return rewind.result
-        raise self._execution.refusal()
+        raise self._execution.build_refusal()
 
     def _on_status(self) -> SessionInfo:
         info, failing = self._execution.status_of(self._input), self._calls.roll_outs.failing

@@ -52,7 +52,7 @@ class HookRunner:
         """Whether anybody listens: an event nobody wants is not even built."""
         return getattr(self._functions, name) is not None or getattr(facts.hooks, name) is not None
 
-    async def tell(self, facts: AgentFacts, name: str, event: HookEvent) -> bool:
+    async def tell_hook(self, facts: AgentFacts, name: str, event: HookEvent) -> bool:
         """Tell that something happened; a failing hook changes nothing, and the result is false."""
         try:
             await self._run_hook(facts, name, event)
@@ -61,7 +61,7 @@ class HookRunner:
             return False
         return True
 
-    async def ask(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision:
+    async def ask_hook(self, facts: AgentFacts, name: str, event: HookEvent) -> UserMessageDecision:
         """Let hooks decide; one that fails refuses."""
         try:
             return await self._run_hook(facts, name, event) or UserMessageDecision()
@@ -73,12 +73,12 @@ class HookRunner:
         function, activity = getattr(self._functions, name), getattr(facts.hooks, name)
         mine = None if function is None else await _run_function(function, event)
         if not isinstance(event, BeforeUserMessage):
-            return None if activity is None else await self._calls.hook(activity, event)
+            return None if activity is None else await self._calls.run_hook(activity, event)
         if activity is None or (mine is not None and mine.refuse is not None):
             return mine
         if mine is not None and mine.changes:
             event = event.model_copy(update={"text": mine.text or "", "ref": mine.ref})
-        theirs = await self._calls.hook(activity, event)
+        theirs = await self._calls.run_hook(activity, event)
         return mine if theirs is None or theirs == UserMessageDecision() else theirs
 
 
@@ -101,16 +101,16 @@ class Events:
     def __init__(self, input: SessionInput, execution: Execution, hooks: HookRunner) -> None:
         self._input, self._execution, self._hooks = input, execution, hooks
 
-    async def started(self, *, created: bool) -> None:
+    async def tell_started(self, *, created: bool) -> None:
         """The session is open."""
         mode = self._input.mode
         if mode == "auto":
             mode = "new" if created else "continue"
         await self._tell_hooks("session_started", SessionStarted, mode=mode)
 
-    async def admitted(self, entries: list[Entry]) -> list[Entry]:
+    async def admit_entries(self, entries: list[Entry]) -> list[Entry]:
         """Let the before-hook change or refuse each message."""
-        if not self._hooks.wants(self._execution.open.facts, "before_user_message"):
+        if not self._hooks.wants(self._execution.opened_thread.facts, "before_user_message"):
             return entries
         admitted, refused = [], []
         for entry in entries:
@@ -121,9 +121,13 @@ class Events:
                 text=message.text,
                 **only_truthy(ref=message.ref),
             )
-            decision = await self._hooks.ask(self._execution.open.facts, "before_user_message", event)
+            decision = await self._hooks.ask_hook(
+                self._execution.opened_thread.facts, "before_user_message", event
+            )
             if decision.refuse is not None:
-                self._execution.inbox.refuse_message(entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse))
+                self._execution.inbox.refuse_message(
+                    entry, AskResult(status=AskStatus.REFUSED, error=decision.refuse)
+                )
                 refused.append(entry)
                 continue
             entry.changed = None
@@ -134,7 +138,7 @@ class Events:
         self._execution.note_refused(refused, "before_user_message")
         return admitted
 
-    async def turn_over(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
+    async def tell_turn_completed(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
         """A turn is committed: first each of its messages, then the turn."""
         for entry in fresh:
             message = entry.for_thread
@@ -151,10 +155,10 @@ class Events:
             usage=result.usage,
         )
 
-    async def ended(self, finaliser: Finaliser) -> None:
+    async def tell_ended(self, finaliser: Finaliser) -> None:
         """Tell that the execution ends, to completion: a cancel meanwhile is remembered."""
         execution = self._execution
-        if not self._hooks.wants(execution.open.facts, "session_ended"):
+        if not self._hooks.wants(execution.opened_thread.facts, "session_ended"):
             return
         event = SessionEnded(
             **self._common_fields(),
@@ -163,20 +167,24 @@ class Events:
             usage=execution.usage,
             error=execution.error,
         )
-        told = await finaliser.await_hooks(self._hooks.tell(execution.open.facts, "session_ended", event))
+        told = await finaliser.await_hooks(
+            self._hooks.tell_hook(execution.opened_thread.facts, "session_ended", event)
+        )
         execution.receipts = (*execution.receipts, told)
 
     def _common_fields(self) -> dict[str, Any]:
         return {
             "session_id": self._input.session_id,
-            "thread_id": self._execution.open.request.thread_id,
+            "thread_id": self._execution.opened_thread.request.thread_id,
             "agent": self._input.agent,
-            "metadata": self._execution.open.request.metadata,
+            "metadata": self._execution.opened_thread.request.metadata,
         }
 
     async def _tell_hooks(self, name: str, event: type[HookEvent], **fields: Any) -> None:
-        if self._hooks.wants(self._execution.open.facts, name):
-            await self._hooks.tell(self._execution.open.facts, name, event(**self._common_fields(), **fields))
+        if self._hooks.wants(self._execution.opened_thread.facts, name):
+            await self._hooks.tell_hook(
+                self._execution.opened_thread.facts, name, event(**self._common_fields(), **fields)
+            )
 
 
 def ask_result(result: TurnResult) -> AskResult:

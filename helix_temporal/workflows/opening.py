@@ -14,7 +14,7 @@ from helix_temporal.models.states import TracingContext
 from helix_temporal.models.steps import OpenSessionInput, OpenSessionResult, RunStepResult
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.models.threads import FlushThreadResult
-from helix_temporal.workflows.calls import Calls, OpenedAllTheSame
+from helix_temporal.workflows.calls import Calls, OpenedDespiteCancel
 
 OPEN_TRIES: Final = 5
 """Opens that meet another epoch before a session gives up: clocks of servers differ a little."""
@@ -28,7 +28,7 @@ class Loss:
     start: int
     stop: int
 
-    def receipt(self) -> Receipt:
+    def build_receipt(self) -> Receipt:
         """What is said of it."""
         return Receipt(name="lost", ok=False, detail=f"lost: {self.start}..{self.stop - 1}")
 
@@ -91,7 +91,7 @@ class CurrentThread:
             seed_before=None,
         )
 
-    def carried(self) -> dict[str, Any]:
+    def carry_over(self) -> dict[str, Any]:
         """For `Carried`."""
         return only_set(
             handle=self.handle,
@@ -118,7 +118,7 @@ class CurrentThread:
             return ReopenHeads(head=self.head, turn_start=self.head)
         return self.unsettled
 
-    def opened(self, handle: OpenHandle, seed: int) -> None:
+    def note_opened(self, handle: OpenHandle, seed: int) -> None:
         """It is open under another epoch, so that all that was done up to now is known.
 
         ``seed`` is that of when it was asked to be opened: a reset may have come meanwhile.
@@ -126,30 +126,30 @@ class CurrentThread:
         self.handle, self.tried, self.unsettled, self.lag = handle, (), None, None
         self.seed_before = seed
 
-    def at(self, head: Head) -> None:
+    def move_to(self, head: Head) -> None:
         """Look at it from there: what stands behind is found standing."""
         self.handle = self.handle.model_copy(update={"head": head})
 
-    def reopened_at(self, heads: ReopenHeads, opened: OpenSessionResult, seed: int) -> None:
+    def note_reopened(self, heads: ReopenHeads, opened: OpenSessionResult, seed: int) -> None:
         """It is open again; turns that had ended and are gone, unless they were taken back, are lost."""
-        self.opened(opened.handle, seed)
+        self.note_opened(opened.handle, seed)
         first, end = opened.handle.head.position, heads.turn_start.position
         if first < end and not opened.reset:
             self.losses = (*self.losses, Loss(first, end))
 
-    def flushed(self, result: FlushThreadResult) -> None:
+    def note_flushed(self, result: FlushThreadResult) -> None:
         """The archive was asked to take what it lacks."""
         archived = result.status != "unavailable"
         self.handle = self.handle.model_copy(update={"archived": archived})
         if archived:
             self.lag = None
 
-    def not_flushed(self, error: str) -> None:
+    def note_flush_failed(self, error: str) -> None:
         """The archive did not take what it lacks."""
         if self.lag is not None:
             self.lag = self.lag.model_copy(update={"error": error})
 
-    def went_on(self, position: int, epoch: int) -> None:
+    def note_reset_point(self, position: int, epoch: int) -> None:
         """Remember the oldest place, and epoch, from which a reset workflow went on elsewhere."""
         since = self.since or ResetPoint(position=position, epoch=epoch)
         self.since = ResetPoint(position=min(since.position, position), epoch=min(since.epoch, epoch))
@@ -173,7 +173,7 @@ class CurrentThread:
         """Where the thread stands."""
         return self.handle.head
 
-    def take(self, result: RunStepResult) -> None:
+    def note_step(self, result: RunStepResult) -> None:
         """Remember what a step says of the thread."""
         self.catches_up = result.goes_on
         if result.head == self.head:
@@ -232,14 +232,14 @@ async def reopen_thread(
         FencedError: Another execution took the thread over.
     """
     thread.reopened += 1
-    request, seed = opens_again(thread, heads, abandoned=abandoned, cuts=cuts), thread.seed()
-    with remembered_if_unclear(thread, heads):
+    request, seed = build_reopen_request(thread, heads, abandoned=abandoned, cuts=cuts), thread.seed()
+    with remember_if_unclear(thread, heads):
         opened = await open_session_thread(calls, request)
-    thread.reopened_at(heads, opened, seed)
+    thread.note_reopened(heads, opened, seed)
     return opened
 
 
-def opens_again(
+def build_reopen_request(
     thread: CurrentThread, heads: ReopenHeads, *, abandoned: str | None = None, cuts: bool = False
 ) -> OpenSessionInput:
     """The request of an open that goes on with what this execution knows."""
@@ -258,13 +258,13 @@ def opens_again(
 
 
 @contextmanager
-def remembered_if_unclear(thread: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
+def remember_if_unclear(thread: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
     """Around an open: where it ends without a verdict, ``thread`` remembers at which heads to open again."""
     seed = thread.seed()
     try:
         yield
-    except OpenedAllTheSame as cancelled:
-        thread.opened(cancelled.opened.handle, seed)
+    except OpenedDespiteCancel as cancelled:
+        thread.note_opened(cancelled.opened.handle, seed)
         raise
     except (Exception, asyncio.CancelledError) as error:
         refused = isinstance(error, HelixError) and not error.retryable
@@ -273,6 +273,6 @@ def remembered_if_unclear(thread: CurrentThread, heads: ReopenHeads) -> Iterator
         raise
 
 
-def thread_of(request: OpenSessionInput) -> dict[str, Any]:
+def thread_field(request: OpenSessionInput) -> dict[str, Any]:
     """The thread's id where it is not the session's."""
     return {} if request.thread_id == request.session_id else {"thread_id": request.thread_id}

@@ -15,12 +15,12 @@ from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.opening import (
     CurrentThread,
     open_session_thread,
-    remembered_if_unclear,
+    remember_if_unclear,
     reopen_thread,
 )
 
 
-async def carry_out(
+async def carry_out_rewind(
     calls: TemporalCalls, thread: CurrentThread, inbox: Inbox, rewind: PendingRewind
 ) -> OpenSessionResult | None:
     """Cut the thread as asked, and let what is asked anew wait for the next turn.
@@ -81,13 +81,13 @@ async def _cut_thread(
     # Whether or not it took effect: where the thread stands then, it is opened again.
     heads, epoch, seed = _as_it_stands(thread), thread.handle.epoch, thread.seed()
     try:
-        with remembered_if_unclear(thread, heads):
+        with remember_if_unclear(thread, heads):
             opened = await open_session_thread(calls, thread.request.model_copy(update=changes))
     except (HelixError, ActivityError):
         if request.id not in thread.tried:
             thread.tried = (*thread.tried, request.id)
         raise
-    thread.opened(opened.handle, seed)
+    thread.note_opened(opened.handle, seed)
     if opened.reset:
-        thread.went_on(plan.found.to.position, epoch)
+        thread.note_reset_point(plan.found.to.position, epoch)
     return opened

@@ -44,18 +44,18 @@ from helix_temporal.session.values import StoredValues, Values
 from helix_temporal.workflows.call_answers import Submissions
 from helix_temporal.workflows.calls import (
     OPEN_POLICY,
-    OpenedAllTheSame,
+    OpenedDespiteCancel,
     TemporalCalls,
     count_cancels,
     is_cancelled,
 )
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.ending import Ending, Finaliser, catch_up, is_lost
+from helix_temporal.workflows.ending import Ending, Finaliser, try_to_archive, would_lose_answers
 from helix_temporal.workflows.execution import NOTES, Execution, without_turn
 from helix_temporal.workflows.handlers import Handlers
 from helix_temporal.workflows.hooks import Events, HookRunner, SessionHooks, ask_result
-from helix_temporal.workflows.opening import CurrentThread, open_session_thread, reopen_thread, thread_of
-from helix_temporal.workflows.rewinds import carry_out
+from helix_temporal.workflows.opening import CurrentThread, open_session_thread, reopen_thread, thread_field
+from helix_temporal.workflows.rewinds import carry_out_rewind
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.stops import Stops
 from helix_temporal.workflows.turn import Turn, TurnResult
@@ -69,22 +69,22 @@ class Serving:
     """Serves the turns of one execution, one after the other.
 
     Attributes:
-        waits_on: The turn that waits could not be ended, since a store does not answer.
+        still_waits: The suspended turn could not be ended, since a store does not answer.
     """
 
     def __init__(self, execution: Execution, calls: TemporalCalls, events: Events, values: Values) -> None:
         self._execution, self._calls, self._events, self._values = execution, calls, events, values
         self._unended: Turn | None = None
         self._given = StoredValues.of({})
-        self.waits_on = False
+        self.still_waits = False
 
-    async def serve(self) -> None:
+    async def serve_turn(self) -> None:
         """A turn of all messages that wait."""
         # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
-        self._execution.turn_start = self._execution.open.head
+        self._execution.turn_start = self._execution.opened_thread.head
         entries = self._execution.inbox.begin_turn(self._execution.rewinds.before, self._turn_message_limit())
         self._execution.status = Status.RUNNING
-        turn, start = self._make_turn(), self._execution.open.head
+        turn, start = self._make_turn(), self._execution.opened_thread.head
         turn.interrupted = self._execution.interrupted
         # Hooks are part of the turn: whoever stops it meanwhile stops them, too.
         task = asyncio.create_task(self._admit_and_run(turn, entries))
@@ -92,11 +92,11 @@ class Serving:
 
     async def _admit_and_run(self, turn: Turn, entries: list[Entry]) -> TurnResult | None:
         """Run a turn of the entries that hooks admit, which are left in the list; None if that is none."""
-        entries[:] = await self._events.admitted(entries)
+        entries[:] = await self._events.admit_entries(entries)
         self._give_values(turn)  # hooks may have changed some
         return await turn.run([entry.for_thread for entry in entries]) if entries else None
 
-    async def go_on(self) -> None:
+    async def resume_turn(self) -> None:
         """Go on with the turn that is suspended, or end it as was asked."""
         execution, suspended = self._execution, self._execution.waits.suspended
         assert suspended is not None
@@ -115,7 +115,9 @@ class Serving:
         else:
             execution.waits.give_up_calls(_WHY.get(reason, INTERRUPTED))
             running = turn.give_up(suspended, reason)
-        await self._follow_turn(turn, asyncio.create_task(running), suspended.start, execution.inbox.turn_entries)
+        await self._follow_turn(
+            turn, asyncio.create_task(running), suspended.start, execution.inbox.turn_entries
+        )
 
     async def end_suspended(self, finaliser: Finaliser) -> str | None:
         """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
@@ -133,15 +135,15 @@ class Serving:
         )
         execution.waits.give_up_calls(INTERRUPTED)
         turn = self._make_turn()
-        ended = asyncio.create_task(self._given_up(turn, suspended))
+        ended = asyncio.create_task(self._try_give_up(turn, suspended))
         receipt = await finaliser.run_within_budget("end_turn", ended)
         execution.notes = (*execution.notes, receipt)
         lost = not ended.cancelled() and ended.exception() is not None
         if not (receipt.ok or lost):
-            self._wait_on(before)
+            self._restore_wait(before)
         return None
 
-    def _wait_on(self, before: SuspendedTurn) -> None:
+    def _restore_wait(self, before: SuspendedTurn) -> None:
         """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
         waits = self._execution.waits
         waits.restore_at(before.head)
@@ -151,11 +153,11 @@ class Serving:
         }
         children = tuple(each for each in before.children if each.at not in ended)
         waits.end_wait()
-        self._execution.turn, self.waits_on = None, True
+        self._execution.turn, self.still_waits = None, True
         outcomes = (*before.outcomes, *ended.values())
         waits.begin_wait(before.model_copy(update={"outcomes": outcomes, "children": children}))
 
-    async def _given_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
+    async def _try_give_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
         """Whether it has ended; raises where the hot thread has lost it."""
         try:
             await turn.give_up(suspended, ExitReason.INTERRUPTED, again=False)
@@ -172,13 +174,13 @@ class Serving:
         self._calls.children.archive = self._execution.options.archive
         turn = self._execution.turn = Turn(
             self._calls,
-            self._execution.open,
+            self._execution.opened_thread,
             number=self._execution.turns + 1,
-            max_steps=self._execution.options.max_steps or self._execution.open.facts.max_steps,
+            max_steps=self._execution.options.max_steps or self._execution.opened_thread.facts.max_steps,
             waits=self._execution.waits,
             archive=self._execution.options.archive,
-            settles=self._settle_messages,
-            adopts=self._execution.inbox.adopt_messages,
+            answer_earlier=self._answer_earlier_messages,
+            adopt_messages=self._execution.inbox.adopt_messages,
         )
         self._give_values(turn)
         return turn
@@ -193,7 +195,7 @@ class Serving:
         fit = self._execution.inbox.count_for_turn(TURN_MESSAGES, MAX_TURN)
         return fit if fit < len(self._execution.inbox) else None
 
-    def _settle_messages(self, result: RunStepResult) -> bool:
+    def _answer_earlier_messages(self, result: RunStepResult) -> bool:
         """Tell those whose messages were answered before; those that a step left have their turn next."""
         inbox = self._execution.inbox
         if len(inbox.turn_entries) < 2:
@@ -210,7 +212,7 @@ class Serving:
         self._unended = turn
         result = await self._await_turn_outcome(turn, task, start)
         if result is not None:
-            await self._take_outcome(turn, result, entries)
+            await self._apply_outcome(turn, result, entries)
         self._unended = None
 
     async def _await_turn_outcome(
@@ -228,9 +230,9 @@ class Serving:
             execution.waits.end_wait()
             await self._abandon_turn(turn.run_id, start)
         except ColdTierBehindError as behind:
-            self._refuse_behind(behind)
+            self._refuse_unarchived(behind)
         except (PayloadNotFoundError, IdempotencyConflictError, TooLargeError) as failed:
-            await self._fail_without(failed, turn.run_id, start)
+            await self._fail_message(failed, turn.run_id, start)
         finally:
             if turn.caught_up is not None:
                 execution.turns, execution.usage = turn.caught_up.turns, turn.caught_up.usage
@@ -246,9 +248,9 @@ class Serving:
                 execution.quiet_since = workflow.now()
         return None
 
-    async def _take_outcome(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
+    async def _apply_outcome(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
         execution = self._execution
-        if turn.took_values:
+        if turn.values_stored:
             self._values.stored = self._given
         if turn.promoted is not None:
             self._values.apply_promoted(self._given, turn.promoted)
@@ -256,16 +258,16 @@ class Serving:
             execution.status = Status.SUSPENDED
             execution.tell_askers_if_exiting()
         else:
-            await self._turn_over(turn, result, entries)
+            await self._finish_turn(turn, result, entries)
 
-    def _refuse_behind(self, why: ColdTierBehindError) -> None:
+    def _refuse_unarchived(self, why: ColdTierBehindError) -> None:
         """Nothing of the turn is in the thread: what was sent waits for the archive, who asks is told."""
         refused = AskResult(status=AskStatus.FAILED, error=describe_failure(why))
         if self._execution.list_sent_ids(self._execution.inbox.turn_entries):
             self._execution.wait_for_archive(refused)
         self._execution.inbox.finish_turn(refused)
 
-    async def _fail_without(
+    async def _fail_message(
         self, why: PayloadNotFoundError | IdempotencyConflictError | TooLargeError, run_id: str, start: Head
     ) -> None:
         """Fail the one message whose content is gone or too large, or whose id is taken.
@@ -294,7 +296,7 @@ class Serving:
         """Cut what the turn left in the thread, and tell those who asked that it was interrupted."""
         # What was finished before anybody could stop it stays.
         finished: dict[str, Any] = {"in_thread": True} if await self._cut_turn(run_id, start) else {}
-        self._calls.children.dismiss(self._execution.open.request)
+        self._calls.children.dismiss_calls(self._execution.opened_thread.request)
         interrupted = AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED, **finished)
         self._execution.inbox.finish_turn(interrupted)
 
@@ -304,24 +306,26 @@ class Serving:
         Returns:
             Whether the turn was finished before, so that it stays.
         """
-        heads, thread = ReopenHeads(head=start, turn_start=start), self._execution.open
+        heads, thread = ReopenHeads(head=start, turn_start=start), self._execution.opened_thread
         epoch = thread.handle.epoch
         opened = await reopen_thread(self._calls, thread, heads, abandoned=run_id, cuts=True)
         if opened.reset:
-            thread.went_on(start.position, epoch)
+            thread.note_reset_point(start.position, epoch)
         return thread.head.position > start.position
 
-    async def _turn_over(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
-        self._calls.children.dismiss(self._execution.open.request)
+    async def _finish_turn(self, turn: Turn, result: TurnResult, entries: list[Entry]) -> None:
+        self._calls.children.dismiss_calls(self._execution.opened_thread.request)
         entries = [*entries, *(each for each in self._execution.inbox.turn_entries if each not in entries)]
         if len(entries) > 1:
             # Each that was sent again gets its own answer, in a turn without a model call.
             self._execution.inbox.put_back_alone([*result.dropped, *result.left])
-        self._execution.inbox.finish_turn(self._execution.finish_result(ask_result(result)), answer=result.answer)
+        self._execution.inbox.finish_turn(
+            self._execution.finish_result(ask_result(result)), answer=result.answer
+        )
         apart = {*result.dropped, *result.left}
         if not apart and not self._execution.inbox and not self._execution.rewinds:
             # What was applied again after a reset came before this.
-            self._execution.open.since = None
+            self._execution.opened_thread.since = None
         fresh = [entry for entry in entries if entry.message.id not in apart]
         if not fresh:
             return
@@ -330,7 +334,7 @@ class Serving:
             self._execution.run_turns + 1,
         )
         self._execution.usage, self._execution.exit = self._execution.usage + result.usage, result.exit_reason
-        await self._events.turn_over(turn, result, fresh)
+        await self._events.tell_turn_completed(turn, result, fresh)
 
 
 _TICK: Final = 0.001
@@ -404,7 +408,7 @@ class AgentSession:
                 await self._open_session()
                 await self._serve_turns()
         except asyncio.CancelledError:
-            self._execution.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+            self._execution.record_end(ExitReason.CANCELLED, Status.INTERRUPTED)
             self._execution.cancelled = True
         except _ContinueAsNew:
             await self._continue_as_new()
@@ -426,7 +430,7 @@ class AgentSession:
         if failure is not None:
             self._raise_failure(failure)
         if self._execution.cancelled:
-            self._execution.end(ExitReason.CANCELLED, Status.INTERRUPTED)
+            self._execution.record_end(ExitReason.CANCELLED, Status.INTERRUPTED)
             raise asyncio.CancelledError
         return self._execution.result_of(self._input)
 
@@ -462,30 +466,30 @@ class AgentSession:
             self._execution.turns, self._execution.usage = carried.turns, carried.usage
             self._execution.notes = carried.notes
             if carried.suspended is not None:
-                self._execution.take_up(carried.suspended)
+                self._execution.restore_turn(carried.suspended)
             return
         if self._input.woken is not None:
-            self._submissions.take_early(self._input.woken)
+            self._submissions.receive_early_answers(self._input.woken)
         properties, seed = only_truthy(properties=self._input.properties), workflow.random_seed()
         try:
             # A later open must not set them again.
             opened = await open_session_thread(self._calls, request.model_copy(update=properties))
-        except OpenedAllTheSame as cancelled:
+        except OpenedDespiteCancel as cancelled:
             self._apply_open_result(request, cancelled.opened, seed)
             raise
         self._apply_open_result(request, opened, seed)
-        await self._events.started(created=opened.created)
+        await self._events.tell_started(created=opened.created)
 
     def _apply_open_result(self, request: OpenSessionInput, opened: OpenSessionResult, seed: int) -> None:
         self._calls.policy = opened.policy
         self._execution.options = opened.options or self._execution.options
         self._execution.expires_at = opened.expires_at
         archives = opened.policy.archives
-        settled = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
+        found = only_truthy(metadata=opened.metadata, thread_id=opened.thread_id) | (
             {"again": False} if request.again else {}
         )
         self._execution.thread = CurrentThread(
-            request.model_copy(update=settled),
+            request.model_copy(update=found),
             opened.handle,
             opened.facts,
             archives=archives,
@@ -495,7 +499,7 @@ class AgentSession:
             seed_before=seed,
         )
         if request.again:
-            self._execution.thread.went_on(0, 0)
+            self._execution.thread.note_reset_point(0, 0)
         self._execution.inbox.put_first(opened.under_way)
         self._execution.turns, self._execution.usage = opened.turns, opened.usage
         self._execution.notes = opened.notes
@@ -503,11 +507,11 @@ class AgentSession:
         self.values = {**self.values, **(opened.values or {})}
         self._execution.waits.remember_answers(opened.answered)
         if opened.suspended is not None:
-            self._execution.take_up(opened.suspended)
+            self._execution.restore_turn(opened.suspended)
 
     async def _serve_turns(self) -> None:
         if self._input.woken is not None and self._input.carried is None:
-            self._submissions.take_up(self._input.woken)
+            self._submissions.apply_wake(self._input.woken)
         idle = (
             asyncio.create_task(self._execution.watch_idle()) if self._execution.options.persistent else None
         )
@@ -519,10 +523,10 @@ class AgentSession:
                 if work is Work.REWIND:
                     await self._carry_out_rewind()
                 elif work is Work.RESUME:
-                    await self._serving.go_on()
+                    await self._serving.resume_turn()
                     self._move_if_long()
                 elif work is Work.SERVE:
-                    await self._serving.serve()
+                    await self._serving.serve_turn()
                     self._move_if_long()
                 elif await self._finalise_if_idle():
                     return
@@ -542,12 +546,12 @@ class AgentSession:
         if execution.next_work is Work.WAIT:
             execution.seed = workflow.random_seed()  # all that a reset had applied again has been heeded
         while execution.next_work is Work.WAIT:
-            behind = not execution.open.handle.archived and (
+            behind = not execution.opened_thread.handle.archived and (
                 policy.flush_each_step or execution.inbox.waits_for_archive
             )
-            flush_at = (flush_at or _after(min(pause, policy.flush_retry_maximum))) if behind else None
+            flush_at = (flush_at or _time_after(min(pause, policy.flush_retry_maximum))) if behind else None
             asked = execution.holds_askers
-            ask_until = (ask_until or _after(ASK_SECONDS)) if asked else None
+            ask_until = (ask_until or _time_after(ASK_SECONDS)) if asked else None
             until = _shortest_timeout(
                 _seconds_to(flush_at), execution.waits.seconds_left(), _seconds_to(ask_until)
             )
@@ -561,11 +565,13 @@ class AgentSession:
                 if not _is_over(flush_at) or execution.next_work is not Work.WAIT:
                     continue
                 flush_at, pause = None, pause * 2
-                await catch_up(self._calls, execution.open, at_rest=execution.waits.suspended is None)
+                await try_to_archive(
+                    self._calls, execution.opened_thread, at_rest=execution.waits.suspended is None
+                )
                 if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
                 execution.note_losses()
-                if execution.open.handle.archived:
+                if execution.opened_thread.handle.archived:
                     execution.inbox.try_again()
                 # An archive that is down for days must not fill the history.
                 self._move_if_long()
@@ -578,13 +584,15 @@ class AgentSession:
 
     async def _carry_out_rewind(self) -> None:
         rewind = self._execution.rewinds.next
-        opened = await carry_out(self._calls, self._execution.open, self._execution.inbox, rewind)
+        opened = await carry_out_rewind(
+            self._calls, self._execution.opened_thread, self._execution.inbox, rewind
+        )
         if opened is not None and self._calls.policy.keeps_state:
             self.values = dict(opened.values or {})
             self._values.stored = StoredValues.of(self.values, stale=opened.stale_values)
         if opened is not None:
             self._execution.drop_suspended()
-            self._calls.children.dismiss(self._execution.open.request)
+            self._calls.children.dismiss_calls(self._execution.opened_thread.request)
         self._execution.rewinds.remove_rewind(rewind)
 
     # -- ends
@@ -606,7 +614,7 @@ class AgentSession:
         self._execution.rewinds.refuse_all()
         await self._drain_handlers()
         carried = Carried(
-            **self._execution.open.carried(),
+            **self._execution.opened_thread.carry_over(),
             policy=self._calls.policy,
             inbox=inbox,
             answered=answered,
@@ -638,8 +646,8 @@ class AgentSession:
             "carried": carried,
             "messages": (),
             "options": self._execution.options,
-            "metadata": self._execution.open.request.metadata,
-            **thread_of(self._execution.open.request),
+            "metadata": self._execution.opened_thread.request.metadata,
+            **thread_field(self._execution.opened_thread.request),
         }
         workflow.continue_as_new(self._input.model_copy(update=further))
 
@@ -668,15 +676,15 @@ class AgentSession:
                 and execution.waits.build_suspension() == suspended
             )
 
-        receipts = (*execution.notes, *await finaliser.run(execution.open, ending))
+        receipts = (*execution.notes, *await finaliser.run(execution.opened_thread, ending))
         if execution.is_suspended and execution.cancelled:
             raise asyncio.CancelledError  # somebody was told that the turn waits: it ends whole
-        if is_lost(receipts, ending):
+        if would_lose_answers(receipts, ending):
             await self._wait_to_save_again()
             return False
         if ends():
             execution.receipts = receipts
-            await self._events.ended(self._make_finaliser())
+            await self._events.tell_ended(self._make_finaliser())
         execution.quiet_since, execution.idle = workflow.now(), False
         if not (ends() and workflow.all_handlers_finished()):
             execution.status = Status.SUSPENDED if execution.is_suspended else Status.IDLE
@@ -717,20 +725,22 @@ class AgentSession:
             ending = Ending(
                 *self._unsaved_values(), status, self._execution.error, closes=True, run_id=run_id
             )
-            if self._serving.waits_on:
-                ending = replace(ending, status="paused", stays=True, **self._execution.waits.build_save_fields())
+            if self._serving.still_waits:
+                ending = replace(
+                    ending, status="paused", stays=True, **self._execution.waits.build_save_fields()
+                )
             self._execution.receipts = (
                 *self._execution.notes,
-                *await finaliser.run(self._execution.open, ending),
+                *await finaliser.run(self._execution.opened_thread, ending),
             )
             committed = finaliser.committed
         # Not before the epoch is shut: until then a late attempt may still finish the turn.
         ended = committed > self._execution.turn_start.position or self._execution.failed_turn_stands
-        waits = self._serving.waits_on and not ended
+        waits = self._serving.still_waits and not ended
         self._name_messages_without_turn(cut=not (ended or waits))
-        self._give_up(in_thread=ended, waits=waits)
+        self._answer_all(in_thread=ended, waits=waits)
         if self._execution.thread is not None:
-            await self._events.ended(self._make_finaliser())
+            await self._events.tell_ended(self._make_finaliser())
         await self._drain_handlers()
 
     def _name_messages_without_turn(self, *, cut: bool) -> None:
@@ -744,10 +754,10 @@ class AgentSession:
             receipt = without_turn(self._input.session_id, "no turn any more for", sent)
             self._execution.receipts = (*self._execution.receipts, receipt)
 
-    def _give_up(self, *, in_thread: bool, waits: bool) -> None:
+    def _answer_all(self, *, in_thread: bool, waits: bool) -> None:
         """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
         if waits:
-            self._execution.inbox.answer_all(self._execution.suspended(in_thread=True))
+            self._execution.inbox.answer_all(self._execution.build_suspended_result(in_thread=True))
         elif self._execution.exit is ExitReason.FAILED:
             failed = self._execution.finish_result(
                 AskResult(status=AskStatus.FAILED, in_thread=in_thread, error=self._execution.error)
@@ -784,7 +794,7 @@ class AgentSession:
         self._execution.error = describe_failure(failure)
         if isinstance(failure, NotArchivedError):
             self._execution.keep_unarchived(committed=bool(failure.facts.get("committed")))
-        self._execution.end(ExitReason.FAILED, Status.FAILED)
+        self._execution.record_end(ExitReason.FAILED, Status.FAILED)
 
     def _raise_failure(self, failure: Exception) -> NoReturn:
         kind, _ = split_text(self._execution.error or "")
@@ -794,7 +804,7 @@ class AgentSession:
         ) from failure
 
 
-def _after(seconds: float) -> datetime:
+def _time_after(seconds: float) -> datetime:
     return workflow.now() + timedelta(seconds=seconds)
 
 

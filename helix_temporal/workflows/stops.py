@@ -28,13 +28,13 @@ class Stops:
         """Let the turn, and those of its sub-agents, end after the present step."""
         if self._execution.turn is not None:
             self._execution.turn.interrupted = True
-            await self._calls.children.interrupt(self._execution.turn.run_id)
+            await self._calls.children.interrupt_turn(self._execution.turn.run_id)
 
     async def _on_stop(self, request: StopRequest) -> StopResult:
         if not self._is_turn_known(request):
             await workflow.wait_condition(lambda: self._is_turn_known(request))
         if self._execution.thread is None and request.suspended:
-            raise self._execution.refusal()
+            raise self._execution.build_refusal()
         if self._execution.is_suspended:
             return self._stop_suspended(request)
         if self._execution.turn is None or self._execution.turn_task is None:

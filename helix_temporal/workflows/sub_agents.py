@@ -210,7 +210,7 @@ class SubAgents:
         for session_id, answer in self.waiting.drain_unsent_answers():
             await signal_workflow(self.workflow_id(session_id), "take_answer", answer)
 
-    def dismiss(self, request: OpenSessionInput) -> None:
+    def dismiss_calls(self, request: OpenSessionInput) -> None:
         """Let suspended sessions end their turns, which are nobody's any more; `ended` waits for that."""
         for wait in self.waiting.dismiss_all():
             self.cut.append(wait.session_id)
@@ -230,7 +230,7 @@ class SubAgents:
         turn = request.run_id is not None and request.run_id == self._interrupted
         return turn or (resumed is not None and resumed.ends)
 
-    async def interrupt(self, run_id: str) -> None:
+    async def interrupt_turn(self, run_id: str) -> None:
         """Let each child of this turn end after its present step, and none begin."""
         self._interrupted = run_id
         self.waiting.end_all()
@@ -238,14 +238,16 @@ class SubAgents:
             child.interrupted = True
             await _pass_on(child, self.workflow_id(child.session_id))
 
-    async def ended(self, on_cancel: Callable[[], None], cut: OpenSessionInput | None = None) -> None:
+    async def wait_until_ended(
+        self, on_cancel: Callable[[], None], cut: OpenSessionInput | None = None
+    ) -> None:
         """Wait until no child runs; cancels meanwhile are remembered.
 
         Where the turn is ``cut``, those that are suspended are to end theirs.
         """
         while True:
             if cut is not None:
-                self.dismiss(cut)
+                self.dismiss_calls(cut)
             if not self._running:
                 return
             try:

@@ -46,7 +46,7 @@ from helix_temporal.session.after_reopen import After, Reopened, after_cut, afte
 from helix_temporal.session.pending_calls import PendingCalls, SubAgentCalls, UnattendedCalls
 from helix_temporal.workflows.calls import Calls, ToolFailedError, heed_cancel, is_cancelled
 from helix_temporal.workflows.clock import now_ms
-from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_of
+from helix_temporal.workflows.opening import CurrentThread, reopen_thread, thread_field
 
 _NOBODY: Final[Mapping[int, AnswerReceipt]] = MappingProxyType({})
 
@@ -244,7 +244,7 @@ class Turn:
 
     Attributes:
         interrupted: Whether to end after the present step.
-        took_values: The application's values are in the thread with one of its steps.
+        values_stored: The application's values are in the thread with one of its steps.
         run_id: Names the turn in the session store; another one when it is run again, and the first one
             where a reset workflow finds it under way.
         promoted: The application's values after tools' staged changes went into them.
@@ -254,9 +254,10 @@ class Turn:
     Args:
         waits: For calls that a client or a person answers; None where nobody can be waited for.
         archive: As in `SessionOptions`.
-        settles: Told of a step's result where some of the turn's messages were answered before, or are left
-            for the next turn; gives false where these messages stay with this turn to its end.
-        adopts: Told of messages that this turn takes over: after a reset, their turn stands unfinished.
+        answer_earlier: Called with a step's result if some of the turn's messages were answered before, or
+            are left for the next turn; returns false if they stay with this turn to its end.
+        adopt_messages: Called with messages that this turn takes over: their turn stands unfinished, after
+            a reset.
     """
 
     def __init__(
@@ -268,16 +269,16 @@ class Turn:
         max_steps: int,
         waits: PendingCalls | None = None,
         archive: ArchiveMode | None = None,
-        settles: Callable[[RunStepResult], bool] = lambda _: False,
-        adopts: Callable[[Sequence[UserMessage]], None] = lambda _: None,
+        answer_earlier: Callable[[RunStepResult], bool] = lambda _: False,
+        adopt_messages: Callable[[Sequence[UserMessage]], None] = lambda _: None,
     ) -> None:
         self._calls, self._thread, self._waits = calls, thread, waits
         self._archive = only_set(archive=archive)
-        self._settles, self._adopts = settles, adopts
+        self._answer_earlier, self._adopt_messages = answer_earlier, adopt_messages
         self.caught_up: OpenSessionResult | None = None
         self._number, self._max_steps = number, max_steps
         self._values: dict[str, Any] = {}
-        self.took_values = False
+        self.values_stored = False
         self.run_id = self._first_run_id = calls.new_id()[:16]
         self.promoted: dict[str, Any] | None = None
         self.notes: tuple[Receipt, ...] = ()
@@ -309,11 +310,11 @@ class Turn:
     async def run(self, messages: Sequence[UserMessage]) -> TurnResult:
         """Run to the final answer, the last step allowed, an interrupt, or calls that wait for somebody."""
         self._messages = tuple(messages)
-        return await self._until_over(None, ())
+        return await self._run_until_over(None, ())
 
     async def resume(self, suspended: SuspendedTurn) -> TurnResult:
         """Go on with a turn whose calls, or some of them, were answered."""
-        return await self._until_over(self._restore_suspended(suspended), suspended.dropped)
+        return await self._run_until_over(self._restore_suspended(suspended), suspended.dropped)
 
     async def give_up(
         self, suspended: SuspendedTurn, reason: ExitReason, *, again: bool = True
@@ -343,7 +344,7 @@ class Turn:
                 raise HeadMovedError(f"thread {thread_id!r}: the turn that waited is lost") from moved.why
             self._begin_again(moved)
         self.interrupted = True
-        return await self._until_over(None, ())
+        return await self._run_until_over(None, ())
 
     def _restore_suspended(self, suspended: SuspendedTurn) -> RunStepResult:
         """Be the turn that was suspended; its newest step."""
@@ -356,7 +357,7 @@ class Turn:
             head=suspended.head, calls=suspended.calls, waiting=suspended.waiting, unknown=unknown
         )
 
-    async def _until_over(self, resumed: RunStepResult | None, dropped: tuple[str, ...]) -> TurnResult:
+    async def _run_until_over(self, resumed: RunStepResult | None, dropped: tuple[str, ...]) -> TurnResult:
         while True:
             users = tuple(_user_input(message) for message in self._messages)
             try:
@@ -388,8 +389,8 @@ class Turn:
         """Where the thread is, beside where the turn took it to be; adopts what a reset finds under way."""
         of_others = False
         if opened.reset:
-            self._thread.went_on(self._start.position, self._epoch_before)
-            of_others = self._take_over(opened.under_way)
+            self._thread.note_reset_point(self._start.position, self._epoch_before)
+            of_others = self._adopt_turn_under_way(opened.under_way)
         return Reopened(
             start=self._start,
             known=known,
@@ -414,7 +415,7 @@ class Turn:
         elif after is not After.NOWHERE:
             # What the stores have lost stays gone: the turn begins where the thread is.
             self._start = place.found if place.is_lost else self._start
-            self._thread.at(self._start)
+            self._thread.move_to(self._start)
         raise _TurnMoved(after, why)
 
     def _begin_again(self, moved: _TurnMoved) -> None:
@@ -429,7 +430,7 @@ class Turn:
             return
         if moved.after is After.FROM_START:
             self._thread.turns_run_again += 1
-        self.took_values = False
+        self.values_stored = False
         self._again += 1
         # The session store may have committed the run whose steps the hot thread lost, or has gone on behind.
         self.run_id = f"{self._first_run_id}.{self._again}"
@@ -470,7 +471,7 @@ class Turn:
 
     def _part_with_others(self, result: RunStepResult) -> None:
         """Messages that are not of this turn do not wait for its end, nor are they asked again with it."""
-        if (result.left or result.dropped) and self._settles(result):
+        if (result.left or result.dropped) and self._answer_earlier(result):
             apart = {*result.left, *result.dropped}
             self._messages = tuple(each for each in self._messages if each.id not in apart)
 
@@ -479,7 +480,7 @@ class Turn:
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """Results of a step's calls; fewer than calls while some wait for a client or a person."""
         if result.outcomes:
-            return self._take_standing_results(result)
+            return self._read_standing_results(result)
         await self._tools.look_up_added_tools(result)
         if self._waits is not None:
             return await self._run_calls_or_suspend(self._waits, result, dropped)
@@ -487,7 +488,7 @@ class Turn:
         await self._tools.run(self.run_id, result, step)
         return _in_call_order(step.results()), {}
 
-    def _take_standing_results(
+    def _read_standing_results(
         self, result: RunStepResult
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """The thread has them: after a reset nobody is asked again, and nothing is run again."""
@@ -577,7 +578,7 @@ class Turn:
             return await self._calls.end_turn(
                 EndTurnInput(
                     session_id=thread.request.session_id,
-                    **thread_of(thread.request),
+                    **thread_field(thread.request),
                     epoch=thread.handle.epoch,
                     head=thread.head,
                     inputs=inputs,
@@ -589,9 +590,9 @@ class Turn:
                 )
             )
 
-        result = await self._at_head(attempt, inputs, answered=False)
+        result = await self._attempt_at_head(attempt, inputs, answered=False)
         self._apply_commit(result)
-        thread.take(result)
+        thread.note_step(result)
         return self._turn_result(reason, dropped=dropped)
 
     def _apply_commit(self, result: RunStepResult) -> None:
@@ -613,14 +614,14 @@ class Turn:
             return await self._calls.run_step(
                 RunStepInput(
                     session_id=thread.request.session_id,
-                    **thread_of(thread.request),
+                    **thread_field(thread.request),
                     agent=thread.request.agent,
                     epoch=thread.handle.epoch,
                     head=thread.head,
                     inputs=inputs,
                     turn=self._number,
                     run_id=self.run_id,
-                    **({} if self.took_values else only_set(**self._values)),
+                    **({} if self.values_stored else only_set(**self._values)),
                     **self._archive,
                     **only_truthy(earlier_refs=refs),
                     **only_set(since=thread.since, tracing_context=thread.tracing_context),
@@ -629,16 +630,16 @@ class Turn:
             )
 
         before = thread.head
-        result = await self._at_head(attempt, inputs)
+        result = await self._attempt_at_head(attempt, inputs)
         self.run_id = result.run or self.run_id
-        thread.take(result)
-        self.took_values = self.took_values or result.head != before
+        thread.note_step(result)
+        self.values_stored = self.values_stored or result.head != before
         self.steps += 1
         if result.usage is not None:
             self._used = self._used + result.usage
         return result
 
-    async def _at_head(
+    async def _attempt_at_head(
         self, attempt: Any, inputs: tuple[StepInput, ...], *, answered: bool = True
     ) -> RunStepResult:
         """Do it where the thread stands; if it stands elsewhere, open again and look."""
@@ -668,16 +669,16 @@ class Turn:
                 if (after := after_step(reopened, len(inputs))) is not After.SAME_STEP:
                     self._move_to(after, opened, reopened, moved)
                 # What lies beyond is this very step: the next attempt finds it standing.
-                self._thread.at(head)
+                self._thread.move_to(head)
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _take_over(self, messages: tuple[UserMessage, ...]) -> bool:
+    def _adopt_turn_under_way(self, messages: tuple[UserMessage, ...]) -> bool:
         """Let the turn that stands unfinished go first, as this one; whether it is another one's."""
         if not messages:
             return False
         first = [each.id for each in messages]
         changed = [each.id for each in self._messages[: len(first)]] != first
-        self._adopts(messages)
+        self._adopt_messages(messages)
         self._messages = (*messages, *(each for each in self._messages if each.id not in first))
         return changed
 

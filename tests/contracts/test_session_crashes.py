@@ -20,7 +20,7 @@ from tests import _postgres
 from tests._session_stores import store_over
 from tests._sessions import LONG, Place, memory_place, postgres_place, redis_place
 from tests.contracts._session_crashes import Faults, Story, break_everywhere
-from tests.contracts._session_faults import BreakingDatabase, BreakingConnection, breaking_rows
+from tests.contracts._session_faults import BreakingConnection, BreakingDatabase, breaking_rows
 
 SEEDS = range(50 if LONG else 5)
 ROOT = Path(__file__).parents[2]

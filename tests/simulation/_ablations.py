@@ -343,7 +343,7 @@ def kept_turn(shop: Shop) -> Iterator[None]:
 @contextmanager
 def settled_open(shop: Shop) -> Iterator[None]:
     """A session ends under the epoch that it knows, though an open of it may still land."""
-    remembered = session_opening.remembered_if_unclear
+    remembered = session_opening.remember_if_unclear
 
     @contextmanager
     def forgotten(thread: CurrentThread, heads: ReopenHeads) -> Iterator[None]:
@@ -353,7 +353,7 @@ def settled_open(shop: Shop) -> Iterator[None]:
         finally:
             thread.unsettled = None
 
-    with patch.object(session_opening, "remembered_if_unclear", forgotten):
+    with patch.object(session_opening, "remember_if_unclear", forgotten):
         yield
 
 

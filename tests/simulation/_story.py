@@ -26,7 +26,7 @@ from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import FlushThread, ForkThread, ReadPage
 from helix_temporal.workflows.hooks import ask_result
-from helix_temporal.workflows.opening import CurrentThread, open_session_thread, opens_again
+from helix_temporal.workflows.opening import CurrentThread, build_reopen_request, open_session_thread
 from helix_temporal.workflows.turn import Turn, TurnResult
 from tests.simulation._loop import settle
 from tests.simulation._people import People
@@ -264,7 +264,15 @@ class Story:
         calls = SimCalls(self._world, self.temporal, session)
         settles = partial(self._settle, session)
         adopts = session.inbox.adopt_messages
-        return Turn(calls, session.thread, number=1, max_steps=4, waits=waits, settles=settles, adopts=adopts)
+        return Turn(
+            calls,
+            session.thread,
+            number=1,
+            max_steps=4,
+            waits=waits,
+            answer_earlier=settles,
+            adopt_messages=adopts,
+        )
 
     def _settle(self, session: Session, result: RunStepResult) -> bool:
         """As the session workflow does."""
@@ -485,8 +493,8 @@ class Story:
             is_behind = False
             if (heads := thread.to_open_first) is not None:
                 self._world.note("opened again to end")
-                opened = await open_session_thread(calls, opens_again(thread, heads))
-                thread.opened(opened.handle, thread.seed())
+                opened = await open_session_thread(calls, build_reopen_request(thread, heads))
+                thread.note_opened(opened.handle, thread.seed())
                 # The open that was given up had been scheduled by a clock that was ahead: it may still land.
                 is_behind = thread.handle.epoch < self._world.newest_open
             epoch = thread.handle.epoch
@@ -559,7 +567,7 @@ class Story:
         opened = await self._until_open(calls, again)
         session = self._opened(request, opened, inbox, calls.run)
         session.unarchived.update(before)
-        session.thread.went_on(0, 0)
+        session.thread.note_reset_point(0, 0)
         session.inbox.put_first(opened.under_way)
         if opened.suspended is not None:
             session = await self._people.take_up(session, opened.suspended)

@@ -59,7 +59,12 @@ WITHOUT: list[tuple[type, str, Any, str]] = [
     (Inbox, "answer_all", lambda self, taken, _=None: self.finish_turn(taken), "does not end"),
     (Inbox, "carry_over", lambda self: ((), *CARRIED(self)[1:]), UNSTORED),
     (Inbox, "try_again", lambda _: None, UNTOLD),
-    (Inbox, "put_back_first", lambda self, ids: [self._turn_entries.pop(each, None) for each in ids], "does not end"),
+    (
+        Inbox,
+        "put_back_first",
+        lambda self, ids: [self._turn_entries.pop(each, None) for each in ids],
+        "does not end",
+    ),
     (Inbox, "find", lambda *_: None, UNTOLD),
 ]
 

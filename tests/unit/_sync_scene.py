@@ -91,9 +91,9 @@ class Scene:
     async def turn(self, run_id: str, **slice_: Any) -> Appended:
         """A whole turn, in the thread and in the state."""
         request = self.request(run_id)
-        await self.keeper.begin(request, self.record)
+        await self.keeper.begin_run(request, self.record)
         appended = await self.append(run_id, **slice_)
-        await self.keeper.finish(request, appended, self.record)
+        await self.keeper.finish_turn(request, appended, self.record)
         return appended
 
     def tool(self, run_id: str, position: int, answer: str = "a", epoch: int | None = None) -> ToolInput:

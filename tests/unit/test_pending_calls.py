@@ -272,7 +272,9 @@ def below(waits: PendingCalls, *names: str, until: int | None = None) -> None:
     """Sub-agents wait for these."""
     for at, name in enumerate(names):
         call = PendingCall(id=name, call_id=name, name="ask_user", until=until)
-        waits.sub_agent_calls.suspend_call(SubAgentCall(at=at, session_id=f"s>{name}", call=name, calls=(call,)))
+        waits.sub_agent_calls.suspend_call(
+            SubAgentCall(at=at, session_id=f"s>{name}", call=name, calls=(call,))
+        )
 
 
 def answer_below(waits: PendingCalls, *names: str, by: str = "") -> None:

@@ -84,7 +84,7 @@ async def test_an_activity_that_waited_for_any_worker_is_scheduled_again(clock: 
             not_registered()
         return "found"
 
-    assert await RollOuts().until_served(call, "hook 'x'", ROLL_OUT) == "found"
+    assert await RollOuts().run_until_served(call, "hook 'x'", ROLL_OUT) == "found"
 
 
 async def test_an_activity_that_no_worker_has_is_given_up(clock: Clock) -> None:
@@ -95,5 +95,5 @@ async def test_an_activity_that_no_worker_has_is_given_up(clock: Clock) -> None:
 
     began = clock.now
     with pytest.raises(NotServedError, match="old-worker"):
-        await RollOuts().until_served(call, "hook 'x'", ROLL_OUT)
+        await RollOuts().run_until_served(call, "hook 'x'", ROLL_OUT)
     assert ROLL_OUT <= (clock.now - began) / 1000 < ROLL_OUT + 10

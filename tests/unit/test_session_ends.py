@@ -36,7 +36,7 @@ async def test_a_run_that_ends_by_itself_meanwhile_stays_as_it_ended() -> None:
             )
 
     keeper = SessionSync(Overtaken(backend.sessions), HotThreads(backend.threads))
-    await keeper.close(
+    await keeper.save_end(
         SaveValuesInput(thread_id="s", epoch=EPOCH, session_id="s", status="interrupted", ends_run=True)
     )
     run, state = await store.get_run("s", "run-1"), await store.load_state("s")

@@ -30,16 +30,16 @@ async def test_a_staged_patch_that_cannot_be_applied_does_not_keep_its_turn_from
     scene = Scene()
     await scene.open()
     request = scene.request("r1")
-    await scene.keeper.begin(request, scene.record)
+    await scene.keeper.begin_run(request, scene.record)
     bad = StagedChange(tool_call_id="bad", patches=(JsonPatchOp(op="remove", path="/none"),))
     await scene.store.stage_changes("s", "r1", bad)
     await scene.store.stage_changes("s", "r1", StagedChange(tool_call_id="good", merge_changes={"x": 1}))
     appended = await scene.append("r1")
-    values = (await scene.keeper.finish(request, appended, scene.record)).values
+    values = (await scene.keeper.finish_turn(request, appended, scene.record)).values
     state = await scene.state()
     assert values == {"x": 1}
     assert (state.head, state.current_run_id, state.custom_state) == (appended.head, None, {"x": 1})
-    assert (await scene.keeper.finish(request, appended, scene.record)).values == {"x": 1}
+    assert (await scene.keeper.finish_turn(request, appended, scene.record)).values == {"x": 1}
     assert await scene.store.list_staged("s") == []
 
 
@@ -47,7 +47,7 @@ async def test_an_open_gets_past_a_staged_patch_that_cannot_be_applied() -> None
     """Else every open of the session would fail for ever."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.record)
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
     bad = StagedChange(tool_call_id="bad", patches=(JsonPatchOp(op="remove", path="/none"),))
     await scene.store.stage_changes("s", "r1", bad)
     appended = await scene.append("r1")
@@ -72,9 +72,9 @@ async def test_what_a_tool_staged_in_a_step_that_was_taken_back_is_dropped() -> 
     scene = Scene()
     await scene.open()
     first = await scene.turn("r1")
-    await scene.keeper.begin(scene.request("r2"), scene.record)
-    await scene.keeper.stage(scene.tool("r2", first.head.position, "early"), {"early": 1})
-    await scene.keeper.stage(scene.tool("r2", first.head.position + 2, "late"), {"late": 1})
+    await scene.keeper.begin_run(scene.request("r2"), scene.record)
+    await scene.keeper.stage_changes(scene.tool("r2", first.head.position, "early"), {"early": 1})
+    await scene.keeper.stage_changes(scene.tool("r2", first.head.position + 2, "late"), {"late": 1})
     await scene.open(reopen=first.head)
     await scene.turn("r2")
     assert (await scene.state()).custom_state == {"early": 1}
@@ -84,11 +84,11 @@ async def test_a_late_attempt_of_a_tool_stages_nothing() -> None:
     """Since then its session was opened again: the step that asked for it may be gone."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.record)
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
     late = scene.tool("r1", 2, epoch=scene.epoch)
     await scene.open(reopen=EMPTY)
     with pytest.raises(FencedError):
-        await scene.keeper.stage(late, {"x": 1})
+        await scene.keeper.stage_changes(late, {"x": 1})
     assert await scene.store.list_staged("s") == []
 
 
@@ -98,7 +98,7 @@ async def test_a_tool_stages_into_a_state_that_its_store_had_lost() -> None:
     await scene.open()
     first = await scene.turn("r1", values={"k": 1}, changed=("k",))
     await scene.store.delete_session("s")
-    await scene.keeper.stage(scene.tool("r2", first.head.position + 2, epoch=scene.epoch), {"x": 1})
+    await scene.keeper.stage_changes(scene.tool("r2", first.head.position + 2, epoch=scene.epoch), {"x": 1})
     await scene.turn("r2")
     assert (await scene.state()).custom_state == {"k": 1, "x": 1}
 
@@ -137,7 +137,7 @@ async def test_the_end_of_a_session_keeps_what_others_merged() -> None:
         values={"a": 3},
         changed=("a", "gone"),
     )
-    await scene.keeper.close(ended)
+    await scene.keeper.save_end(ended)
     assert (await scene.state()).custom_state == {"a": 3, "b": 2}
 
 
@@ -145,8 +145,8 @@ async def test_a_turn_whose_run_was_superseded_leaves_nothing_staged() -> None:
     """Whoever died half way through a turn left changes that belong to no turn."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.record)
-    await scene.keeper.stage(scene.tool("r1", 2), {"x": 1})
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
+    await scene.keeper.stage_changes(scene.tool("r1", 2), {"x": 1})
     await scene.open()
     assert await scene.store.list_staged("s") == []
 
@@ -155,7 +155,7 @@ async def test_an_open_that_dies_as_it_tells_of_a_run_left_behind_tells_again() 
     """A page would show the turn at work for ever: who is asked next knows only of runs under way."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.record)
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
     told: list[str] = []
 
     async def tell(run_id: str) -> None:
@@ -174,18 +174,18 @@ async def test_a_tool_that_has_run_waits_for_a_store_that_is_away() -> None:
     """Its few attempts are over in a second, and each would do the tool's work again."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.record)
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
     ran: list[str] = []
 
     class Away(SessionSync):
         left = 2
 
-        async def stage(self, request: ToolInput, changes: JsonObject) -> str:
+        async def stage_changes(self, request: ToolInput, changes: JsonObject) -> str:
             """Away for two attempts."""
             self.left -= 1
             if self.left >= 0:
                 raise StoreUnavailableError("the database is away")
-            return await super().stage(request, changes)
+            return await super().stage_changes(request, changes)
 
     @tool
     def act() -> ToolOutcome:
@@ -207,10 +207,10 @@ async def test_a_state_that_is_too_large_to_travel_does_not_end_the_session() ->
     large = MergeChanges(values={"large": "x" * 100_000})
     await scene.store.merge_custom_state("s", large)
     request = scene.request("r1")
-    await scene.keeper.begin(request, scene.record)
-    await scene.keeper.stage(scene.tool("r1", 2), {"x": 1})
+    await scene.keeper.begin_run(request, scene.record)
+    await scene.keeper.stage_changes(scene.tool("r1", 2), {"x": 1})
     appended = await scene.append("r1")
-    assert (await scene.keeper.finish(request, appended, scene.record)).values is None
+    assert (await scene.keeper.finish_turn(request, appended, scene.record)).values is None
     assert set((await scene.state()).custom_state) == {"large", "x"}
 
 
@@ -220,7 +220,7 @@ async def test_a_commit_of_an_old_epoch_does_not_slip_in_while_the_state_is_open
     await scene.open()
     first = await scene.turn("r1", values={"k": 1}, changed=("k",))
     request = scene.request("r2")
-    await scene.keeper.begin(request, scene.record)
+    await scene.keeper.begin_run(request, scene.record)
     appended = await scene.append("r2", values={"k": 2}, changed=("k",))
     late, record = scene.keeper, scene.record
 
@@ -229,7 +229,7 @@ async def test_a_commit_of_an_old_epoch_does_not_slip_in_while_the_state_is_open
             """The late attempt commits just after the look."""
             found = await super().load_state(session_id)
             with contextlib.suppress(FencedError):
-                await late.finish(request, appended, record)
+                await late.finish_turn(request, appended, record)
             return found
 
     scene.keeper = SessionSync(Slow(scene.backend.sessions), scene.threads)
@@ -243,14 +243,14 @@ async def test_a_step_that_asks_too_late_leaves_no_question_behind() -> None:
     scene = Scene()
     await scene.open()
     request = scene.request("r1")
-    await scene.keeper.begin(request, scene.record)
+    await scene.keeper.begin_run(request, scene.record)
     asks = Message(id="asks", role="assistant", tool_calls=(ToolCall(id="c", name="ask_user", arguments={}),))
     head, waiting = Head(position=2, last_id="asks"), (WaitingCall(id="q", since=1),)
     await scene.keeper.suspended.save_waiting("s", scene.epoch, "r1", asks, head, waiting)
     ends = SaveValuesInput(
         thread_id="s", session_id="s", epoch=scene.epoch, values=None, status="interrupted", ends_run=True
     )
-    await scene.keeper.close(ends)
+    await scene.keeper.save_end(ends)
     state = await scene.state()
     assert (state.status, state.pending_client_tool_calls) == (SessionStatus.INTERRUPTED, {})
     with pytest.raises(FencedError):
@@ -261,7 +261,7 @@ async def test_a_run_is_live_until_it_has_ended() -> None:
     """Also one that this store never heard of: it may have lost it."""
     scene = Scene()
     await scene.open()
-    await scene.keeper.begin(scene.request("r1"), scene.record)
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
     assert await scene.keeper.is_live("s", "r1")
     assert await scene.keeper.is_live("s", "unknown")
     await give_up_run(scene.store, "s", "r1", RunStatus.SUPERSEDED, scene.epoch)

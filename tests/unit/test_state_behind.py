@@ -76,14 +76,14 @@ async def test_a_session_that_goes_on_over_a_restored_store_is_brought_forward_b
     await said(scene, "r3", c=3)
     scene.restore(backup)
     request = scene.request("r4")
-    await scene.keeper.begin(request, scene.record)
+    await scene.keeper.begin_run(request, scene.record)
     appended = await scene.append("r4", **step_of(scene, "r4", {"d": 4}))
-    finished = await scene.keeper.finish(request, appended, scene.record)
+    finished = await scene.keeper.finish_turn(request, appended, scene.record)
     state = await scene.state()
     assert state.custom_state == {"a": 1, "gone": 1, "b": 2, "c": 3, "d": 4}
     assert (state.head, state.step_count, state.current_run_id) == (scene.head, 4, None)
     assert only(finished.notes).ok
-    again = await scene.keeper.finish(request, appended, scene.record)
+    again = await scene.keeper.finish_turn(request, appended, scene.record)
     assert again.notes == ()
 
 
@@ -139,14 +139,14 @@ async def test_what_tools_staged_and_the_store_still_has_is_promoted_once() -> N
     await said(scene, "r2", b=2)
     scene.restore(backup)
     request = scene.request("r3")
-    await scene.keeper.begin(request, scene.record)
+    await scene.keeper.begin_run(request, scene.record)
     await scene.store.stage_changes(
         "s", "r3", StagedChange(tool_call_id="c", merge_changes={"list": [1]}, result="name")
     )
     changed = step_of(scene, "r3", {})
     staged = changed["changes"].model_copy(update={"staged": ("name",)})
     appended = await scene.append("r3", **{**changed, "changes": staged})
-    finished = await scene.keeper.finish(request, appended, scene.record)
+    finished = await scene.keeper.finish_turn(request, appended, scene.record)
     assert only(finished.notes).ok
     assert finished.values == {"a": 1, "gone": 1, "b": 2, "list": [1]}
 
@@ -169,7 +169,7 @@ async def test_a_turn_that_was_cut_changes_nothing_of_a_state_that_is_brought_fo
 async def test_a_commit_that_was_lost_alone_is_no_news() -> None:
     """The worker died between thread and state, as workers do: nothing had to be put right."""
     scene = await begun()
-    await scene.keeper.begin(scene.request("r2"), scene.record)
+    await scene.keeper.begin_run(scene.request("r2"), scene.record)
     await scene.append("r2", **step_of(scene, "r2", {"b": 2}))
     assert await scene.open() == ()
     assert (await scene.state()).custom_state == {"a": 1, "gone": 1, "b": 2}
@@ -181,7 +181,7 @@ async def test_a_state_that_was_made_again_lacks_nothing() -> None:
     await said(scene, "r2", b=2)
     scene.backend.sessions.clear()
     request = scene.request("r3")
-    await scene.keeper.begin(request, scene.record)
+    await scene.keeper.begin_run(request, scene.record)
     appended = await scene.append("r3", **step_of(scene, "r3", {"c": 3}))
-    assert (await scene.keeper.finish(request, appended, scene.record)).notes == ()
+    assert (await scene.keeper.finish_turn(request, appended, scene.record)).notes == ()
     assert (await scene.state()).custom_state == {"a": 1, "gone": 1, "b": 2, "c": 3}

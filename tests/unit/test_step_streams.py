@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.activities import Payloads, Stepper
-from helix_temporal.activities import stream_buffer as outlet
+from helix_temporal.activities import Payloads, Stepper, stream_buffer
 from helix_temporal.activities.live import Streaming
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse
@@ -193,7 +192,7 @@ async def test_a_step_does_without_its_stream(
     ill: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is shown decides nothing: an outage of the stream's store is a line in the log."""
-    monkeypatch.setattr(outlet, "PATIENCE", 0.05)
+    monkeypatch.setattr(stream_buffer, "PATIENCE", 0.05)
     streams = Broken()
     streams.ill = ill
     place = Place(Model("hi"), streams)
@@ -285,7 +284,7 @@ async def test_a_model_without_a_stream_is_shown_at_its_end() -> None:
 
 async def test_a_silent_model_is_told_to_be_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers take a producer for gone that says nothing for long; one that thinks is not gone."""
-    monkeypatch.setattr(outlet, "BEAT", 0.02)
+    monkeypatch.setattr(stream_buffer, "BEAT", 0.02)
     streams = MemoryStreams()
 
     class Thinks(Model):

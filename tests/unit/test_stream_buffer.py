@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from helix_temporal.activities import stream_buffer
-from helix_temporal.activities.stream_buffer import GRACE, Grace, Keyed, Outlet
+from helix_temporal.activities.stream_buffer import GRACE, BufferedStreamWriter, Grace, Keyed
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.models.messages import ChildEnd
 from helix_temporal.models.steps import EndTurnInput, StepInput
@@ -31,9 +31,9 @@ async def told(*items: Keyed) -> list[Any]:
     async def opens() -> Writing:
         return await streams.create_writer("s", agent_id="r")
 
-    async with Outlet(opens, "test") as outlet:
-        outlet.put(*items)
-        await outlet.settle(news(-1))
+    async with BufferedStreamWriter(opens, "test") as writer:
+        writer.put(*items)
+        await writer.write_last(news(-1))
     return [getattr(chunk, "data", None) for chunk in streams.get_chunks_sync("s")]
 
 
@@ -52,12 +52,12 @@ async def test_a_step_that_has_nothing_more_to_tell_keeps_its_stream(
         return await streams.create_writer("s", agent_id="r")
 
     with caplog.at_level(logging.WARNING):
-        async with Outlet(opens, "test") as outlet:
-            outlet.put(news(0))
-            await outlet.settle()
-            outlet.put()
-            await outlet.settle()
-            assert outlet.reached == 1
+        async with BufferedStreamWriter(opens, "test") as writer:
+            writer.put(news(0))
+            await writer.write_last()
+            writer.put()
+            await writer.write_last()
+            assert writer.reached == 1
     assert caplog.text == ""
 
 
@@ -83,8 +83,8 @@ async def test_one_slow_write_does_not_turn_streams_off_for_as_long_as_they_are_
         async def opens() -> Writing:
             return await streams.create_writer("s", agent_id="r")
 
-        async with Outlet(opens, "test", grace=grace) as outlet:
-            await outlet.settle(news(number))
+        async with BufferedStreamWriter(opens, "test", grace=grace) as writer:
+            await writer.write_last(news(number))
         return any(getattr(chunk, "data", None) == number for chunk in streams.get_chunks_sync("s"))
 
     streams.pause = 2 * stream_buffer.GRACE
@@ -117,13 +117,13 @@ async def test_a_chunk_that_no_store_takes_leaves_the_places_of_the_others_known
     async def opens() -> Writing:
         return await streams.create_writer("s", agent_id="r")
 
-    async with Outlet(opens, "test", grace) as outlet:
-        first, unfit = outlet.watch("first"), outlet.watch("k" * 1000)
-        outlet.put(news(0, "first"), news(1, "k" * 1000), news(2))
-        assert await outlet.soon(first) == 1
-        assert await outlet.soon(unfit) is None
-        await outlet.settle()
-        assert outlet.reached == 2
+    async with BufferedStreamWriter(opens, "test", grace) as writer:
+        first, unfit = writer.watch_key("first"), writer.watch_key("k" * 1000)
+        writer.put(news(0, "first"), news(1, "k" * 1000), news(2))
+        assert await writer.wait_briefly(first) == 1
+        assert await writer.wait_briefly(unfit) is None
+        await writer.write_last()
+        assert writer.reached == 2
     assert grace.seconds == GRACE
 
 
@@ -134,8 +134,8 @@ async def test_a_store_with_errors_of_its_own_costs_no_step(caplog: pytest.LogCa
         raise ConnectionResetError("by peer")
 
     with caplog.at_level(logging.WARNING):
-        async with Outlet(fails, "test") as outlet:
-            await outlet.settle(news(0))
+        async with BufferedStreamWriter(fails, "test") as writer:
+            await writer.write_last(news(0))
     assert "ConnectionResetError" in caplog.text
 
 
@@ -150,5 +150,5 @@ async def test_a_usage_store_with_errors_of_its_own_costs_no_turn(caplog: pytest
     result = StepInput(id="r.0", text="ok", call="c1", name="ask", child=child)
     ends = EndTurnInput(session_id="s", epoch=1, head=EMPTY, inputs=(result,))
     with caplog.at_level(logging.WARNING):
-        await UsageLog(Fails()).results(ends, SessionRecord())
+        await UsageLog(Fails()).record_results(ends, SessionRecord())
     assert "is not recorded: ConnectionResetError" in caplog.text

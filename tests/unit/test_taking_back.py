@@ -242,5 +242,5 @@ async def test_a_slice_that_was_saved_meanwhile_is_put_right_as_it_is_then() -> 
     await threads.save_slice("t", 5, canonical_json({"turns": 7}), facts.slice_version)
     done = await save_opened_record(threads, opening(take_back=taken("op")), header, SessionRecord())
     assert (done.record.turns, [each.id for each in done.record.taken_back]) == (7, ["op"])
-    assert done.handle().slice_version == (await threads.read_facts("t")).slice_version
-    assert not done.handle().archived
+    assert done.build_handle().slice_version == (await threads.read_facts("t")).slice_version
+    assert not done.build_handle().archived

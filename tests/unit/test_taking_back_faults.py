@@ -39,7 +39,7 @@ from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.sessions.store import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.opening import CurrentThread, reopen_thread
-from helix_temporal.workflows.rewinds import carry_out
+from helix_temporal.workflows.rewinds import carry_out_rewind
 
 PARROT = Agent(name="parrot", model=ScriptedModel(lambda request: request.messages[-1].text))
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -149,7 +149,7 @@ class Scene:
             run_id=f"run-{self.turns}",
             values={"k": self.turns},
         )
-        talk.take(await self._run(self.sessions.run_step, step))
+        talk.note_step(await self._run(self.sessions.run_step, step))
 
     async def open_again(self) -> None:
         """As a turn does whose step finds another epoch."""
@@ -160,7 +160,7 @@ class Scene:
     async def ask(self, request: TakeBackRequest) -> RewindResult:
         """Take turns back as the workflow does."""
         rewind, calls = PendingRewind(request, seed=0), self
-        await carry_out(calls, self.open_talk, self.inbox, rewind)  # type: ignore[arg-type]
+        await carry_out_rewind(calls, self.open_talk, self.inbox, rewind)  # type: ignore[arg-type]
         assert isinstance(rewind.result, RewindResult)
         return rewind.result
 

@@ -221,7 +221,9 @@ async def waiting(here: Here) -> tuple[CurrentThread, PendingCalls]:
 def signed(waits: PendingCalls) -> SuspendedTurn:
     """The turn that waits, as somebody has answered it."""
     assert waits.suspended is not None
-    assert waits.submit_answer(SubmitInput(call=waits.list_pending()[0].id, text="signed")).status == "submitted"
+    assert (
+        waits.submit_answer(SubmitInput(call=waits.list_pending()[0].id, text="signed")).status == "submitted"
+    )
     return waits.suspended.model_copy(update={"outcomes": waits.list_outcomes()})
 
 

@@ -50,7 +50,7 @@ async def test_a_name_that_no_store_takes_costs_no_turn(caplog: pytest.LogCaptur
     )
     ends = EndTurnInput(session_id="s", epoch=1, head=EMPTY, inputs=results)
     with caplog.at_level(logging.WARNING):
-        await UsageLog(usage).results(ends, SessionRecord(agent="a"))
+        await UsageLog(usage).record_results(ends, SessionRecord(agent="a"))
     assert [entry.id for entry in await usage.get_entries("s")] == ["tool/m1.0"]
     assert caplog.text.count("is not recorded") == 2
 
@@ -74,7 +74,7 @@ async def one_call(used: UsageLog) -> None:
     """A tool call that has come to its end."""
     result = StepInput(id="m1.0", text="no", call="c", name="good", is_error=True)
     ends = EndTurnInput(session_id="s", epoch=1, head=EMPTY, inputs=(result,))
-    await used.results(ends, SessionRecord(agent="a"))
+    await used.record_results(ends, SessionRecord(agent="a"))
 
 
 async def test_a_worker_that_stops_waits_for_what_is_not_recorded_yet() -> None:

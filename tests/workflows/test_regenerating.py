@@ -49,7 +49,7 @@ def opens_fail(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> Callable[[], No
             monkeypatch.undo()
             raise ArchiveAccessError("broken on purpose")
 
-        monkeypatch.setattr(streaming, "opened", fail)
+        monkeypatch.setattr(streaming, "tell_opened", fail)
 
     return arm
 

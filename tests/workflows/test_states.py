@@ -270,7 +270,7 @@ async def test_a_turn_whose_commit_was_lost_is_committed_by_the_next_open(
             raise StoreUnavailableError("the database is away")
 
         with monkeypatch.context() as patched:
-            patched.setattr(SessionSync, "finish", never)
+            patched.setattr(SessionSync, "finish_turn", never)
             asked = asyncio.create_task(stand.sessions.ask(sid, "two"))
             await reached.wait()
             await stand.handle(sid).terminate()

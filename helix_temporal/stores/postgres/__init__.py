@@ -1,5 +1,6 @@
 """Stores on PostgreSQL."""
 
+from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.database import (
     AsyncpgDatabase,
     DatabaseOrPool,
@@ -7,7 +8,6 @@ from helix_temporal.stores.postgres.database import (
     PostgresExecutor,
     run_in_transaction,
 )
-from helix_temporal.stores.postgres.backend import PostgresBackend
 from helix_temporal.stores.postgres.locks import PostgresLocks
 from helix_temporal.stores.postgres.migrations import Migration, MigrationResult, PostgresMigrations
 from helix_temporal.stores.postgres.payloads import PostgresPayloads
@@ -22,8 +22,8 @@ __all__ = [
     "DatabaseOrPool",
     "Migration",
     "MigrationResult",
-    "PostgresDatabase",
     "PostgresBackend",
+    "PostgresDatabase",
     "PostgresExecutor",
     "PostgresLocks",
     "PostgresMigrations",

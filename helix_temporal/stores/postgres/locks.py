@@ -9,7 +9,7 @@ from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries
 
 
 class PostgresLocks(Leases):
-    """`LockManager` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
+    """`LockManager` on PostgreSQL.  Made by `PostgresBackend`, or over your own `PostgresDatabase` or pool.
 
     A lease is a row, not an advisory lock: it belongs to no connection, so it outlives the one that took it
     and works through a pooler in transaction mode.  Each operation is one statement, in a transaction of

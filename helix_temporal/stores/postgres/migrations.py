@@ -324,8 +324,8 @@ async def check_pooler(database: PostgresDatabase) -> None:
         if state not in _NO_TRANSACTION:
             raise
         raise InvalidConfigError(
-            f"PostgreSQL at {database.where} takes statements and refuses transactions ({state}): a pooler in "
-            "statement mode stands between; set its pool_mode to transaction or session",
+            f"PostgreSQL at {database.where} takes statements and refuses transactions ({state}): a pooler "
+            "in statement mode stands between; set its pool_mode to transaction or session",
             sqlstate=state,
         ) from error
     if isinstance(database, AsyncpgDatabase) and await database.loses_statements():

@@ -10,7 +10,7 @@ _PURGED_AT_ONCE: Final = 20
 
 
 class PostgresPayloads:
-    """`PayloadStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
+    """`PayloadStore` on PostgreSQL.  Made by `PostgresBackend`, or over your own `PostgresDatabase` or pool.
 
     Args:
         database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.

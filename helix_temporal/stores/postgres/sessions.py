@@ -56,7 +56,7 @@ _LISTS: Final = {
 
 
 class PostgresSessions:
-    """`SessionRows` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
+    """`SessionRows` on PostgreSQL.  Made by `PostgresBackend`, or over your own `PostgresDatabase` or pool.
 
     A view is one statement, and so is a commit, with a step of the thread in it or not.
 

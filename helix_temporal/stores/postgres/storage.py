@@ -1,7 +1,7 @@
 """The façade's sessions in PostgreSQL: state and messages in the tables that everything else uses."""
 
-from helix_temporal.stores.postgres.database import DatabaseOrPool
 from helix_temporal.stores.postgres.backend import PostgresBackend
+from helix_temporal.stores.postgres.database import DatabaseOrPool
 from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.storage import StoreSessionStorage

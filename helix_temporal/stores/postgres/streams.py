@@ -37,7 +37,7 @@ _PURGED_AT_ONCE: Final = 200
 
 
 class PostgresStreams(Streams):
-    """`StreamStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
+    """`StreamStore` on PostgreSQL.  Made by `PostgresBackend`, or over your own `PostgresDatabase` or pool.
 
     A write is one statement.  All readers of one process together ask every 10 to 100 ms how far their
     streams are; chunks are that late.  Streams that have expired are removed by whoever makes one, every ten
@@ -103,7 +103,7 @@ class PostgresStreams(Streams):
             before.stream_id,
             before.made,
             before.revision,
-            before.last if change.settled else None,
+            before.last if change.expects_no_append else None,
             change.fence,
             change.status,
             change.facts.to_bytes(),

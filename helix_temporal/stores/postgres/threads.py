@@ -63,9 +63,9 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         stored = read_messages(row, step.thread_id, step.head.position) if is_held else ()
         if is_repeated_step(header, row["id_before"], stored, step):
             stands = Appended(stored, head_after(step.head, stored), True, header)
-            settled = await _settle_step(on, queries, step, stands)
-            if settled is not None:
-                return settled
+            committed = await _commit_standing_step(on, queries, step, stands)
+            if committed is not None:
+                return committed
         elif step.slice is not None:
             ops.check_slice_version(header, step.slice_version)
         # Neither refused nor there: it changed between the two looks.
@@ -103,7 +103,7 @@ def append_values(step: StepAppend, end: Head) -> tuple[object, ...]:
     )
 
 
-async def _settle_step(
+async def _commit_standing_step(
     on: PostgresExecutor, queries: Queries, step: StepAppend, stands: Appended
 ) -> Appended | None:
     """What still takes effect of a step that stands: None if it was cut meanwhile."""
@@ -150,7 +150,7 @@ class _Locked(NamedTuple):
 
 
 class PostgresThreads:
-    """`HotTier` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
+    """`HotTier` on PostgreSQL.  Made by `PostgresBackend`, or over your own `PostgresDatabase` or pool.
 
     Args:
         database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.

@@ -14,7 +14,7 @@ _BETWEEN: Final = "\x01"
 
 
 class PostgresUsage(UsageLedger):
-    """`UsageStore` on PostgreSQL.  Made by `PostgresBackend`, or over a pool or a `PostgresDatabase` of one's own.
+    """`UsageStore` on PostgreSQL.  Made by `PostgresBackend`, or over your own `PostgresDatabase` or pool.
 
     Args:
         database: A `PostgresDatabase`, or an asyncpg pool; whoever made it closes it.

@@ -88,7 +88,7 @@ class RunStore(Protocol):
         epoch: int | None = None,
         operation_id: str | None = None,
     ) -> Run:
-        """Change a run; one that ends is no longer the current one, and its stop request is settled.
+        """Change a run; one that ends is no longer the current one, and its stop request is removed.
 
         Raises:
             InvalidRequestError: There is no such run, or it is over and the change says otherwise.

@@ -95,7 +95,7 @@ class RedisStreams(Streams):
             before.stream_id,
             before.made,
             before.revision,
-            before.last if change.settled else "",
+            before.last if change.expects_no_append else "",
             "" if change.fence is None else change.fence,
             change.status,
             change.facts.to_bytes(),

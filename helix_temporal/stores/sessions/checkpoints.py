@@ -203,7 +203,7 @@ async def restore_checkpoint(
     async def decide(seen: SeenSession) -> Decision[SessionState] | None:
         state = seen.present
         checkpoint = require_checkpoint(seen, checkpoint_id)
-        if await store.threads.settle_seen_order(seen):
+        if await store.threads.carry_out_seen(seen):
             return None
         check_version(state, expected)
         try:
@@ -218,7 +218,7 @@ async def restore_checkpoint(
 
     restored = await store.make_change(call, wanted, decide, SessionState)
     if store.threads.here:
-        await store.threads.settle_order(session_id)
+        await store.threads.carry_out_pending(session_id)
     return restored
 
 

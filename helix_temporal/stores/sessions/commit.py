@@ -367,7 +367,7 @@ async def _append_at_end(
     store: SessionStoreBase, session_id: str, messages: tuple[StoredMessage, ...]
 ) -> StepAppend:
     """The messages as a step at the end of the thread, or where they stand already."""
-    await store.threads.settle_order(session_id)
+    await store.threads.carry_out_pending(session_id)
     seen = await store.view_session(session_id, WantedRows(thread=store.threads.together))
     _ = seen.present
     there = await store.threads.join_thread(seen)

@@ -94,9 +94,7 @@ class Recall:
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
 
-    def take_session(
-        self, session_id: str, wanted: WantedRows, new_at: Head | None = None
-    ) -> Recalled | None:
+    def pop_session(self, session_id: str, wanted: WantedRows, new_at: Head | None = None) -> Recalled | None:
         """The session as it was written, if all that is wanted is known; it is forgotten then.
 
         With ``new_at`` what is not known may pass for new, where the session was left at that head of its
@@ -198,7 +196,7 @@ class Loop:
         """Make a change; ``answer`` is the type of the decision's answer, to keep it for repeats.
 
         With ``keeps`` the session is remembered as it is then, where this store does so; ``new_at``: see
-        `Recall.take_session`.
+        `Recall.pop_session`.
 
         Raises:
             IdempotencyConflictError: The operation id was used for another request.
@@ -209,7 +207,7 @@ class Loop:
         wanted = _with_operation(wanted, call)
         async with self.lock_session(call.session_id):
             recalled = (
-                None if self.recall is None else self.recall.take_session(call.session_id, wanted, new_at)
+                None if self.recall is None else self.recall.pop_session(call.session_id, wanted, new_at)
             )
             if recalled is not None:
                 first_try = await self._try_recalled(recalled, call, decide, answer, keeps)

@@ -166,7 +166,7 @@ async def get_messages(
 async def get_message_count(store: SessionStoreBase, session_id: str) -> int:
     """See `SessionStore.get_message_count`."""
     seen = await store.view_session(session_id, store.with_thread)
-    while seen.state is not None and await store.threads.settle_seen_order(seen):
+    while seen.state is not None and await store.threads.carry_out_seen(seen):
         seen = await store.view_session(session_id, store.with_thread)
     if seen.state is None:
         return 0
@@ -194,7 +194,7 @@ async def truncate_messages(
     async def decide(seen: SeenSession) -> Decision[SaveResult] | None:
         state = seen.present
         kept = checked_count(count, "count")
-        if await store.threads.settle_seen_order(seen):
+        if await store.threads.carry_out_seen(seen):
             return None
         check_version(state, expected)
         there = await store.threads.find_standing(seen)
@@ -205,7 +205,7 @@ async def truncate_messages(
         return Decision(SaveResult(new_version=after.version), after, puts=puts)
 
     result = await store.make_change(call, store.with_thread, decide, SaveResult)
-    await store.threads.settle_order(session_id)
+    await store.threads.carry_out_pending(session_id)
     return result
 
 
@@ -213,7 +213,7 @@ async def _append_messages(
     store: SessionStoreBase, seen: SeenSession, call: Call, messages: tuple[StoredMessage, ...]
 ) -> Decision[AppendResult] | None:
     _ = seen.present
-    if await store.threads.settle_seen_order(seen):
+    if await store.threads.carry_out_seen(seen):
         return None
     session_id = seen.session_id
     if not messages:
@@ -243,7 +243,7 @@ async def _append_where_left(
     What was appended while the session turns out to have an order for its thread is cut with the
     rest, and appended again by the caller.
     """
-    recent = store.threads.recent.take_thread(session_id)
+    recent = store.threads.recent.pop_thread(session_id)
     if recent is None or not {message.id for message in messages}.isdisjoint(recent.newest):
         return None
     step = StepAppend(session_id, recent.epoch, recent.head, messages, commits=True)

@@ -147,8 +147,8 @@ def change_run(seen: SeenSession, run_id: str, change: RunChange) -> ChangedRun:
     after = before.model_copy(update=fields)
     if after == before:
         return ChangedRun(before, over=not status.live)
-    settled = () if status.live else (RowKey(RowKind.STOP, run_id),)
-    return ChangedRun(after, (_run_row(after),), settled, over=not status.live)
+    stop_request = () if status.live else (RowKey(RowKind.STOP, run_id),)
+    return ChangedRun(after, (_run_row(after),), stop_request, over=not status.live)
 
 
 def decide_update(seen: SeenSession, run_id: str, change: RunChange) -> Decision[Run]:

@@ -153,7 +153,7 @@ class RecentThreads:
         """Remember it, and forget what was not used for longest."""
         self._recent[session_id] = recent
 
-    def take_thread(self, session_id: str) -> RecentMessages | None:
+    def pop_thread(self, session_id: str) -> RecentMessages | None:
         """What is known, once."""
         return self._recent.pop(session_id, None)
 
@@ -295,14 +295,14 @@ class Threads:
 
     # -- orders
 
-    async def settle_order(self, session_id: str) -> None:
+    async def carry_out_pending(self, session_id: str) -> None:
         """Carry out what a session's thread must still be told."""
         view = await self._rows.view(session_id, WantedRows(keys=KEYS))
         order = pending_order(SeenSession(session_id, view, None))
         if order is not None:
             await self.carry_out(session_id, order)
 
-    async def settle_seen_order(self, seen: SeenSession) -> bool:
+    async def carry_out_seen(self, seen: SeenSession) -> bool:
         """Whether an order had to be carried out, so that what was seen is no more."""
         order = pending_order(seen)
         if order is None:
@@ -322,13 +322,13 @@ class Threads:
             else:
                 await self._fork_thread(session_id, order, order.source)
         except (HeadMovedError, InvalidRequestError, ThreadNotFoundError) as error:
-            await self._take_away(session_id, order)
+            await self._remove_order(session_id, order)
             raise ThreadBehindStateError(
                 f"session {session_id!r}: the thread no longer holds position {order.head.position}",
                 session_id=session_id,
                 position=order.head.position,
             ) from error
-        await self._take_away(session_id, order)
+        await self._remove_order(session_id, order)
 
     async def _cut_thread(self, session_id: str, order: ThreadOrder) -> None:
         try:
@@ -347,7 +347,7 @@ class Threads:
             # The fork was made before and has been opened since; or the id was deleted, which is an error.
             await self.store.read_facts(session_id)
 
-    async def _take_away(self, session_id: str, order: ThreadOrder) -> None:
+    async def _remove_order(self, session_id: str, order: ThreadOrder) -> None:
         for _ in range(_TRIES):
             view = await self._rows.view(session_id, WantedRows(keys=KEYS))
             if pending_order(SeenSession(session_id, view, None)) != order:

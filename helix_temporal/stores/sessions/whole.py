@@ -173,7 +173,7 @@ async def fork_session(
         source = await store.view_session(
             session_id, wanted_for_fork(at_checkpoint, thread=store.threads.together)
         )
-        while source.state is not None and await store.threads.settle_seen_order(source):
+        while source.state is not None and await store.threads.carry_out_seen(source):
             source = await store.view_session(
                 session_id, wanted_for_fork(at_checkpoint, thread=store.threads.together)
             )
@@ -186,7 +186,7 @@ async def fork_session(
 
     forked = await store.make_change(call, store.with_thread, decide, SessionState)
     if store.threads.here:
-        await store.threads.settle_order(new_session_id)
+        await store.threads.carry_out_pending(new_session_id)
     return forked
 
 

@@ -265,7 +265,7 @@ class StreamReading(Generic[T]):
         if self._update_position(view):
             return None
         if view.head.last > self._after:
-            self._take_page(view)
+            self._add_page(view)
             return None
         return view
 
@@ -282,7 +282,7 @@ class StreamReading(Generic[T]):
         before, self._after = self._after, rules.reading_position(head, self._after)
         return before != self._after
 
-    def _take_page(self, view: View) -> None:
+    def _add_page(self, view: View) -> None:
         if not view.chunks or view.chunks[0].sequence != self._after + 1:
             # A server that was short of memory may have evicted them.
             first = view.chunks[0].sequence if view.chunks else view.head.last + 1

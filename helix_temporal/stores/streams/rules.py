@@ -160,7 +160,7 @@ class StatusChange:
 
     Attributes:
         before: What was seen.
-        settled: Nothing may have been appended since, either.
+        expects_no_append: Nothing may have been appended since, either.
         chunk: Written with it; all chunks and dedup keys before it are dropped.
     """
 
@@ -168,7 +168,7 @@ class StatusChange:
     status: StreamStatus
     facts: Facts
     fence: int | None
-    settled: bool = False
+    expects_no_append: bool = False
     chunk: bytes | None = None
 
     @property
@@ -334,7 +334,7 @@ def decide_reset(head: StreamHead, chunk: bytes, now: int) -> StatusChange:
     sequence = max(head.last + 1, now)
     leapt = head.facts.leapt + sequence - head.last - 1
     facts = Facts(resync_at=sequence, leapt=leapt, operations=head.facts.operations)
-    return StatusChange(head, "active", facts, head.fence, settled=True, chunk=chunk)
+    return StatusChange(head, "active", facts, head.fence, expects_no_append=True, chunk=chunk)
 
 
 def with_fence_and_operation(
@@ -351,7 +351,11 @@ def head_after_change(change: StatusChange, head: StreamHead, now: int) -> Strea
     """The head after a change; None if it is not what was seen any more."""
     before = change.before
     same = head.made == before.made and head.revision == before.revision
-    if not same or (change.settled and head.last != before.last) or (head.fence or 0) > (change.fence or 0):
+    if (
+        not same
+        or (change.expects_no_append and head.last != before.last)
+        or (head.fence or 0) > (change.fence or 0)
+    ):
         return None
     last = head.last if change.sequence is None else change.sequence
     return replace(
