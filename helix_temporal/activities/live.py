@@ -270,13 +270,13 @@ class Streaming:
     def open_step_stream(
         self, request: RunStepInput, agent: Agent, message_id: str, number: int, reached: int = 0
     ) -> "StepStream":
-        """For one attempt of a step, whose answer will have this id."""
+        """A stream for one attempt of a step, whose answer will have this id."""
         run = run_of(request)
         writer = self._create_stream_writer(request.session_id, run, request.epoch, request.agent, reached)
         return StepStream(writer, request, agent, message_id, number)
 
     def open_tool_stream(self, request: ToolInput) -> "ToolStream":
-        """For one attempt of a tool."""
+        """A stream for one attempt of a tool."""
         writer = self._create_stream_writer(request.session_id, run_of(request), request.epoch, request.agent)
         return ToolStream(writer, request)
 
@@ -302,14 +302,14 @@ class Streaming:
     async def tell_turn_ended(
         self, request: EndTurnInput, inputs: Sequence[Message], head: Head, reached: int
     ) -> None:
-        """A turn ended with the results of its tools."""
+        """Tell that a turn ended with the results of its tools."""
         items = turn_ends(request, inputs, head)
         await self._write_chunks(request.session_id, run_of(request), request.epoch, items, reached=reached)
 
     async def tell_opened(
         self, request: OpenSessionInput, header: HotHeader, record: SessionRecord, left: str | None = None
     ) -> None:
-        """A session was opened: its turn was aborted, it was taken back, or its thread was set back.
+        """Tell what an open did: a turn was aborted or taken back, or the thread was set back.
 
         ``left`` is the run of a turn that an earlier execution left behind.  A re-open whose thread has lost
         what its workflow knows of resyncs the stream, whose store may be the one that lost it.  Any other
@@ -328,7 +328,7 @@ class Streaming:
             await self._reset_stream(request.session_id, epoch, "rewind")
 
     async def tell_left_behind(self, session_id: str, run_id: str, epoch: int, reached: int = 0) -> None:
-        """An earlier execution was terminated within this run."""
+        """Tell that an earlier execution was terminated within this run."""
         cut = turn_is_cut(run_id, RunStatus.SUPERSEDED, "superseded")
         # Above every earlier epoch and below this one: an open that dies before the end is written is done
         # again, and looks for it where nobody has written under this epoch.
@@ -346,7 +346,7 @@ class Streaming:
         return None if found is None or is_turn_in_thread(found, record) else found.run_id
 
     async def tell_closed(self, request: SaveValuesInput, run_id: str | None) -> None:
-        """A session ends, and with it this run that was under way."""
+        """Tell that a session ends, and with it this run that was under way."""
         if run_id is None or request.session_id is None:
             return
         if request.status == SessionStatus.FAILED.value:
@@ -357,7 +357,7 @@ class Streaming:
         await self._write_chunks(request.session_id, run_id, request.epoch + 1, [cut])
 
     async def _reset_stream(self, session_id: str, epoch: int, reason: str) -> None:
-        """What was shown counts no longer: turns of it were cut, or lost."""
+        """Reset the stream: what was shown counts no longer, since turns of it were cut or lost."""
         async with self._suppress_failures(session_id):
             if self._store is not None:
                 await self._store.reset_stream(
@@ -366,7 +366,7 @@ class Streaming:
 
     @contextlib.asynccontextmanager
     async def _suppress_failures(self, session_id: str) -> AsyncIterator[None]:
-        """What takes too long or fails is left out, and logged."""
+        """Leave out, and log, what takes too long or fails."""
         seconds = self._grace.seconds
         try:
             async with asyncio.timeout(seconds):
@@ -455,7 +455,7 @@ class StepStream:
         return self._writer.reached
 
     def tell_begin(self, inputs: Sequence[Message]) -> None:
-        """The model is about to be called with these inputs."""
+        """Tell that the model is about to be called with these inputs."""
         begins = turn_begins(self._request, inputs)
         if begins and begins[0].key is not None:
             self._begun = self._writer.watch_key(begins[0].key)
@@ -466,7 +466,7 @@ class StepStream:
         )
 
     async def find_turn_start(self) -> int:
-        """After which sequence the turn's chunks come, the same for every attempt; 0 where nobody knows."""
+        """The sequence before the turn's chunks, the same for every attempt; 0 if it is not known."""
         found = None if self._begun is None else await self._writer.wait_briefly(self._begun)
         return 0 if found is None else found - 1
 
@@ -497,7 +497,7 @@ class StepStream:
             )
 
     def tell_answer(self, answer: Message) -> None:
-        """The answer is complete: show what no piece of a stream has shown.
+        """Tell the complete answer: what no piece of a stream has shown.
 
         Raises:
             FencedError: As `on_event`.
@@ -513,7 +513,7 @@ class StepStream:
             self._write_text(answer.text)
 
     def tell_committed(self, stored: Message, head: Head) -> None:
-        """The step stands in the thread, with this attempt's answer or another's."""
+        """Tell that the step is in the thread, with this attempt's answer or another's."""
         position = head.position - 1
         self._stands = step_stands(self._request, self._agent, stored, position, self.number)
         self._writer.put(*self._stands)

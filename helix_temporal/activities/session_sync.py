@@ -149,7 +149,7 @@ class SessionSync:
     # -- open
 
     async def admit_request(self, request: OpenSessionInput) -> OpenSessionInput:
-        """The request as it may be carried out: on the thread that the session has.
+        """Check a request, and return it as it may be carried out: on the thread that the session has.
 
         One that has expired is opened if it is renewed; its own execution goes on.
 

@@ -86,20 +86,20 @@ class StepNews:
     def recording_run(
         self, request: RunStepInput, record: SessionRecord, place: Place
     ) -> AbstractAsyncContextManager[None]:
-        """The turn's run is recorded while its model is called; see `SessionSync.recording_run`."""
+        """Record the turn's run while its model is called; see `SessionSync.recording_run`."""
         if self._states is None or not _begins_turn(request):
             return contextlib.nullcontext()
         return self._states.recording_run(request, record, place)
 
     async def tell_standing_step(self, request: RunStepInput, view: StepView, appended: Appended) -> None:
-        """A step was found: the attempt that made it may have died before its run was recorded."""
+        """Record the run of a step that was found: the attempt that made it may have died before."""
         # What the thread has gone on from is over, and its run with it.
         last = appended.head == appended.header.head
         if self._states is not None and last and _begins_turn(request):
             await self._states.begin_run(request, record_of(view))
 
     async def tell_answers(self, request: RunStepInput | EndTurnInput, slice_data: bytes) -> None:
-        """Calls that a client, or a person, has answered: nothing is pending any more."""
+        """Tell of calls that a client or a person has answered: nothing is pending any more."""
         if self._states is not None and find_suspension(parse_record(slice_data), request.head):
             await self._states.suspended.save_resumption(
                 request.session_id, request.epoch, request.run_id, request.inputs
@@ -124,7 +124,7 @@ class StepNews:
     async def tell_sub_agents(
         self, request: RunStepInput | EndTurnInput, answer: Message | None = None
     ) -> None:
-        """Results of sub-agents that are in the thread now, and sub-agents that the answer asks for."""
+        """Tell of sub-agents whose results are in the thread now, and of those that the answer asks for."""
         if self._states is None:
             return
         await self._states.children.mark_answered(request)

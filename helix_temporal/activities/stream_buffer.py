@@ -114,7 +114,7 @@ class BufferedStreamWriter:
         self.reached = 0
 
     async def __aenter__(self) -> Self:
-        # Who has much to do and nothing to say is alive all the same; most have done before that.
+        # The writer starts even without output: its beats tell readers that the work is alive.
         if not self._off:
             self._later = asyncio.get_running_loop().call_later(BEAT, self._start_writer_task)
         return self
@@ -137,9 +137,9 @@ class BufferedStreamWriter:
             self._wake_writer()
 
     def watch_key(self, key: str) -> "asyncio.Future[int | None]":
-        """The sequence that the chunk gets which is put under a key, or that the first one under it has.
+        """A future for the sequence of the chunk that is put under a key, or of the first one under it.
 
-        None where that cannot be told.
+        It is None where that cannot be told.
         """
         place = asyncio.get_running_loop().create_future()
         if self._off:

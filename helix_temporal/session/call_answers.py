@@ -1,9 +1,8 @@
-"""An answer to a call that waits: whether it is taken, and what the model is given of it.  Pure.
+"""Answers to waiting calls: which one is accepted, and what the model gets from it.  Pure.
 
-The workflow and the session store both take answers; `refuse_answer` is the rule, once for both.  It is
-asked by `session.pending_calls.PendingCalls.submit_answer`, in the workflow, whose updates
-`workflows.call_answers` gets from `client.call_answers`; and by `stores.sessions.call_answers`, for
-programs that have the store.
+The workflow and the session store both accept answers, by one rule: `refuse_answer`.  In the workflow
+`session.pending_calls.PendingCalls.submit_answer` applies it: `client.call_answers` sends an update, which
+`workflows.call_answers` handles.  For programs that have the store, `stores.sessions.call_answers` does.
 """
 
 import itertools
@@ -36,14 +35,14 @@ class FirstAnswer:
 def refuse_answer(
     first: FirstAnswer | None, *, is_known: bool, deadline: int | None, now: int, by: str | None = None
 ) -> Submission | None:
-    """What somebody is told whose answer to a call is not taken; None if it is taken.
+    """The reply to an answer that is not accepted; None if it is accepted.
 
     Args:
         first: How the call was answered, if it was.
         is_known: Whether such a call waits, or waited.
         deadline: When it expires, in milliseconds since 1970; None if never.
         now: Milliseconds since 1970.
-        by: The request that brings the answer: a repeat of the first one is told again what it was told.
+        by: Id of the request that brings the answer; a repeat of the first request gets the first reply.
     """
     if first is not None and first.outcome == "expired":
         return Submission(status="expired")
@@ -56,7 +55,7 @@ def refuse_answer(
 
 
 def merge_receipts(*told: Iterable[AnswerReceipt]) -> tuple[AnswerReceipt, ...]:
-    """One receipt a call, the newest: a call whose answer was lost waits again, and is answered again."""
+    """The newest receipt of each call: one whose answer was lost waits again, and is answered twice."""
     newest: dict[str, AnswerReceipt] = {}
     for each in itertools.chain(*told):
         before = newest.pop(each.id, each)
@@ -66,7 +65,7 @@ def merge_receipts(*told: Iterable[AnswerReceipt]) -> tuple[AnswerReceipt, ...]:
 
 def lets_tool_run(kind: CallKind, outcome: str) -> bool:
     """Whether the answer is an approval: the tool runs, and its result is that of the call."""
-    # Histories of before there was "approved" have a result there.
+    # Older histories say "result" where an approval is "approved" now.
     return kind == "approval" and outcome in {"approved", "result"}
 
 
@@ -78,7 +77,7 @@ def result_of_answer(
     parts: list[dict[str, JsonValue]] | None = None,
     ref: str | None = None,
 ) -> ToolResult | None:
-    """What the model is given of an answer; None if the tool is to run first."""
+    """The result that the model gets from an answer; None if the tool has to run first."""
     if lets_tool_run(kind, outcome):
         return None
     if outcome == "denied" or kind == "approval":

@@ -22,7 +22,7 @@ REMEMBERED: Final = 32
 
 
 class AskAgain:
-    """Told instead of a result: the run ends, or lets those go who wait.  They are to ask again."""
+    """Stands for a result: the run ends, or ends the updates that are open.  Clients ask again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,9 +31,9 @@ class Entry:
 
     Attributes:
         interim_result: What they were told before its turn ended: that it waits, or to ask again.
-        asked: It came by `ask` alone, whose caller is told what becomes of it; one that was sent has nobody.
+        asked: It came by `ask` alone: a caller waits for its result.  Nobody waits for one that was sent.
         in_thread: It is in the thread, with a turn that waits for somebody.
-        changed: What a hook made of it for the turn under way; one that waits again is as it was sent.
+        changed: The message as a hook has changed it, for the turn under way only.
     """
 
     message: UserMessage
@@ -112,17 +112,17 @@ class Inbox:
 
     @property
     def waits_for_archive(self) -> bool:
-        """Those that wait are not to be tried before the archive is back, or somebody comes."""
+        """Whether waiting messages are held until the archive has caught up, or a new message comes."""
         return self._waits_for_archive and bool(self._waiting)
 
     def wait_for_archive(self, result: AskResult) -> None:
-        """The archive is too far behind for a turn: what was sent waits, and those who ask come again."""
+        """Hold messages that were sent until the archive has caught up; open asks get this result."""
         self.put_back_first([*self._turn_entries])
         self.turn_away(result)
         self._waits_for_archive = True
 
     def try_again(self) -> None:
-        """Those that wait may be tried again."""
+        """Let the waiting messages have a turn again."""
         self._waits_for_archive = False
 
     @property
@@ -130,12 +130,12 @@ class Inbox:
         """Ids of the messages that wait for a turn."""
         return tuple(self._waiting)
 
-    def list_sent_ids(self, *, with_taken: bool) -> tuple[str, ...]:
+    def list_sent_ids(self, *, with_turn: bool) -> tuple[str, ...]:
         """Ids of messages that came by `send`: no client waits for them, so none would send them again.
 
-        ``with_taken``: after those of the turn under way.
+        ``with_turn``: after those of the turn under way.
         """
-        entries = [*(self._turn_entries.values() if with_taken else ()), *self._waiting.values()]
+        entries = [*(self._turn_entries.values() if with_turn else ()), *self._waiting.values()]
         return tuple(entry.message.id for entry in entries if not entry.asked)
 
     def find(self, message_id: str) -> Entry | None:
@@ -148,7 +148,7 @@ class Inbox:
         return list(self._turn_entries.values())
 
     def adopt_messages(self, messages: Sequence[UserMessage]) -> None:
-        """These are messages of the turn under way, which another execution began."""
+        """Make these the messages of the turn under way, which an earlier execution began."""
         for message in messages:
             waiting = self._waiting.pop(message.id, None)
             entry = self._turn_entries.get(message.id) or waiting or self._make_entry(message)
@@ -156,7 +156,7 @@ class Inbox:
             self._turn_entries[message.id] = entry
 
     def suspend_turn(self, result: AskResult) -> None:
-        """The turn waits for others than us: its askers need not wait with it."""
+        """Give this result to the turn's askers: they need not wait with a turn that waits for people."""
         for entry in self._turn_entries.values():
             entry.interim_result, entry.in_thread = result, True
 
@@ -177,11 +177,11 @@ class Inbox:
         return self._answered.get(message_id)
 
     def forget_answer(self, message_id: str) -> None:
-        """The answer to it is lost: it may be asked anew."""
+        """Forget an answer that the stores have lost: its message may be asked again."""
         self._answered.pop(message_id, None)
 
     def forget_answers_after(self, position: int) -> None:
-        """The thread was cut there: what was answered beyond it may be asked anew."""
+        """Forget answers beyond the place where the thread was cut: their messages may be asked again."""
         for message_id in [
             message_id for message_id, answer in self._answered.items() if answer.position >= position
         ]:
@@ -196,9 +196,10 @@ class Inbox:
         return len(self._waiting)
 
     def begin_turn(self, only: Collection[str] | None = None, most: int | None = None) -> list[Entry]:
-        """The waiting messages (or of these ids), in order: the next turn's; one put back comes alone.
+        """Begin the next turn: take its messages out of the queue, and return them in order.
 
-        They are no more than ``most``, if that is given.
+        They are all that wait, or those of the ids in ``only``, and at most ``most``.  A message that was put
+        back alone has a turn of its own.
         """
         waiting = self._waiting.values()
         entries = [entry for entry in waiting if only is None or entry.message.id in only]
@@ -210,14 +211,14 @@ class Inbox:
         return taken
 
     def put_back_alone(self, message_ids: Sequence[str]) -> None:
-        """Let these messages, which had been answered before, each have a turn of its own."""
+        """Put these messages, which were answered before, back into the queue, each for a turn of its own."""
         for message_id in message_ids:
             if message_id in self._turn_entries:
                 entry = self._waiting[message_id] = self._turn_entries.pop(message_id)
                 entry.alone = True
 
     def put_back_first(self, message_ids: Sequence[str]) -> None:
-        """These messages are not of the turn under way: they wait again, before all others."""
+        """Put these messages back, before all others: they are not of the turn under way."""
         left = OrderedDict(
             (message_id, self._turn_entries.pop(message_id))
             for message_id in message_ids
@@ -242,7 +243,7 @@ class Inbox:
         self.last_result = entry.result
 
     def refuse_message(self, entry: Entry, result: AskResult) -> None:
-        """A message that is refused before it enters the thread."""
+        """Take a message out of the turn and give it this result: it does not enter the thread."""
         self._turn_entries.pop(entry.message.id, None)
         entry.result = self.last_result = result
 
@@ -251,11 +252,11 @@ class Inbox:
         self._turns |= dict.fromkeys(calls, self.turn_outcome)
 
     def turn_of(self, call: str) -> TurnOutcome | None:
-        """Of the turn whose call it is; None where this execution did not have that turn."""
+        """The outcome of the turn that made this call; None if this execution did not have that turn."""
         return self._turns.get(call)
 
     def finish_turn(self, result: AskResult | AskAgain, *, answer: AnswerRef | None = None) -> None:
-        """The turn is over, or with another run: tell everybody who waits for it."""
+        """End the turn: everybody who waits for it gets this result."""
         if self._turn_entries and isinstance(result, AskResult):
             self.last_result = result
         for entry in self._turn_entries.values():
@@ -265,11 +266,11 @@ class Inbox:
         self._turn_entries = {}
         self.turn_outcome.result, self.turn_outcome = result, TurnOutcome()
 
-    def answer_all(self, taken: AskResult | AskAgain, waiting: AskResult | None = None) -> None:
-        """The run ends: nobody may wait any longer."""
-        self.finish_turn(taken)
+    def answer_all(self, of_turn: AskResult | AskAgain, in_queue: AskResult | None = None) -> None:
+        """End the run: the turn's askers get ``of_turn``, the others ``in_queue`` or `AskAgain`."""
+        self.finish_turn(of_turn)
         for entry in self._waiting.values():
-            entry.result = waiting or AskAgain()
+            entry.result = in_queue or AskAgain()
 
     def carry_over(self) -> tuple[tuple[UserMessage, ...], tuple[Answered, ...], tuple[str, ...]]:
         """What the next run needs: waiting messages, remembered answers, ids of those only asked."""

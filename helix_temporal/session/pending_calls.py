@@ -1,4 +1,4 @@
-"""Calls that wait for a client, a person or a sub-agent: their answers, and earlier ones.  Pure."""
+"""Calls that wait for a client, a person or a sub-agent, and their answers.  Pure."""
 
 import asyncio
 from collections import OrderedDict
@@ -65,12 +65,12 @@ def list_pending_calls(
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """How a call's session is started: anew, or once more after it has waited.
+    """How a call's session is started: for a new call, or again after the call has waited.
 
     Attributes:
-        call: As it waited; without pending calls where it is new.
-        ends: It is to end without answers.
-        late: Its time is over.
+        call: The call as it was suspended; a new one has no pending calls.
+        ends: Its turn is to end without answers.
+        late: Its deadline has passed.
     """
 
     call: SubAgentCall
@@ -79,24 +79,23 @@ class CallStart:
 
 
 def _tell_nobody() -> None:
-    """Nobody is told."""
+    """Do nothing: nobody listens."""
 
 
 @dataclass(slots=True)
 class SubAgentCalls:
-    """Calls of sub-agents of one step, once one of them has waited for people.
+    """The sub-agent calls of one step that wait for people, or have waited.
 
-    While a call waits, its session's workflow has ended.  It is resumed by an answer, by its deadline, or by
-    the end of the turn.  One that was resumed is remembered until its session has ended, with what it
-    still waits for.
+    While a call waits, the workflow of its session has ended.  An answer, the call's deadline or the end of
+    the turn resumes it.  A resumed call is remembered, with its pending calls, until its session ends again.
 
     Attributes:
         clock: Milliseconds since 1970, the same on replay.
         ending: All are to end without answers.
-        in_order: A call is not made before the one before it has its result.
-        news: Set when one of them, or another call of the step, may go on.
-        on_child_waits: Told when one waits for something new.
-        on_expired: Told of a call below that nobody answered in time.
+        in_order: The step's calls run one after the other, in call order.
+        news: Set when a call of the step may go on.
+        on_child_waits: Called when one waits for something new.
+        on_expired: Called with a call below that nobody answered in time.
     """
 
     clock: Callable[[], int]
@@ -116,7 +115,7 @@ class SubAgentCalls:
     # -- waiting
 
     def suspend_call(self, call: SubAgentCall) -> None:
-        """This call's session has ended, and waits."""
+        """Keep a call whose session has ended because it waits for people."""
         ids_before = {each.id for each in self.list_pending()}
         before = self._running.pop(call.at, None)
         if before is not None:
@@ -129,11 +128,11 @@ class SubAgentCalls:
             self.on_child_waits()
 
     def restore_calls(self, calls: Iterable[SubAgentCall]) -> None:
-        """Those that another execution has left."""
+        """Keep the suspended calls that an earlier execution has left."""
         self._waiting = {each.at: each for each in calls}
 
     def list_calls(self) -> tuple[SubAgentCall, ...]:
-        """All, in call order."""
+        """All suspended calls, in call order."""
         return tuple(self._waiting[at] for at in sorted(self._waiting))
 
     def is_waiting(self, at: int) -> bool:
@@ -141,7 +140,7 @@ class SubAgentCalls:
         return at in self._waiting
 
     def must_wait(self, at: int) -> bool:
-        """Whether the call may not run now: it waits, or is behind one that does."""
+        """Whether the call may not run now: it waits for people, or is behind a call that does."""
         if self.ending:
             return False
         call = self._waiting.get(at)
@@ -152,23 +151,23 @@ class SubAgentCalls:
         return any(each.calls and each.session_id == session_id for each in self._waiting.values())
 
     def list_pending(self) -> tuple[PendingCall, ...]:
-        """What they still wait for, with the way to each; also those that run again."""
+        """Calls that people still have to answer, with the route to each; also those of resumed sessions."""
         return pending_below((*self.list_calls(), *self._running.values()))
 
     def seconds_left(self) -> float | None:
-        """Until the first of them may go on although nobody has answered."""
+        """Seconds until a deadline resumes the first of them; None if no deadline does."""
         times = [time for call in self._resumed_by_time() for time in _deadlines_of(call)]
         return max((min(times) - self.clock()) / 1000, 0.0) if times else None
 
     def find_due_time(self) -> int | None:
-        """When the first of their calls, here and below, has used up its time."""
+        """The earliest deadline of the suspended calls, here and below; None if there is none."""
         times = [time for call in self._resumed_by_time() for time in (call.until, call.due)]
         return min((each for each in times if each is not None), default=None)
 
     # -- answers
 
     def add_answer(self, answer: TakenAnswer) -> None:
-        """An answer to a call that is pending below: its session is resumed, or is sent it while it runs."""
+        """Keep an answer to a call that is pending below: it resumes the session, or is sent to it."""
         wanted = answer.request.call
         for at, call in self._waiting.items():
             if any(each.id == wanted for each in call.calls):
@@ -180,26 +179,29 @@ class SubAgentCalls:
                 self._unsent.append((call.session_id, answer))
 
     def resume_all(self, answer: TakenAnswer) -> None:
-        """Let all of them look whether they can go on."""
+        """Resume all suspended sessions: each looks whether it can go on."""
         for at, call in self._waiting.items():
             if call.calls:
                 self._waiting[at] = _with_answer(call, answer)
                 self.news.set()
 
     def drain_unsent_answers(self) -> list[tuple[str, TakenAnswer]]:
-        """Answers for sessions that run.  Each is kept until its session has ended without that call."""
+        """Return the answers that running sessions are still to be sent, each once.
+
+        The calls keep them, too, until their sessions have ended.
+        """
         unsent, self._unsent = self._unsent, []
         return unsent
 
     # -- resumed
 
     def end_all(self) -> None:
-        """Nobody needs to answer any more."""
+        """End all: nobody needs to answer any more."""
         self.ending = True
         self.news.set()
 
     def resume_call(self, at: int) -> CallStart | None:
-        """The call goes on; None if it was not suspended."""
+        """Resume a suspended call: how its session is started; None if the call was not suspended."""
         call = self._waiting.pop(at, None)
         if call is None:
             return None
@@ -211,25 +213,28 @@ class SubAgentCalls:
         return CallStart(call, ends=self.ending, late=late)
 
     def finish_call(self, at: int) -> None:
-        """The call has its result.  One that still waits has it without its session: the tool is gone."""
+        """Forget a call that has its result.
+
+        If its session still waits, since the agent has the tool no longer, that session is to be ended.
+        """
         self.forget_resumed(at)
         call = self._waiting.pop(at, None)
         if call is not None and call.calls:
             self._unwanted.append(call)
 
     def forget_resumed(self, at: int) -> None:
-        """The session that was resumed has ended otherwise than by waiting again."""
+        """Forget a resumed call whose session has ended, and does not wait again."""
         before = self._running.pop(at, None)
         if before is not None:
             self._note_expired(before, ())
 
     def abandon_call(self, call: SubAgentCall) -> None:
-        """Its session has ended, and waits, when nobody wanted its result any more."""
+        """Keep a call that waits although nobody wants its result any more: its session is to be ended."""
         self._running.pop(call.at, None)
         self._unwanted.append(call)
 
     def dismiss_all(self) -> tuple[SubAgentCall, ...]:
-        """Forget them all; those that have a turn to be ended."""
+        """Forget all calls; returns those whose sessions have a turn to end."""
         gone = (*self._unwanted, *(each for each in self.list_calls() if each.calls))
         self._waiting, self._running, self._unsent, self._unwanted, self.ending = {}, {}, [], [], False
         return gone
@@ -260,7 +265,7 @@ def _with_answer(call: SubAgentCall, answer: TakenAnswer) -> SubAgentCall:
 
 @dataclass(slots=True)
 class UnattendedCalls:
-    """The calls of a step that asks no person.  A sub-agent among them may come back waiting."""
+    """The calls of a step that waits for no person itself; a sub-agent among them may."""
 
     count: int
     sub_agent_calls: SubAgentCalls
@@ -273,7 +278,7 @@ class UnattendedCalls:
         ]
 
     def add_result(self, at: int, result: ToolResult) -> None:
-        """A call has its result."""
+        """Keep the result of a call."""
         self._found[at] = result
 
     def results(self) -> dict[int, ToolResult]:
@@ -304,11 +309,11 @@ class PendingCalls:
 
     Attributes:
         suspended: The turn whose newest step waits; None while nothing does.
-        sub_agent_calls: Those of its calls that are sub-agents, and wait.
+        sub_agent_calls: The turn's suspended calls of sub-agents.
         rounds: How often a step, or a sub-agent, began to wait.
-        on_step_waits: Told when a step begins to wait.
-        on_child_waits: Told when a sub-agent does.
-        on_found_answered: Told of calls, by id, that the turn under way finds answered in the thread.
+        on_step_waits: Called when a step begins to wait.
+        on_child_waits: Called when a sub-agent does.
+        on_found_answered: Called with the ids of calls whose answers the turn finds in the thread.
     """
 
     def __init__(
@@ -335,9 +340,10 @@ class PendingCalls:
     # -- the step that waits
 
     def begin_wait(self, turn: SuspendedTurn, *, found: bool = True) -> None:
-        """Begin to wait for a step.  Of the one that waits already, only what is known of its calls is new.
+        """Begin to wait for the calls of a step; for the step that waits already, only outcomes are added.
 
-        Where the worker's clock is far from ours, its deadlines count from now, unless it was ``found``.
+        If the worker's clock is far from the server's, deadlines count from now.  Those of a turn that was
+        ``found`` suspended stay as they are.
         """
         new = self.suspended is None or self.suspended.head != turn.head
         if new:
@@ -356,13 +362,13 @@ class PendingCalls:
             self.on_step_waits()
 
     def end_wait(self) -> None:
-        """The step waits no more."""
+        """Stop waiting for the step's calls."""
         if self.suspended is not None:
             self._before = self._with_outcomes(self.suspended)
         self.suspended, self._outcomes = None, {}
 
     def restore_at(self, head: Head) -> SuspendedTurn | None:
-        """The turn suspended at ``head``; one that was ended there and got no further is suspended again."""
+        """The turn suspended at ``head``; one whose wait ended there, and went no further, waits again."""
         before = self._before
         if self.suspended is None and before is not None and before.head == head:
             self.suspended, self._outcomes = before, {each.at: each for each in before.outcomes}
@@ -381,14 +387,14 @@ class PendingCalls:
         return {at: each.answered for at, each in self._outcomes.items() if each.answered is not None}
 
     def add_result(self, at: int, result: ToolResult) -> None:
-        """A tool of the step has run."""
+        """Keep the result of a tool that has run."""
         before = self._outcomes.get(at)
         answered = only_set(answered=None if before is None else before.answered)
         self._outcomes[at] = CallOutcome(at=at, result=result, **answered)
 
     @property
     def inline_size(self) -> int:
-        """Bytes, as JSON, of answers that are not put aside: they are all in one input of the next step."""
+        """Bytes, as JSON, of answers that are not payloads: one input of the next step has them all."""
         below = [each.request for call in self.sub_agent_calls.list_calls() for each in call.answers]
         inline: list[ToolResult | SubmitInput] = [*self.results().values(), *below]
         return sum(json_size([each.text, each.parts]) for each in inline)
@@ -410,7 +416,7 @@ class PendingCalls:
     # -- answers
 
     def list_call_ids(self) -> tuple[str, ...]:
-        """Ids of those of the step that wait for somebody, or did."""
+        """Ids of the step's calls that wait for an answer, or have got one."""
         return tuple(each.id for each in self._waiting_calls())
 
     def knows_call(self, call: str) -> bool:
@@ -423,17 +429,17 @@ class PendingCalls:
         return any(each.id == call for each in self.sub_agent_calls.list_pending())
 
     def kind_wanted(self, call: str) -> CallKind | None:
-        """Of the answer that this call, here or below, still takes; None if it takes none."""
+        """The kind of answer that this call, here or below, waits for; None if it waits for none."""
         now = self._clock()
         wanted = (each for each in self.list_pending() if not is_past(each.until, now))
         return next((each.kind for each in wanted if each.id == call), None)
 
     def submit_answer(self, request: SubmitInput, when: int | None = None) -> Submission:
-        """Take an answer, once; whoever comes later is told when the first one came.
+        """Accept the first answer to a call; a later one is told when the first one came.
 
         Args:
             request: The answer, to a call of this session or of one below it.
-            when: When the root has taken it; None for now.
+            when: When the root has accepted it; None for now.
         """
         now = self._clock() if when is None else when
         call = next((each for each in self._waiting_calls() if each.id == request.call), None)
@@ -442,7 +448,7 @@ class PendingCalls:
         if call is not None:
             before = self.get_receipts().get(call.at)
         else:
-            # A sub-agent that asks again has lost the answer that we remember, with a part of its thread.
+            # If a sub-agent asks again, its thread has lost the answer that we remember.
             before = None if below is not None else self._memory.get(request.call)
         refusal = refuse_answer(
             None if before is None else FirstAnswer(before.outcome, before.when, before.by),
@@ -470,9 +476,9 @@ class PendingCalls:
         return Submission(status="submitted", completed_at=now)
 
     def receive_answer(self, answer: TakenAnswer) -> None:
-        """Take an answer that the root has taken; where nothing asks for it yet, it waits for what does.
+        """Receive an answer that the root has accepted; if no call waits for it yet, keep it until one does.
 
-        The thread may have gone back to before the question, which the turn then comes to once more.
+        The thread may have lost the question; then the turn asks it once more.
         """
         if answer.request.call == RESUME:
             self.sub_agent_calls.resume_all(answer)
@@ -482,7 +488,7 @@ class PendingCalls:
             self._early[answer.request.call] = answer
 
     def _undo_expiry(self, answer: TakenAnswer) -> None:
-        """A call that was given up here, although the root had taken its answer in time."""
+        """Let a call wait again that expired here although the root had accepted its answer in time."""
         call = next((each for each in self._waiting_calls() if each.id == answer.request.call), None)
         if call is None or is_past(call.until, answer.when):
             return
@@ -499,7 +505,7 @@ class PendingCalls:
                 self._expire_call(call, now)
 
     def give_up_calls(self, why: str) -> None:
-        """Nobody needs to answer any more; what has not run will not."""
+        """Give each call without a result an error: nobody is to answer any more, and nothing more runs."""
         now = self._clock()
         for call in self._waiting_calls():
             before = self.get_receipts().get(call.at)
@@ -512,42 +518,42 @@ class PendingCalls:
                 self._record_outcome(CallOutcome(at=at, result=error_result(why)))
 
     def seconds_left(self) -> float | None:
-        """Until the first call counts as unanswered; None if all may wait for ever."""
+        """Seconds until the first deadline of a call, here or below; None if there is none."""
         first = min((each.until for each in self._unanswered_calls() if each.until is not None), default=None)
         own = None if first is None else max((first - self._clock()) / 1000, 0.0)
         times = (own, self.sub_agent_calls.seconds_left())
         return min((each for each in times if each is not None), default=None)
 
     def list_pending(self) -> tuple[PendingCall, ...]:
-        """What is still wanted, here and below, as clients see it."""
+        """The calls that still need an answer, here and below, as clients see them."""
         turn, below = self.suspended, self.sub_agent_calls.list_pending()
         if turn is None:
             return below
         return list_pending_calls(turn.head, turn.calls, self._unanswered_calls(), below)
 
     def remember_answers(self, answered: Sequence[AnswerReceipt]) -> None:
-        """Calls that were answered in earlier executions."""
+        """Remember the receipts of calls that were answered before."""
         self._memory = OrderedDict(
             (each.id, each) for each in merge_receipts(self._memory.values(), answered)
         )
         self._forget_oldest()
 
     def note_found_answers(self, answered: Sequence[AnswerReceipt]) -> None:
-        """Calls of the turn under way whose answers the thread has."""
+        """Remember calls of the turn under way whose answers the thread has, and report them."""
         self.remember_answers(answered)
         self.on_found_answered(each.id for each in answered)
 
     def list_unsaved_answers(self) -> tuple[AnswerReceipt, ...]:
-        """Calls of sub-agents that were answered, and that the record has with the next step."""
+        """Receipts of sub-agents' calls that the next step is to save in the record."""
         return tuple(self._memory[each] for each in self._unsaved)
 
     def mark_saved(self, answered: Sequence[AnswerReceipt]) -> None:
-        """The record has them, with a step."""
+        """Note that a step has saved these receipts in the record."""
         for each in answered:
             self._unsaved.pop(each.id, None)
 
     def carry_over(self) -> dict[str, Any]:
-        """What the next run needs."""
+        """The fields of `Carried` that the next run needs."""
         turn = self.suspended and self._with_outcomes(self.suspended)
         receipts, unsaved = tuple(self._memory.values()), tuple(self._unsaved)
         return only_set(
@@ -558,7 +564,7 @@ class PendingCalls:
         )
 
     def build_suspension(self) -> Suspension | None:
-        """What the record is to say of the turn, where sub-agents are suspended: no step could say so."""
+        """The suspension for the record, if sub-agents are suspended: no step has stored that."""
         if self.suspended is None or not self.sub_agent_calls:
             return None
         calls = {"calls": self.suspended.waiting or None, "outcomes": self.list_outcomes() or None}
@@ -567,7 +573,7 @@ class PendingCalls:
         )
 
     def build_save_fields(self) -> dict[str, Any]:
-        """What an ending saves of it."""
+        """The fields that the end of an execution saves."""
         answered = tuple(self._memory.values()) if self._unsaved else ()
         return {
             "outcomes": self.list_outcomes() or None,

@@ -280,7 +280,7 @@ def apply_open(record: SessionRecord, opened: OpenedAt, request: OpenSessionInpu
     )
     if taken is not None and all(each.id != taken.id for each in kept):
         taken = taken.model_copy(update={"epoch": opened.epoch, "checkpoint": request.checkpoint})
-        # Only the newest one is still waiting to be asked.
+        # Only the newest request may still have messages to ask again.
         older = [each.model_copy(update={"messages": ()}) for each in kept[1 - REMEMBERED_REQUESTS :]]
         kept = _limit_cut_messages((*older, taken))
     options = record.options if request.options is None else request.options.over(record.options)
@@ -298,7 +298,7 @@ def _limit_cut_messages(taken: tuple[TakenBack, ...]) -> tuple[TakenBack, ...]:
 
 
 def mark_synced(record: SessionRecord) -> SessionRecord:
-    """The session store has followed the thread: no later open needs to see to that."""
+    """The record once the session store has followed the thread: no checkpoint is left to restore."""
     if all(each.checkpoint is None for each in record.taken_back):
         return record
     told = tuple(each.model_copy(update={"checkpoint": None}) for each in record.taken_back)
@@ -306,7 +306,7 @@ def mark_synced(record: SessionRecord) -> SessionRecord:
 
 
 def find_request_behind(record: SessionRecord, opened: OpenedAt) -> TakenBack | None:
-    """The request because of which the thread stands where it does; None if it stands there by itself."""
+    """The newest request to take turns back, if the thread still stands where it was cut; else None."""
     newest = record.taken_back[-1] if record.taken_back else None
     at_rest = opened.committed == opened.head.position
     return newest if newest is not None and at_rest and newest.to == opened.head else None
@@ -342,7 +342,7 @@ def find_suspension(record: SessionRecord, head: Head) -> Suspension | None:
 
 
 def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceipt, ...]:
-    """Calls that the thread has answers of; not one that waits again, since its answer was lost."""
+    """Receipts of answers that the thread has; not of a call that waits again since its answer was lost."""
     suspended = find_suspension(record, head)
     if suspended is None:
         return record.answered
@@ -352,7 +352,7 @@ def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceip
 
 
 def find_kept_head(data: bytes) -> Head | None:
-    """Up to where an open keeps a turn that has not ended: to the step that waits for answers."""
+    """The head up to which an open keeps an unfinished turn: where the step ends that waits for answers."""
     suspended = parse_record(data).suspended
     return None if suspended is None else suspended.head
 

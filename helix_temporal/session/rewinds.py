@@ -121,7 +121,7 @@ def record_rewind(
 def derive_message_id(request_id: str, message_id: str) -> str:
     """The id of a message that is asked anew, the same for each attempt.
 
-    It is of both: a request's name may be in use again, in a fork, and what has its id would count as asked.
+    It is made of both: a fork may use a request's id again, and a message whose id is known counts as asked.
     """
     return hashlib.sha256(f"{request_id}\0{message_id}".encode()).hexdigest()[:32]
 
@@ -145,7 +145,7 @@ class PendingRewind:
     result: RewindResult | AskAgain | None = None
 
     def check_not_old(self, thread_id: str, seed: int) -> None:
-        """Refuse what may have been refused before a reset: turns that it does not know of may have followed.
+        """Refuse a request that may be from before a reset: its sender may not know of turns that followed.
 
         Raises:
             HeadMovedError: A reset came after the request, or the server may have applied it again.
@@ -192,11 +192,11 @@ class Rewinds:
         return self._pending[0]
 
     def remove_rewind(self, rewind: PendingRewind) -> None:
-        """It has its result."""
+        """Remove a request that has its result."""
         self._pending.remove(rewind)
 
     def refuse_all(self) -> None:
-        """The run ends: the next one has them, once they are sent again."""
+        """Refuse all requests, since the run ends: clients send them again, to the next run."""
         for rewind in self._pending:
             rewind.result = AskAgain()
 
@@ -220,7 +220,7 @@ class RewindPlan:
 
     @property
     def head(self) -> Head:
-        """What was answered, or would have been, when it was carried out; else where it is cut."""
+        """The head that the client is told: where the request has cut, or where it is to cut."""
         return self.found.taken_back.to if self.found.done else self.found.to
 
 

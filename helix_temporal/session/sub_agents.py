@@ -43,7 +43,7 @@ _ENDS: Final[Mapping[ExitReason | None, str]] = {
 
 
 def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None = None) -> ToolResult:
-    """What a session that came to its end gives; ``before`` is what it used in executions for this call."""
+    """The result of a call whose session has ended; ``before``: what earlier executions used for the call."""
     told = result.last_result or AskResult(status=AskStatus.FAILED, error="it was given no message")
     used = add_usage(result.used, before) if facts.thread == "continue" else _all_used(result, told, before)
     if told.status is not AskStatus.ANSWERED:
@@ -64,7 +64,7 @@ def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None =
 
 
 def remaining_wait(result: SessionResult, wait: SubAgentCall) -> SubAgentCall | None:
-    """What a session waits for that has ended; None if it has come to its end."""
+    """The call as it waits, if its session has ended because it waits; None if the session is finished."""
     told = result.last_result
     if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
         return None
@@ -73,12 +73,12 @@ def remaining_wait(result: SessionResult, wait: SubAgentCall) -> SubAgentCall | 
 
 
 def late_result(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
-    """What a call gives whose time ended while its session was suspended."""
+    """The result of a call whose deadline passed while its session was suspended."""
     return failed_call_result(f"The sub-agent {describe_lateness(facts)}.", session_id, "failed", used)
 
 
 def with_call_facts(result: ToolResult, facts: ToolFacts, took: timedelta) -> ToolResult:
-    """The result with what is counted of the call."""
+    """The result with the agent's name and how long the call took."""
     if result.child is None:
         return result
     counted = {"agent": facts.agent or "", "duration_ms": int(took.total_seconds() * 1000)}
@@ -86,14 +86,14 @@ def with_call_facts(result: ToolResult, facts: ToolFacts, took: timedelta) -> To
 
 
 def interrupted_result(session_id: str) -> ToolResult:
-    """What a call gives whose turn came after its session was interrupted."""
+    """The result of a call that had not begun when its turn was interrupted."""
     return failed_call_result(
         "The sub-agent was interrupted before it began.", session_id, "interrupted", None
     )
 
 
 def refusal_result(session_id: str, why: str) -> ToolResult:
-    """A call for which no session is started."""
+    """The result of a call for which no session is started."""
     return failed_call_result(f"The sub-agent was not called: {why}.", session_id, "failed", None)
 
 
@@ -106,7 +106,7 @@ def _why_no_answer(told: AskResult) -> str:
 
 
 def _all_used(result: SessionResult, told: AskResult, before: Usage | None) -> Usage | None:
-    """A session that serves one call alone has used all of it for that, whatever executions it took."""
+    """What a session has used that serves one call alone: all of it, over all its executions."""
     return result.usage if told.status is AskStatus.ANSWERED else add_usage(result.used, before)
 
 
@@ -116,7 +116,7 @@ def add_usage(used: Usage | None, before: Usage | None) -> Usage | None:
 
 
 def describe_lateness(facts: ToolFacts) -> str:
-    """That the call's time is over, as the model is told."""
+    """How the model is told that the call's time is over."""
     return f"had no answer within {facts.schedule_to_close:g} s" if facts.schedule_to_close else "timed out"
 
 
@@ -128,7 +128,7 @@ def failed_call_result(
     *,
     killed: bool = False,
 ) -> ToolResult:
-    """An error that the model is given; ``killed`` where its session could not even save."""
+    """An error for the model; ``killed``: the session has ended without saving."""
     child = _make_child_end(session_id, status)
     if killed:
         child = child.model_copy(update={"killed": True})
@@ -197,7 +197,7 @@ def resumed_call_input(
 ) -> SessionInput:
     """How a session is started once more for a call that has waited.
 
-    The message is the same: where the turn has ended meanwhile its answer is found, where it is lost it is
+    The message is the same: if its turn has ended meanwhile, the answer is found; if the turn is lost, it is
     run again.
     """
     wait = resumed.call
@@ -230,7 +230,7 @@ def ending_call_input(wait: SubAgentCall, link: ParentLink, metadata: dict[str, 
 
 
 def seconds_left(facts: ToolFacts, start: SessionInput, wait: SubAgentCall, now: int) -> float | None:
-    """How long its execution may last; None for ever."""
+    """Seconds that its execution may last; None for no limit."""
     if start.woken is None:
         return facts.schedule_to_close
     if start.woken.ends:
@@ -278,11 +278,11 @@ def _tracing_fields(request: ToolInput) -> dict[str, Any]:
 
 
 def add_waiting_calls(stored: Suspension, found: dict[int, SubAgentCall | None]) -> Suspension:
-    """The suspension with those calls that do wait."""
+    """The suspension with the calls in ``found`` that wait, and have no outcome yet."""
     unanswered = list_unanswered_calls(stored.calls, stored.outcomes)
-    settled = {*list_results(stored.outcomes), *(each.at for each in unanswered)}
+    done = {*list_results(stored.outcomes), *(each.at for each in unanswered)}
     children = {each.at: each for each in stored.children} | {
-        at: wait for at, wait in found.items() if at not in settled
+        at: wait for at, wait in found.items() if at not in done
     }
     waits = tuple(each for _, each in sorted(children.items()) if each is not None)
     return stored if waits == stored.children else stored.model_copy(update={"children": waits})
@@ -291,8 +291,9 @@ def add_waiting_calls(stored: Suspension, found: dict[int, SubAgentCall | None])
 def make_waiting_call(
     call: str, at: int, session_id: str, facts: ToolFacts, pending: Sequence[PendingCall]
 ) -> SubAgentCall:
-    """The call of a session that was found waiting.  Only its caller knew when it was made, so that its time
-    counts from the first question.
+    """The call of a session that was found waiting.
+
+    Only its caller knew when the call was made.  So its time counts from the first question.
     """
     since = min(each.since for each in pending)
     given: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Pure: the application's values against what the stores have, key by key.
+"""The application's values, compared with what the stores have, key by key.  Pure.
 
 Tools and other programs change the state too: what the application did not change itself is theirs, and
 is never written back over what they have written since.
@@ -50,7 +50,7 @@ class Values:
 
     @staticmethod
     def of(carried: Carried | None) -> "Values":
-        """At the start of a run."""
+        """The values at the start of a run."""
         if carried is None:
             return Values()
         stored = StoredValues.of(carried.saved_values, stale=carried.stale_values)
@@ -74,7 +74,7 @@ class Values:
         return {repr(key)[:80]: why for key, why in self._split_values()[1].items()}
 
     def apply_promoted(self, before: StoredValues, promoted: Mapping[str, Any]) -> None:
-        """A turn's end has put tools' changes into the state; the application's since ``before`` stay."""
+        """Take over the state into which tools' changes were put; the application's since ``before`` stay."""
         good, refused = self._split_values()
         mine = {**good, **{key: self.now[key] for key in refused}}
         self.now = merge_stored_values(mine, before.saved, promoted)

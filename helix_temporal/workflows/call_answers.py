@@ -43,7 +43,7 @@ class Submissions:
         workflow.set_signal_handler("take_answer", self._on_take_answer)
 
     def receive_early_answers(self, wake: Wake) -> None:
-        """Take the answers that the session was started again with: before it looks which have expired."""
+        """Receive the answers that the session was started with, before it looks which calls have expired."""
         for each in wake.answers:
             if each.request.call != RESUME:
                 self._execution.waits.receive_answer(each)
@@ -143,7 +143,7 @@ class Submissions:
         return execution.is_suspended and not execution.inbox
 
     def _turn_of(self, call: str) -> TurnOutcome | None:
-        """Of the turn that waits for the call, or did; None where this execution did not have it."""
+        """The outcome of the turn that waits for the call, or did; None if this execution did not have it."""
         execution = self._execution
         under_way = execution.turn is not None or execution.waits.suspended is not None
         if under_way and execution.waits.has_below(call):

@@ -138,7 +138,7 @@ def _not_served(what: str, error: ActivityError, seconds: float) -> NotServedErr
 
 
 OPEN_POLICY = CallPolicy()
-"""Until the open has brought the worker's own."""
+"""The policy until the open has brought the worker's own."""
 _LAST_ATTEMPT: Final = 60.0
 """Seconds after a roll-out's time, in which a worker says that nobody has what is missing."""
 
@@ -187,7 +187,7 @@ class ToolFailedError(Exception):
 
 
 class OpenedDespiteCancel(asyncio.CancelledError):
-    """Cancelled while a thread was being opened; it is open now, and has to be archived and dropped."""
+    """Cancelled while a thread was being opened; it is open now, and has to be archived and evicted."""
 
     def __init__(self, opened: OpenSessionResult) -> None:
         super().__init__()
@@ -222,14 +222,14 @@ class TemporalCalls:
         A cancel waits for its end: whoever cleans up must know the epoch that it took.
         """
         cancels: list[bool] = []
-        # What children of an aborted turn still do, they do before the turn is cut; a reset cuts nothing.
+        # Children of an aborted turn end before the turn is cut; a reset cuts nothing.
         cut = None if request.reopen is None or request.reopen.reset else request
         await self.children.wait_until_ended(lambda: cancels.append(True), cut)
         if off := tuple(self.children.cut):
             request = request.model_copy(update={"cut_children": off})
         options = self.store_options(beats=True)
         if request.reopen is None:
-            # Its worker may lack the agent; how long others are tried, only a worker's settings say.
+            # Its worker may lack the agent.  Only a worker's settings say how long others are tried.
             longest = max(self.policy.store_schedule_to_close, self.policy.roll_out + _LAST_ATTEMPT)
             options["schedule_to_close_timeout"] = timedelta(seconds=longest)
         handle = workflow.start_activity_method(SessionActivities.open, request, **options)

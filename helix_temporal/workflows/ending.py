@@ -33,7 +33,7 @@ class Ending:
         changed: Keys that the application changed.
         status: For the session store, and those who watch.
         closes: Shut the epoch: a step may still be running somewhere.
-        run_id: Of the turn that comes to no end of its own.
+        run_id: The run of a turn that was cut short.
         outcomes: What is known of the calls of the turn that stays suspended.
         suspended: All that it waits for, where sub-agents are suspended.
         answered: Calls that were answered, to be remembered.
@@ -118,7 +118,7 @@ class Finaliser:
         return ending.run_id is not None
 
     async def _open_thread(self, thread: CurrentThread, heads: ReopenHeads) -> Receipt:
-        """Fence an open without a verdict, or what a reset run left: else it may undo what is done here."""
+        """Open again: an open without an answer, or a step from before a reset, could undo the rest."""
         request, seed, before = build_reopen_request(thread, heads), thread.seed(), thread.handle
         receipt, opened = await self._run_to_receipt("open", lambda: self._calls.start_open(request))
         if opened is not None:
@@ -202,7 +202,7 @@ class Finaliser:
         return Receipt(name=name, ok=task.result())
 
     async def await_hooks(self, telling: Coroutine[Any, Any, bool]) -> Receipt:
-        """Let the end hooks be told to the end, whatever happens meanwhile."""
+        """Wait until the end hooks have run, whatever happens meanwhile."""
         task = asyncio.create_task(telling)
         await self._await_task_end(task)
         return Receipt(name="session_ended", ok=task.result())

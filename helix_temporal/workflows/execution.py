@@ -128,7 +128,7 @@ class Execution:
         return execution
 
     def record_end(self, reason: ExitReason, status: Status) -> None:
-        """How the execution ends."""
+        """Record how the execution ends."""
         self.exit, self.status = reason, status
 
     @property
@@ -193,9 +193,9 @@ class Execution:
             raise self.build_refusal()
 
     def build_refusal(self) -> ApplicationError:
-        """For an update that this execution does not carry out any more: to be sent again.
+        """The error for an update that this execution does not carry out any more: the client sends it again.
 
-        Of a session that could not even be opened: with the type of that failure, since it would fail again.
+        If the session could not be opened, the error is that failure: a second try would fail, too.
         """
         if self.thread is None and self.exit is ExitReason.FAILED:
             kind, why = split_text(self.error or "")
@@ -203,7 +203,11 @@ class Execution:
         return ask_again()
 
     async def watch_idle(self) -> None:
-        """One timer, set again for what is left: a time-out on each wait would cost two events a turn."""
+        """Set ``idle`` when nobody has sent anything for the idle time-out.
+
+        It is one timer, set again for the time that is left: a time-out on each wait would cost two events
+        a turn.
+        """
         limit = timedelta(seconds=self.options.idle_timeout)
         while True:
             if self.waits.suspended is not None:
@@ -260,12 +264,12 @@ class Execution:
             self.inbox.turn_away(self.build_suspended_result(in_thread=False))
 
     def tell_askers_if_exiting(self) -> None:
-        """The execution need not wait with the turn: nor do those who have asked since it began to wait."""
+        """Answer those who asked since the turn began to wait, if the execution does not wait with it."""
         if self.is_suspended and self.exits_while_waiting:
             self.tell_suspended()
 
     def build_suspended_result(self, *, in_thread: bool) -> AskResult:
-        """What those are told who ask meanwhile."""
+        """The result for those who ask while the turn waits for people."""
         fields: dict[str, Any] = {"in_thread": True} if in_thread else {}
         result = AskResult(
             status=AskStatus.SUSPENDED,
@@ -289,12 +293,12 @@ class Execution:
         return result.model_copy(update={"archived": self.thread.handle.archived})
 
     def wait_for_archive(self, told: AskResult) -> None:
-        """The archive is too far behind for a turn: what was sent waits until it is not."""
+        """Hold messages until the archive has caught up; open asks get ``told``."""
         self.inbox.wait_for_archive(told)
         self.opened_thread.handle = self.opened_thread.handle.model_copy(update={"archived": False})
 
     def note_refused(self, entries: Sequence[Entry], why: str) -> None:
-        """Messages that enter no thread: of those that were sent nobody else is told."""
+        """Note messages that were refused: nobody waits for those that were sent, so a receipt names them."""
         sent = self.list_sent_ids(entries)
         if sent:
             what = f"refused ({why}), no turn for"
@@ -302,7 +306,7 @@ class Execution:
             self.notes = (*self.notes, receipt)[-NOTES:]
 
     def note_refused_values(self, why: Mapping[str, str]) -> None:
-        """Values of the application that cannot be saved; what was saved of them last stays."""
+        """Note values of the application that cannot be saved; what was saved of them last stays."""
         told = "; ".join(f"{key}: {reason}" for key, reason in why.items())[:MAX_ERROR_TEXT]
         receipt = Receipt(name="values", ok=False, detail=f"not saved: {told}")
         if why and receipt not in self.notes:
@@ -310,16 +314,16 @@ class Execution:
             self.notes = (*self.notes, receipt)[-NOTES:]
 
     def list_sent_ids(self, entries: Sequence[Entry]) -> list[str]:
-        """Ids of those that nobody waits for; of a session that serves one task, its result tells."""
+        """Ids of messages that nobody waits for; none in a session for one task, whose result says it."""
         return [each.message.id for each in entries if not each.asked] if self.options.persistent else []
 
     def keep_unarchived(self, *, committed: bool) -> None:
-        """The turn failed because its newest step, which is in the thread, was not archived in time."""
+        """Note that the turn failed since its newest step, in the thread, was not archived in time."""
         self.failed_turn_stands = committed
         self.opened_thread.handle = self.opened_thread.handle.model_copy(update={"archived": False})
 
     def note_losses(self) -> None:
-        """Tell of messages that an open has found to be gone; who asks for one of them is answered anew."""
+        """Report messages that an open has found to be lost; they may be asked again."""
         losses, self.opened_thread.losses = self.opened_thread.losses, ()
         for loss in losses:
             receipt = loss.build_receipt()
@@ -341,13 +345,13 @@ class Execution:
         return self.turn is not None and bool(self._pending_below())
 
     def tell_suspended_below(self) -> None:
-        """A sub-agent waits: whoever asked is told what for."""
+        """Tell whoever asked that a sub-agent waits, and for what."""
         if self.turn is not None:
             self.inbox.link_calls(each.id for each in self._pending_below())
             self.inbox.suspend_turn(self.build_suspended_result(in_thread=True))
 
     def restore_turn(self, turn: SuspendedTurn) -> None:
-        """Go on where another execution was suspended."""
+        """Take over a turn that an earlier execution has left suspended."""
         self.inbox.adopt_messages(turn.messages)
         self.turn_start = turn.start
         self.waits.sub_agent_calls.in_order = not self.opened_thread.facts.parallel_tools
@@ -355,7 +359,7 @@ class Execution:
         self.waits.expire_calls()
 
     def drop_suspended(self) -> None:
-        """The turn that was suspended is gone."""
+        """End the suspended turn, which was cut out of the thread."""
         if self.waits.suspended is not None:
             self.waits.end_wait()
             self.status = Status.IDLE
@@ -375,7 +379,7 @@ class Execution:
         return result.model_copy(update={"thread_id": thread_id})
 
     def result_of(self, input: SessionInput) -> SessionResult:
-        """What the execution gives."""
+        """The result of the execution."""
         result = self.build_suspended_result(in_thread=True) if self.is_suspended else self.inbox.last_result
         if result is not None and len((result.text or "").encode(errors="surrogatepass")) > INLINE_RESULT:
             result = result.model_copy(update={"text": None})
@@ -396,7 +400,7 @@ class Execution:
         )
 
     def status_of(self, input: SessionInput) -> SessionInfo:
-        """What the query answers."""
+        """The answer to the query ``status``."""
         thread = self.thread
         further: dict[str, Any] = {"lag": thread.lag} if thread and thread.lag else {}
         if input.parent is not None:
@@ -425,7 +429,7 @@ class Execution:
 
 
 def without_turn(session_id: str, what: str, sent: Sequence[str]) -> Receipt:
-    """Messages that were sent, and have no turn: whoever reads that may send them again."""
+    """The receipt for messages that were sent and have no turn: whoever reads it may send them again."""
     what = f"{what} {len(sent)}: "
     workflow.logger.warning("session %s: messages that were sent: %s%s", session_id, what, ", ".join(sent))
     more = [f"and {len(sent) - _NAMED} more, which the log names"] if len(sent) > _NAMED else []

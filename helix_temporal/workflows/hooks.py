@@ -102,7 +102,7 @@ class Events:
         self._input, self._execution, self._hooks = input, execution, hooks
 
     async def tell_started(self, *, created: bool) -> None:
-        """The session is open."""
+        """Tell that the session is open."""
         mode = self._input.mode
         if mode == "auto":
             mode = "new" if created else "continue"
@@ -139,7 +139,7 @@ class Events:
         return admitted
 
     async def tell_turn_completed(self, turn: Turn, result: TurnResult, fresh: Sequence[Entry]) -> None:
-        """A turn is committed: first each of its messages, then the turn."""
+        """Tell that a turn is committed: first each of its messages, then the turn."""
         for entry in fresh:
             message = entry.for_thread
             await self._tell_hooks(

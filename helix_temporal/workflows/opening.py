@@ -29,7 +29,7 @@ class Loss:
     stop: int
 
     def build_receipt(self) -> Receipt:
-        """What is said of it."""
+        """The receipt that reports it."""
         return Receipt(name="lost", ok=False, detail=f"lost: {self.start}..{self.stop - 1}")
 
 
@@ -75,7 +75,7 @@ class CurrentThread:
     def of(
         cls, request: OpenSessionInput, carried: Carried, now: Callable[[], int], seed: Callable[[], int]
     ) -> "CurrentThread":
-        """That of the run before."""
+        """The thread as the run before has left it."""
         return cls(
             request,
             carried.handle,
@@ -92,7 +92,7 @@ class CurrentThread:
         )
 
     def carry_over(self) -> dict[str, Any]:
-        """For `Carried`."""
+        """The fields of `Carried` that say where the thread is."""
         return only_set(
             handle=self.handle,
             facts=self.facts,
@@ -119,7 +119,7 @@ class CurrentThread:
         return self.unsettled
 
     def note_opened(self, handle: OpenHandle, seed: int) -> None:
-        """It is open under another epoch, so that all that was done up to now is known.
+        """Note that the thread was opened under a new epoch: no earlier open is in doubt any more.
 
         ``seed`` is that of when it was asked to be opened: a reset may have come meanwhile.
         """
@@ -127,25 +127,25 @@ class CurrentThread:
         self.seed_before = seed
 
     def move_to(self, head: Head) -> None:
-        """Look at it from there: what stands behind is found standing."""
+        """Go on from this head: steps that stand behind it are found there."""
         self.handle = self.handle.model_copy(update={"head": head})
 
     def note_reopened(self, heads: ReopenHeads, opened: OpenSessionResult, seed: int) -> None:
-        """It is open again; turns that had ended and are gone, unless they were taken back, are lost."""
+        """Note that the thread was opened again; finished turns that are gone are lost, except by a reset."""
         self.note_opened(opened.handle, seed)
         first, end = opened.handle.head.position, heads.turn_start.position
         if first < end and not opened.reset:
             self.losses = (*self.losses, Loss(first, end))
 
     def note_flushed(self, result: FlushThreadResult) -> None:
-        """The archive was asked to take what it lacks."""
+        """Note the result of a flush."""
         archived = result.status != "unavailable"
         self.handle = self.handle.model_copy(update={"archived": archived})
         if archived:
             self.lag = None
 
     def note_flush_failed(self, error: str) -> None:
-        """The archive did not take what it lacks."""
+        """Note why a flush failed."""
         if self.lag is not None:
             self.lag = self.lag.model_copy(update={"error": error})
 
@@ -155,9 +155,10 @@ class CurrentThread:
         self.since = ResetPoint(position=min(since.position, position), epoch=min(since.epoch, epoch))
 
     def check_settled(self) -> None:
-        """Refuse to go on under an epoch that an open which is still under way may end at any time.
+        """Refuse to go on under an epoch that does not hold for certain.
 
-        And under one that the run before had, which was reset: its steps may still come.
+        An open that ended without an answer may still replace it; and if another run opened the thread, its
+        steps may still come.
 
         Raises:
             FencedError: The thread has to be opened again first.

@@ -35,7 +35,7 @@ async def carry_out_rewind(
         except HeadMovedError:
             if rewind.request.checkpoint is not None:
                 raise
-            # An older copy of the thread: turns that are counted on it would be others than those asked for.
+            # An older copy of the thread: counted on it, the turns would be other ones than were meant.
             stood, reopened = thread.head, await reopen_thread(calls, thread, _as_it_stands(thread))
             inbox.put_first(reopened.under_way)
             if thread.head.position < stood.position:

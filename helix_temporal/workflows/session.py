@@ -79,8 +79,8 @@ class Serving:
         self.still_waits = False
 
     async def serve_turn(self) -> None:
-        """A turn of all messages that wait."""
-        # Not of the turn before: hooks may take their time, and the end of the run may come meanwhile.
+        """Run a turn of the messages that wait."""
+        # Before the hooks, which may take long: the execution may end meanwhile.
         self._execution.turn_start = self._execution.opened_thread.head
         entries = self._execution.inbox.begin_turn(self._execution.rewinds.before, self._turn_message_limit())
         self._execution.status = Status.RUNNING
@@ -120,10 +120,10 @@ class Serving:
         )
 
     async def end_suspended(self, finaliser: Finaliser) -> str | None:
-        """The execution is cancelled or fails: the turn that somebody was told of ends whole, if it can.
+        """End the suspended turn, which somebody was told of, since the execution is cancelled or fails.
 
         Returns:
-            The run of a turn that comes to no end of its own; None for one that waits, and may go on.
+            The run of a turn that was cut short; None if there is none, or one that waits and may go on.
         """
         execution = self._execution
         suspended = None if execution.thread is None else execution.waits.restore_at(execution.thread.head)
@@ -144,7 +144,7 @@ class Serving:
         return None
 
     def _restore_wait(self, before: SuspendedTurn) -> None:
-        """Wait as before the turn was given up; but what became of its sub-agents has become of them."""
+        """Wait again as before the turn was given up; results that its sub-agents gave meanwhile stay."""
         waits = self._execution.waits
         waits.restore_at(before.head)
         waited = {each.at for each in before.children}
@@ -158,7 +158,7 @@ class Serving:
         waits.begin_wait(before.model_copy(update={"outcomes": outcomes, "children": children}))
 
     async def _try_give_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
-        """Whether it has ended; raises where the hot thread has lost it."""
+        """End the turn without answers, and return whether that worked; raises if the thread has lost it."""
         try:
             await turn.give_up(suspended, ExitReason.INTERRUPTED, again=False)
         except HeadMovedError:
@@ -196,7 +196,7 @@ class Serving:
         return fit if fit < len(self._execution.inbox) else None
 
     def _answer_earlier_messages(self, result: RunStepResult) -> bool:
-        """Tell those whose messages were answered before; those that a step left have their turn next."""
+        """Answer messages that an earlier turn has answered; what the step left waits for the next turn."""
         inbox = self._execution.inbox
         if len(inbox.turn_entries) < 2:
             return False
@@ -272,7 +272,7 @@ class Serving:
     ) -> None:
         """Fail the one message whose content is gone or too large, or whose id is taken.
 
-        Of a tool's result, the turn fails.
+        If the content is that of a tool's result, fail the turn.
         """
         if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
             raise why  # a store's, of the turn itself
@@ -435,7 +435,7 @@ class AgentSession:
         return self._execution.result_of(self._input)
 
     def _was_refused(self) -> bool:
-        """Started for an ask that the validator rejected, so that nothing came with the start.
+        """Whether the validator rejected the ask that started the execution: then there is nothing to do.
 
         After a reset that excludes updates the inbox is empty as well: that is no refusal.
         """
@@ -544,7 +544,7 @@ class AgentSession:
         execution, policy, pause = self._execution, self._calls.policy, _FLUSH_AGAIN
         flush_at = ask_until = None
         if execution.next_work is Work.WAIT:
-            execution.seed = workflow.random_seed()  # all that a reset had applied again has been heeded
+            execution.seed = workflow.random_seed()  # what was applied again after a reset is handled
         while execution.next_work is Work.WAIT:
             behind = not execution.opened_thread.handle.archived and (
                 policy.flush_each_step or execution.inbox.waits_for_archive
@@ -602,7 +602,7 @@ class AgentSession:
         is_long = workflow.info().is_continue_as_new_suggested() or (
             limit and self._execution.run_turns >= limit
         )
-        # What does not fit yet becomes less: each turn takes messages, and the next step takes all answers.
+        # Until it fits: each turn takes messages out of the inbox, and the next step takes all answers.
         if is_long and self._execution.inbox.size + self._execution.waits.inline_size <= MAX_CARRIED:
             raise _ContinueAsNew
 
@@ -652,7 +652,7 @@ class AgentSession:
         workflow.continue_as_new(self._input.model_copy(update=further))
 
     async def _finalise_if_idle(self) -> bool:
-        """Archive and drop what is hot, then end unless somebody came meanwhile.
+        """Archive and evict the thread, then end unless somebody came meanwhile.
 
         The check and the return are in one activation, without a flag before: whoever comes later
         finds the run ended and starts the next one; nobody is told to go away.
@@ -688,7 +688,7 @@ class AgentSession:
         execution.quiet_since, execution.idle = workflow.now(), False
         if not (ends() and workflow.all_handlers_finished()):
             execution.status = Status.SUSPENDED if execution.is_suspended else Status.IDLE
-            execution.receipts = ()  # they are of no end: what was cut short for whoever came did not fail
+            execution.receipts = ()  # of no end: a step that was cut short for a newcomer did not fail
             await self._outlast_handlers()
             return False
         execution.finalised = True
@@ -703,7 +703,7 @@ class AgentSession:
         self._move_if_long()
 
     async def _outlast_handlers(self) -> None:
-        """A handler of the application may last; resting again and again meanwhile helps nobody."""
+        """Wait for handlers of the application that still run: ending would be tried in vain meanwhile."""
         execution = self._execution
         try:
             await workflow.wait_condition(
@@ -714,7 +714,7 @@ class AgentSession:
             execution.waits.expire_calls()
 
     async def _end_execution(self) -> None:
-        """Every way out but a quiet one: a step may still be running, so its epoch is shut."""
+        """End after a cancel or a failure: a step may still be running, so its epoch is closed."""
         self._execution.closing = True
         self._execution.rewinds.refuse_all()
         committed = 0
@@ -734,7 +734,7 @@ class AgentSession:
                 *await finaliser.run(self._execution.opened_thread, ending),
             )
             committed = finaliser.committed
-        # Not before the epoch is shut: until then a late attempt may still finish the turn.
+        # After the epoch is closed: until then a late attempt may still finish the turn.
         ended = committed > self._execution.turn_start.position or self._execution.failed_turn_stands
         waits = self._serving.still_waits and not ended
         self._name_messages_without_turn(cut=not (ended or waits))
@@ -749,13 +749,13 @@ class AgentSession:
         ``cut``: also those of the turn that was under way.
         """
         # What becomes of the turn of a session that serves one task is in its result.
-        sent = self._execution.inbox.list_sent_ids(with_taken=cut and self._execution.options.persistent)
+        sent = self._execution.inbox.list_sent_ids(with_turn=cut and self._execution.options.persistent)
         if sent:
             receipt = without_turn(self._input.session_id, "no turn any more for", sent)
             self._execution.receipts = (*self._execution.receipts, receipt)
 
     def _answer_all(self, *, in_thread: bool, waits: bool) -> None:
-        """Tell those whose turn this ended what became of it, and those who wait to ask elsewhere."""
+        """Tell the turn's askers what became of it; the others are to ask the next execution."""
         if waits:
             self._execution.inbox.answer_all(self._execution.build_suspended_result(in_thread=True))
         elif self._execution.exit is ExitReason.FAILED:

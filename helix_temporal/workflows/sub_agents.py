@@ -90,7 +90,7 @@ async def signal_workflow(to: str, name: str, *arguments: object) -> None:
 def failure_result(
     failure: FailureError, facts: ToolFacts, session_id: str, workflow: str, before: Usage | None = None
 ) -> ToolResult:
-    """What a session that failed, or could not be started, gives."""
+    """The result of a call whose session failed, or could not be started."""
     cause = failure.cause if isinstance(failure, ChildWorkflowError) and failure.cause else failure
     used = None
     status: Literal["interrupted", "failed"] = "failed"
@@ -124,7 +124,7 @@ def _used_before(cause: BaseException) -> Usage | None:
 HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between attempts to start a session that has a live execution already."""
 HELD_SECONDS: Final = 60.0
-"""How long a session is waited for that somebody else has."""
+"""How long to wait for a session that another execution has."""
 STOP_SECONDS: Final = 300.0
 """How long a child that was asked to end is waited for; it has been asked, and ends all the same."""
 
@@ -211,7 +211,7 @@ class SubAgents:
             await signal_workflow(self.workflow_id(session_id), "take_answer", answer)
 
     def dismiss_calls(self, request: OpenSessionInput) -> None:
-        """Let suspended sessions end their turns, which are nobody's any more; `ended` waits for that."""
+        """Let suspended sessions end their turns, which nobody wants; `wait_until_ended` waits for that."""
         for wait in self.waiting.dismiss_all():
             self.cut.append(wait.session_id)
             start = ending_call_input(
@@ -256,7 +256,7 @@ class SubAgents:
                 on_cancel()
 
     def forget_cut(self, told: Collection[str]) -> None:
-        """The session store has these calls as cut off."""
+        """Forget calls that the session store has marked as cut off."""
         self.cut = [each for each in self.cut if each not in told]
 
     def _lock_thread(self, facts: ToolFacts, session_id: str) -> AbstractAsyncContextManager[object]:

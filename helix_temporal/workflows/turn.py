@@ -84,7 +84,7 @@ class ToolCalls:
         self.usage = Usage()
 
     async def look_up_added_tools(self, result: RunStepResult) -> None:
-        """Know the tools that the agent has got since the session was opened, or by a worker that is newer.
+        """Load tools that the agent got after the session was opened, or that only newer workers have.
 
         The worker that ran the step has offered them to the model; ours did not know of them.
         """
@@ -347,7 +347,7 @@ class Turn:
         return await self._run_until_over(None, ())
 
     def _restore_suspended(self, suspended: SuspendedTurn) -> RunStepResult:
-        """Be the turn that was suspended; its newest step."""
+        """Become the turn that was suspended; returns its newest step."""
         self._messages, self._left = suspended.messages, suspended.left
         self._start, self.steps, self._used_before = suspended.start, suspended.steps, suspended.usage
         self.run_id = self._first_run_id = suspended.run_id or self.run_id
@@ -403,7 +403,7 @@ class Turn:
     def _move_to(
         self, after: After, opened: OpenSessionResult, place: Reopened, why: HelixError | None = None
     ) -> NoReturn:
-        """Be where the turn goes on.
+        """Set the place where the turn goes on.
 
         Raises:
             _TurnMoved: Always: the steps up to now do not count any more.
@@ -470,7 +470,7 @@ class Turn:
                 return await self._end_turn(inputs, reason, dropped, refs)
 
     def _part_with_others(self, result: RunStepResult) -> None:
-        """Messages that are not of this turn do not wait for its end, nor are they asked again with it."""
+        """Drop messages that turn out to be of other turns: they do not wait for the end of this one."""
         if (result.left or result.dropped) and self._answer_earlier(result):
             apart = {*result.left, *result.dropped}
             self._messages = tuple(each for each in self._messages if each.id not in apart)
@@ -491,7 +491,7 @@ class Turn:
     def _read_standing_results(
         self, result: RunStepResult
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
-        """The thread has them: after a reset nobody is asked again, and nothing is run again."""
+        """Results that the thread has: after a reset no person is asked, and no tool is run, once more."""
         answers = {each.at: each.answered for each in result.outcomes if each.answered is not None}
         if self._waits is not None:
             self._waits.note_found_answers(tuple(answers.values()))
@@ -571,7 +571,7 @@ class Turn:
         dropped: tuple[str, ...],
         refs: tuple[str, ...],
     ) -> TurnResult:
-        """Results without a further answer: every call is answered, and the turn is whole."""
+        """End the turn with results and no further model call: each call of the thread has its result."""
         thread = self._thread
 
         async def attempt(**answered: Any) -> RunStepResult:
@@ -642,7 +642,7 @@ class Turn:
     async def _attempt_at_head(
         self, attempt: Any, inputs: tuple[StepInput, ...], *, answered: bool = True
     ) -> RunStepResult:
-        """Do it where the thread stands; if it stands elsewhere, open again and look."""
+        """Run ``attempt`` at the head that is known; if the thread is elsewhere, open it and try again."""
         for tries in itertools.count():
             if is_cancelled():
                 # It came with the failure of the attempt before: another one would be paid for.
@@ -673,7 +673,7 @@ class Turn:
         raise AssertionError("unreachable")  # pragma: no cover
 
     def _adopt_turn_under_way(self, messages: tuple[UserMessage, ...]) -> bool:
-        """Let the turn that stands unfinished go first, as this one; whether it is another one's."""
+        """Put the messages of a turn that stands unfinished before this turn's; whether they are others."""
         if not messages:
             return False
         first = [each.id for each in messages]

@@ -115,7 +115,7 @@ def test_a_receipt_that_leaves_out_the_turn_that_was_cut_is_seen() -> None:
     sent = Inbox.list_sent_ids
 
     def waiting_alone(inbox: Inbox, **_: bool) -> tuple[str, ...]:
-        return sent(inbox, with_taken=False)
+        return sent(inbox, with_turn=False)
 
     with patch.object(Inbox, "list_sent_ids", waiting_alone):
         wrong = [each for seed in range(SEEDS) for each in simulate_handlers(seed).wrong]
