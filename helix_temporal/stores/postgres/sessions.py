@@ -76,10 +76,20 @@ class PostgresSessions:
 
     async def view(self, session_id: str, wanted: WantedRows = WantedRows()) -> SessionView:  # noqa: B008 (frozen)
         """See `SessionRows.view`."""
-        query = self._queries["session_thread_view" if wanted.thread else "session_view"]
-        newest = [kind.value for kind in wanted.newest]
-        rows = await self._database.fetch(query, session_id, *_name_columns(wanted), newest)
-        return _view_of_rows(session_id, rows, thread=wanted.thread)
+        if wanted.groups or wanted.newest or len(wanted.keys) > 1:
+            query = self._queries["session_thread_view" if wanted.thread else "session_view"]
+            newest = [kind.value for kind in wanted.newest]
+            rows = await self._database.fetch(query, session_id, *_name_columns(wanted), newest)
+            state = next(row for row in rows if row["kind"] == "state")
+            found = [row for row in rows if row is not state]
+            return _view_of_rows(session_id, state, state["body"], found, thread=wanted.thread)
+        query = self._queries["session_thread_row_view" if wanted.thread else "session_row_view"]
+        name = wanted.keys[0] if wanted.keys else None
+        key = (None, None, None) if name is None else (name.kind.value, name.group, name.key)
+        row = await self._database.fetchrow(query, session_id, *key)
+        assert row is not None
+        found = [] if row["kind"] is None else [row]
+        return _view_of_rows(session_id, row, row["state"], found, thread=wanted.thread)
 
     async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """See `SessionRows.commit`."""
@@ -97,7 +107,9 @@ class PostgresSessions:
             query = self._queries["session_update_append" if change.state else "session_touch_append"]
             end = head_after(step.head, step.messages)
             row = await self._database.fetchrow(query, *_commit_values(change), *append_values(step, end))
-            if row is not None:
+            if row is None:
+                return None
+            if row["rev"] is not None:
                 appended = Appended(step.messages, end, False, header_of(step.thread_id, row))
                 return RowsCommitted(row["rev"], appended)
         return await self._commit_apart(change, step)
@@ -111,7 +123,7 @@ class PostgresSessions:
         return None if revision is None else RowsCommitted(revision)
 
     async def _commit_apart(self, change: SessionCommit, step: StepAppend) -> RowsCommitted | None:
-        """The revision moved, or the thread does not stand at the step's head: find out, one by one."""
+        """A first commit, or the thread does not stand at the step's head: one by one."""
 
         async def work(on: PostgresExecutor) -> RowsCommitted | None:
             committed = await self._commit_alone(on, change)
@@ -305,15 +317,16 @@ def _session_row(session_id: str, kind: RowKind, row: Any) -> SessionRow:
     return SessionRow(kind, name.key, body, name.group, order)
 
 
-def _view_of_rows(session_id: str, rows: Sequence[Any], *, thread: bool) -> SessionView:
-    state = next(row for row in rows if row["kind"] == "state")
-    found = (_session_row(session_id, RowKind(row["kind"]), row) for row in rows if row is not state)
+def _view_of_rows(
+    session_id: str, state: Any, body: Any, rows: Sequence[Any], *, thread: bool
+) -> SessionView:
+    found = (_session_row(session_id, RowKind(row["kind"]), row) for row in rows)
     there = state["rev"] is not None and not state["gone"]
     where = f"session {session_id!r} in PostgreSQL"
     return SessionView(
         revision=state["rev"] or 0,
         max_epoch=state["max_epoch"] or 0,
-        state=verify_checksum(state["body"], f"the state of {where}", session_id, "state") if there else None,
+        state=verify_checksum(body, f"the state of {where}", session_id, "state") if there else None,
         rows=tuple({each.name: each for each in found}.values()),
         now=state["now"],
         thread=header_of(session_id, state) if thread and state["epoch"] is not None else None,

@@ -56,6 +56,8 @@ UNLESS = "'{operation}', '{\"\"}', '{new}', '{staged}', '{new}'"
 STEP = "'s1', 1, 0, '', 1, 'm', '{user}', '{m}', '{a}', 1, true, NULL, 0, -1, 0"
 STATEMENTS = {
     "session_view": VIEW,
+    "session_row_view": "'s1', 'run', '', 'key7'",
+    "session_thread_row_view": "'s1', 'run', '', 'key7'",
     "session_thread_view": VIEW,
     "session_touch": f"'s1', 9, 1, {CHANGES}, {UNLESS}",
     "session_touch_append": f"'s1', 9, 1, {CHANGES}, {UNLESS}, {STEP}",

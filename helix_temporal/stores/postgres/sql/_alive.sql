@@ -1,1 +1,2 @@
-(t.expires_at IS NULL OR t.expires_at > {now})
+-- Whether a thread has not expired; without OR, for which the planner looks for more plans.
+(t.expires_at <= {now}) IS NOT TRUE

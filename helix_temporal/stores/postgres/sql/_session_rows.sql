@@ -1,20 +1,18 @@
 -- What a commit does to rows, once guard has found the session.  Rows of a group that is cleared and that are put again
--- stay: one statement may touch a row once only.  LATERAL and arrays in a SELECT as in _session_view.
+-- stay: one statement may touch a row once only.  LATERAL and an array in a SELECT as in _session_view.
 -- $4 kinds, $5 groups, $6 keys of rows to remove, none of which is put; $7 kinds, $8 groups to clear;
 -- $9 kinds, $10 groups, $11 keys, $12 orders, $13 bodies of rows to put, each once.
 removed AS (
     DELETE FROM "{prefix}session_rows" AS r
     USING (
         SELECT g.session_id, w.*
-        FROM guard AS g, unnest((SELECT $4::text[]), (SELECT $5::text[]), (SELECT $6::text[])) AS w (kind, grp, key)
+        FROM guard AS g, unnest((SELECT $4::text[]), $5::text[], $6::text[]) AS w (kind, grp, key)
         UNION ALL
         SELECT g.session_id, found.*
-        FROM guard AS g, unnest((SELECT $7::text[]), (SELECT $8::text[])) AS w (kind, grp), LATERAL (
+        FROM guard AS g, unnest((SELECT $7::text[]), $8::text[]) AS w (kind, grp), LATERAL (
             SELECT i.kind, i.grp, i.key FROM "{prefix}session_rows" AS i
             WHERE i.session_id = g.session_id AND i.kind = w.kind AND i.grp = w.grp
-                AND (i.kind, i.grp, i.key) NOT IN (
-                    SELECT * FROM unnest((SELECT $9::text[]), (SELECT $10::text[]), (SELECT $11::text[]))
-                )
+                AND (i.kind, i.grp, i.key) NOT IN (SELECT * FROM unnest((SELECT $9::text[]), $10::text[], $11::text[]))
             OFFSET 0
         ) AS found
     ) AS gone
@@ -22,8 +20,6 @@ removed AS (
 ), put AS (
     INSERT INTO "{prefix}session_rows" AS r (session_id, kind, grp, key, ord, body)
     SELECT g.session_id, p.*
-    FROM guard AS g, unnest(
-        (SELECT $9::text[]), (SELECT $10::text[]), (SELECT $11::text[]), (SELECT $12::bigint[]), (SELECT $13::bytea[])
-    ) AS p
+    FROM guard AS g, unnest((SELECT $9::text[]), $10::text[], $11::text[], $12::bigint[], $13::bytea[]) AS p
     ON CONFLICT (session_id, kind, grp, key) DO UPDATE SET ord = excluded.ord, body = excluded.body
 )

@@ -1,5 +1,3 @@
-(t.checksum = hashtextextended((t.thread_id || ' ' || t.epoch::text || ' ' || t.owner || ' ' || t.closed::text || ' '
-    || t.head::text || ' ' || t.last_id || ' ' || t.committed::text || ' ' || t.base::text || ' ' || t.base_id || ' '
-    || t.slice_version::text || ' ' || t.adapter || ' ' || t.size::text || ' ' || t.base_size::text || ' '
-    || t.archived::text || ' ' || t.archived_size::text || ' ' || t.unarchived_since::text || ' ' || t.deleted::text
-    || ' ' || t.born::text || ' ' || t.cut::text || ' ' || t.origin) COLLATE "C", 0))
+(t.checksum = hashtextextended(concat_ws(' ', t.thread_id, t.epoch, t.owner, t.closed::text, t.head, t.last_id, t.committed,
+    t.base, t.base_id, t.slice_version, t.adapter, t.size, t.base_size, t.archived, t.archived_size, t.unarchived_since,
+    t.deleted::text, t.born, t.cut, t.origin) COLLATE "C", 0))

@@ -1,4 +1,5 @@
--- session_update with a step of the thread, if it stands at the step's head; revision and header after it.
+-- session_update with a step of the thread, if it stands at the step's head; revision and header after it,
+-- or null where it does not.
 -- States and threads are both looked at before either is changed. The lock on the state decides between two writers.
 -- Arguments as in session_update, then $37 to $51 the step (_thread_moved).
 WITH held AS (
@@ -15,4 +16,4 @@ WITH held AS (
     WHERE s.session_id = $1 AND s.rev = $2 AND EXISTS (SELECT FROM thread_moved)
     RETURNING s.session_id, s.rev
 ), {include:session_rows}
-SELECT g.rev, {include:header} FROM guard AS g, thread_moved AS t
+SELECT g.rev, {include:header_written} FROM held LEFT JOIN (guard AS g CROSS JOIN thread_moved AS t) ON true

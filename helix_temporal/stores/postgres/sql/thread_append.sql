@@ -5,4 +5,4 @@ WITH thread_moved AS (
 ), thread_added AS (
     {include:thread_added}
 )
-SELECT {include:header} FROM thread_moved AS t
+SELECT {include:header_written} FROM thread_moved AS t

@@ -8,13 +8,10 @@ FROM "{prefix}threads" AS t
         FROM (
             SELECT m.position, m.kind, m.id, m.body,
                 row_number() OVER side AS n, sum({include:size}) OVER side AS bytes
-            FROM (
-                SELECT m.position, m.kind, m.id, m.body
-                FROM "{prefix}messages" AS m
-                WHERE m.thread_id = $1 AND m.position >= GREATEST($2::bigint, t.base, LEAST($3::bigint, t.head) - GREATEST($4::bigint, 1))
-                    AND m.position < LEAST($3::bigint, t.head)
-            ) AS m
-            WINDOW side AS (ORDER BY m.position DESC)
+            FROM "{prefix}messages" AS m
+            WHERE m.thread_id = $1 AND m.position >= GREATEST($2::bigint, t.base, LEAST($3::bigint, t.head) - GREATEST($4::bigint, 1))
+                AND m.position < LEAST($3::bigint, t.head)
+            WINDOW side AS (ORDER BY m.position DESC ROWS UNBOUNDED PRECEDING)
         ) AS m
         WHERE m.n = 1 OR m.bytes <= $5::bigint
     ) AS m

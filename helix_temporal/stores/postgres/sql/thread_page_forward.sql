@@ -8,13 +8,10 @@ FROM "{prefix}threads" AS t
         FROM (
             SELECT m.position, m.kind, m.id, m.body,
                 row_number() OVER side AS n, sum({include:size}) OVER side AS bytes
-            FROM (
-                SELECT m.position, m.kind, m.id, m.body
-                FROM "{prefix}messages" AS m
-                WHERE m.thread_id = $1 AND m.position >= GREATEST($2::bigint, t.base)
-                    AND m.position < LEAST($3::bigint, t.head, GREATEST($2::bigint, t.base) + GREATEST($4::bigint, 1))
-            ) AS m
-            WINDOW side AS (ORDER BY m.position ASC)
+            FROM "{prefix}messages" AS m
+            WHERE m.thread_id = $1 AND m.position >= GREATEST($2::bigint, t.base)
+                AND m.position < LEAST($3::bigint, t.head, GREATEST($2::bigint, t.base) + GREATEST($4::bigint, 1))
+            WINDOW side AS (ORDER BY m.position ROWS UNBOUNDED PRECEDING)
         ) AS m
         WHERE m.n = 1 OR m.bytes <= $5::bigint
     ) AS m
