@@ -83,9 +83,9 @@ def test_what_is_pending_is_the_same_in_memory_and_from_the_record(
     )
     unanswered, children = list_unanswered_calls(record.calls, outcomes), list_unfinished_children(record)
     found = list_pending_calls(record.head, turn().calls, unanswered, pending_below(children))
-    waits.begin(turn(CLIENT, APPROVAL).model_copy(update={"outcomes": outcomes, "children": children}))
+    waits.begin_wait(turn(CLIENT, APPROVAL).model_copy(update={"outcomes": outcomes, "children": children}))
     assert [each.id for each in found] == pending
-    assert waits.pending() == found
+    assert waits.list_pending() == found
 
 
 def test_calls_that_wait_for_nobody_may_run(waits: PendingCalls) -> None:
