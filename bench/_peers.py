@@ -40,6 +40,7 @@ class PeerProgram:
 
 
 OURS: Final = PeerProgram("helix_temporal", "ours.py")
+OURS_APPENDING: Final = PeerProgram("helix_temporal, append_messages", "ours.py", None, ("append",))
 PEERS: Final = (
     PeerProgram("openai-agents SQLAlchemySession", "openai_agents.py", "openai-agents"),
     PeerProgram("LangGraph AsyncPostgresSaver", "langgraph_saver.py", "langgraph"),

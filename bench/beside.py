@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from bench._lab import Lab, in_turns
-from bench._peers import OURS, PEERS, Peer, PeerMissingError, running
+from bench._peers import OURS, OURS_APPENDING, PEERS, Peer, PeerMissingError, running
 from bench._report import Row, compared, told
 
 _HYDRATES: Final = 10
@@ -20,6 +20,7 @@ async def beside(lab: Lab) -> list[Row]:
     missing: list[Row] = []
     async with contextlib.AsyncExitStack() as stack:
         ours = await stack.enter_async_context(running(lab, OURS))
+        appending = await stack.enter_async_context(running(lab, OURS_APPENDING))
         peers: list[Peer] = []
         for program in PEERS:
             try:
@@ -32,7 +33,7 @@ async def beside(lab: Lab) -> list[Row]:
             *await _timed(
                 lab, f"hydrate of {2 * lab.sizes.beside_hydrated} messages", ours, peers, _hydrates(lab)
             ),
-            *await _writers(lab, ours, peers),
+            *await _writers(lab, (ours, appending), peers),
             *await _repeats(lab, ours, peers),
         ]
     return [*rows, *missing]
@@ -91,16 +92,21 @@ def _median(found: dict[str, Any]) -> float:
     return 1e3 * statistics.median(seconds)
 
 
-async def _writers(lab: Lab, ours: Peer, peers: Sequence[Peer]) -> list[Row]:
-    """What several writers of one session lose; each has its own connections, and looks again if refused."""
+async def _writers(lab: Lab, ours: Sequence[Peer], peers: Sequence[Peer]) -> list[Row]:
+    """What several writers of one session lose; each has its own connections, and looks again if refused.
+
+    Ours twice: at an exact head with state, and, as peers without state do it, wherever the session ends.
+    """
     rows: list[Row] = []
-    for peer in (ours, *peers):
+    for peer in (*ours, *peers):
         lab.say(f"{_WRITERS} writers on one session: {peer.name}")
         turns = _make(lab, _WRITERS * lab.sizes.beside_writes)
         found = await peer.ask("writers", _session(), turns=turns)
         given_up = 2 * len(turns) - found["acknowledged"]
         note = f"{2 * len(turns)} messages; {found['refused']} refusals, {given_up} messages given up"
-        what, none = f"{_WRITERS} writers on one session: {peer.name}", 0 if peer is ours else None
+        if peer.name == OURS_APPENDING.name:
+            note += "; no state, nobody fenced, ids looked for among the newest"
+        what, none = f"{_WRITERS} writers on one session: {peer.name}", 0 if peer in ours else None
         rows += [
             told(f"{what}: lost", "messages", [found["lost"]], at_most=none, note=note),
             told(f"{what}: doubled", "messages", [found["doubled"]], at_most=none),

@@ -1,5 +1,7 @@
 """helix_temporal: a turn is one commit of state, messages and checkpoint."""
 
+import sys
+
 from _speak import RefusedError, Turn, serve
 
 from helix_temporal.errors import HeadMovedError
@@ -80,6 +82,16 @@ class Ours:
         await self._backend.close()
 
 
+class Appending(Ours):
+    """Messages alone, at the end of the thread wherever that is: several writers, and nobody is fenced."""
+
+    async def write(self, turn: Turn) -> None:
+        """Both messages at once."""
+        user = Message(id=f"{turn.name}-user", role="user", content=turn.user)
+        answer = Message(id=f"{turn.name}-answer", role="assistant", content=turn.answer)
+        await self._store.append_messages(self._session_id, [user, answer])
+
+
 def _head_of(error: HeadMovedError) -> Head | None:
     """Where the thread stands, as the refusal tells."""
     position, last_id = error.facts.get("found_position"), error.facts.get("found_last_id")
@@ -87,4 +99,4 @@ def _head_of(error: HeadMovedError) -> Head | None:
 
 
 if __name__ == "__main__":
-    serve(Ours.open, "asyncpg")
+    serve((Appending if "append" in sys.argv else Ours).open, "asyncpg")
