@@ -11,6 +11,7 @@ from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.postgres import PostgresBackend, PostgresThreads
 from helix_temporal.stores.protocols.hot import Rebase
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, messages
+from helix_temporal.testing.contracts._rows_base import a_change
 from tests import _postgres
 
 LOG = messages(10)
@@ -113,3 +114,15 @@ async def test_a_window_is_read_by_the_index(backend: PostgresBackend) -> None:
         if "Scan" in line and "_messages" in line and "actual" in line
     ]
     assert max(read) <= 100
+
+
+async def test_a_commit_that_lost_is_one_statement(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever lost has only to look again: of several writers, all but one do each time."""
+    await backend.threads.install(a_header(THREAD, LOG), LOG, replace=False)
+    assert await backend.sessions.commit(a_change(THREAD)) is not None
+    monkeypatch.setattr(backend.database, "transaction", None)
+    done = await backend.sessions.commit(a_change(THREAD, 1, append=a_step(THREAD, _at(10))))
+    assert done is not None
+    assert await backend.sessions.commit(a_change(THREAD, 1, append=a_step(THREAD, _at(10)))) is None
