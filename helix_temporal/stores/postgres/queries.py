@@ -69,6 +69,23 @@ def read_messages(row: DatabaseRow, thread_id: str, first: int, side: str = "") 
     return tuple(found)
 
 
+def check_none_is_missing(thread_id: str, first: int, expected: int, there: int) -> None:
+    """Refuse a range of messages of which some rows are gone.
+
+    Args:
+        thread_id: For the error.
+        first: Position of the first message of the range.
+        expected: Messages that the header says are there.
+        there: Rows that were found.
+
+    Raises:
+        StoreCorruptError: There are fewer.
+    """
+    if there < expected:
+        what = f"of {expected} messages from position {first} on, {expected - there} are missing"
+        raise damaged_error(f"thread {thread_id!r} in PostgreSQL", what, position=first)
+
+
 def message_columns(
     first: int, messages: Sequence[StoredMessage]
 ) -> tuple[list[str], list[str], list[bytes]]:

@@ -21,6 +21,7 @@ from helix_temporal.stores.postgres.migrations import check_database
 from helix_temporal.stores.postgres.queries import (
     DEFAULT_PREFIX,
     Queries,
+    check_none_is_missing,
     header_of,
     header_values,
     message_columns,
@@ -52,15 +53,16 @@ async def append_step(on: PostgresExecutor, queries: Queries, step: StepAppend) 
         moved = await try_append(on, queries, step)
         if moved is not None:
             return moved
-        row = await on.fetchrow(
-            queries["thread_at"], step.thread_id, step.head.position, max(len(step.messages), 1)
-        )
+        row = await on.fetchrow(queries["thread_at"], step.thread_id, step.head.position, len(step.messages))
         if row is None:
             return None
         header = header_of(step.thread_id, row)
         # Where the place is not held, what follows it does not begin there.
         is_held = row["id_before"] is not None
         stored = read_messages(row, step.thread_id, step.head.position) if is_held else ()
+        if is_held:
+            expected = min(len(step.messages), header.head.position - step.head.position)
+            check_none_is_missing(step.thread_id, step.head.position, expected, len(stored))
         if is_repeated_step(header, row["id_before"], stored, step):
             stands = Appended(stored, head_after(step.head, stored), True, header)
             committed = await _commit_standing_step(on, queries, step, stands)
@@ -175,8 +177,10 @@ class PostgresThreads:
         row = await self._database.fetchrow(self._queries["thread_snapshot"], thread_id, since)
         if row is None:
             return None
-        first = row["first"]
-        return HotSnapshot(header_of(thread_id, row), first, read_messages(row, thread_id, first))
+        header, first = header_of(thread_id, row), row["first"]
+        messages = read_messages(row, thread_id, first)
+        check_none_is_missing(thread_id, first, header.head.position - first, len(messages))
+        return HotSnapshot(header, first, messages)
 
     async def read_page(self, thread_id: str, wanted: PageRange) -> HotSnapshot | None:
         """See `HotTier.read_page`."""
@@ -191,10 +195,12 @@ class PostgresThreads:
         if row is None:
             return None
         header = header_of(thread_id, row)
-        base, head = header.base.position, header.head.position
+        base, head, most = header.base.position, header.head.position, max(wanted.limit, 1)
         first = min(max(wanted.start, base), head)
+        stop = max(min(wanted.stop, head), first)
+        check_none_is_missing(thread_id, first, min(stop - first, most), row["there"])
         if wanted.backward:
-            first = max(min(wanted.stop, head), first) - len(row["kinds"] or ())
+            first = stop - len(row["kinds"] or ())
         return HotSnapshot(header, first, read_messages(row, thread_id, first))
 
     async def step_view(
@@ -207,15 +213,22 @@ class PostgresThreads:
         if row is None:
             return None
         header = header_of(thread_id, row)
-        at = min(max(head.position, header.base.position), header.head.position)
+        base, end = header.base.position, header.head.position
+        at = min(max(head.position, base), end)
         first = at - len(row["before_kinds"] or ())
-        return StepView(
+        view = StepView(
             header=header,
             after=read_messages(row, thread_id, head.position, "after_"),
             before=read_messages(row, thread_id, first, "before_"),
             earlier_ids=tuple(row["earlier_ids"] or ()),
             last_id_at_head=row["id_before"],
         )
+        check_none_is_missing(thread_id, base, min(max(limit, 1), at - base), row["before_there"])
+        earlier = min(max(ids - len(view.before), 0), first - base)
+        check_none_is_missing(thread_id, base, earlier, len(view.earlier_ids))
+        if at == head.position:
+            check_none_is_missing(thread_id, at, min(after, end - at), len(view.after))
+        return view
 
     async def scan(self) -> AsyncIterator[str]:
         """See `HotTier.scan`.  Also removes what has expired: no other process does."""

@@ -89,6 +89,37 @@ async def test_a_damaged_message_is_told_whichever_column_it_is(
         await backend.threads.read_snapshot("t", 0)
 
 
+LOG = messages(5)
+LOST: dict[str, Look] = {
+    "snapshot": lambda on: on.threads.read_snapshot("log", 0),
+    "page": lambda on: on.threads.read_page("log", PageRange(0, 5, 9, 999)),
+    "page backward": lambda on: on.threads.read_page("log", PageRange(0, 5, 9, 999, backward=True)),
+    "window": lambda on: on.threads.step_view(
+        "log", Head(position=5, last_id="m4"), after=1, limit=9, max_bytes=999, ids=9
+    ),
+    "ids before the window": lambda on: on.threads.step_view(
+        "log", Head(position=5, last_id="m4"), after=1, limit=1, max_bytes=999, ids=9
+    ),
+    "after a head": lambda on: on.threads.step_view(
+        "log", Head(position=0, last_id=""), after=5, limit=1, max_bytes=999, ids=1
+    ),
+    "step again": lambda on: on.threads.append(a_step("log", inputs=LOG)),
+}
+
+
+@pytest.mark.parametrize("gone", ["position >= 0", "position = 0", "position = 2", "position = 4"])
+@pytest.mark.parametrize("look", LOST)
+async def test_rows_that_are_gone_are_told(backend: PostgresBackend, look: str, gone: str) -> None:
+    """A restored table, or an index that misses rows: a shorter conversation would be taken for the whole."""
+    await opened(backend.threads, "log")
+    await backend.threads.append(a_step("log", inputs=LOG))
+    await LOST[look](backend)
+    name = f'"{backend.table_prefix}messages"'
+    await backend.database.execute(f"DELETE FROM {name} WHERE thread_id = 'log' AND {gone}")
+    with pytest.raises(StoreCorruptError, match="is damaged"):
+        await LOST[look](backend)
+
+
 @pytest.mark.parametrize("state", ["XX001", "XX002"])
 def test_a_damage_that_the_server_finds_is_one(state: str) -> None:
     """Its own checksums of pages say it first, where they are switched on."""

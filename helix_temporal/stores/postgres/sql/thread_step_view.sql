@@ -9,7 +9,7 @@ WITH t AS (
     FROM "{prefix}threads" AS t WHERE t.thread_id = $1 AND {include:alive}
 ), window_before AS (
     SELECT m.position, m.kind, m.id, m.body,
-        row_number() OVER newest AS n, sum({include:size}) OVER newest AS bytes
+        row_number() OVER newest = 1 OR sum({include:size}) OVER newest <= $5::bigint AS fits
     FROM t CROSS JOIN LATERAL (
         SELECT m.position, m.kind, m.id, m.body
         FROM "{prefix}messages" AS m
@@ -18,12 +18,14 @@ WITH t AS (
     ) AS m
     WINDOW newest AS (ORDER BY m.position DESC)
 ), before AS (
-    SELECT array_agg(m.kind ORDER BY m.position) AS kinds, array_agg(m.id ORDER BY m.position) AS ids,
-        array_agg(m.body ORDER BY m.position) AS bodies, count(*) AS count
-    FROM window_before AS m WHERE m.n = 1 OR m.bytes <= $5::bigint
+    SELECT array_agg(m.kind ORDER BY m.position) FILTER (WHERE m.fits) AS kinds,
+        array_agg(m.id ORDER BY m.position) FILTER (WHERE m.fits) AS ids,
+        array_agg(m.body ORDER BY m.position) FILTER (WHERE m.fits) AS bodies,
+        count(*) FILTER (WHERE m.fits) AS count, count(*) AS there
+    FROM window_before AS m
 )
 SELECT {include:header},
-    before.kinds AS before_kinds, before.ids AS before_ids, before.bodies AS before_bodies,
+    before.kinds AS before_kinds, before.ids AS before_ids, before.bodies AS before_bodies, before.there AS before_there,
     later.kinds AS after_kinds, later.ids AS after_ids, later.bodies AS after_bodies, earlier.ids AS earlier_ids,
     CASE
         WHEN $2::bigint = t.base THEN t.base_id
