@@ -1,9 +1,10 @@
-"""Calls that wait for a client, a person or a sub-agent, and their answers.  Pure."""
+"""Calls that wait for a client, a person or a sub-agent, and their answers: state without I/O."""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from helix_temporal.models.base import json_size, only_set
@@ -68,7 +69,7 @@ class CallStart:
     """How a call's session is started: for a new call, or again after the call has waited.
 
     Attributes:
-        call: The call as it was suspended; a new one has no pending calls.
+        call: The call as it was suspended; one that is new, or never started, has no pending calls.
         ends: Its turn is to end without answers.
         late: Its deadline has passed.
     """
@@ -82,12 +83,41 @@ def _tell_nobody() -> None:
     """Do nothing: nobody listens."""
 
 
+class CallStage(StrEnum):
+    """What a sub-agent's call that waits for people, or has waited, is at."""
+
+    WAITS = "waits"
+    """Its session has ended; an answer, a deadline or the end of the turn resumes it."""
+    RESUMED = "resumed"
+    """Its session runs again; what is still pending there can be answered meanwhile."""
+    UNWANTED = "unwanted"
+    """It waits, and nobody wants its result: its session is to be started once more, to end its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedCall:
+    """A call, and what it is at."""
+
+    call: SubAgentCall
+    stage: CallStage
+
+
 @dataclass(slots=True)
 class SubAgentCalls:
     """The sub-agent calls of one step that wait for people, or have waited.
 
-    While a call waits, the workflow of its session has ended.  An answer, the call's deadline or the end of
-    the turn resumes it.  A resumed call is remembered, with its pending calls, until its session ends again.
+    A call is tracked by its name.  How it moves from stage to stage:
+
+    | from | to | by |
+    |---|---|---|
+    | – | waits | `suspend_call` (its session has ended so), `restore_calls` (an earlier execution left it) |
+    | waits | resumed | `resume_call`; not tracked any more if it had no questions, or is to end |
+    | resumed | waits | `suspend_call` |
+    | resumed | – | `finish_call`, `forget_resumed` |
+    | waits | unwanted | `finish_call`: it has a result although it waits, since its tool is gone |
+    | resumed | unwanted | `abandon_call`: it has ended to wait once more, when its turn was cut |
+    | unwanted | – | `dismiss_unwanted`, at the end of the execution at the latest |
+    | any | – | `dismiss_all`, at the end of the turn |
 
     Attributes:
         clock: Milliseconds since 1970, the same on replay.
@@ -104,63 +134,64 @@ class SubAgentCalls:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     on_child_waits: Callable[[], None] = _tell_nobody
     on_expired: Callable[[PendingCall], None] = lambda _: None
-    _waiting: dict[int, SubAgentCall] = field(default_factory=dict)
-    _running: dict[int, SubAgentCall] = field(default_factory=dict)
+    _tracked: dict[str, TrackedCall] = field(default_factory=dict)
     _unsent: list[tuple[str, TakenAnswer]] = field(default_factory=list)
-    _unwanted: list[SubAgentCall] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._list_at(CallStage.WAITS))
 
     # -- waiting
 
     def suspend_call(self, call: SubAgentCall) -> None:
         """Keep a call whose session has ended because it waits for people."""
         ids_before = {each.id for each in self.list_pending()}
-        before = self._running.pop(call.at, None)
+        before = self._remove(CallStage.RESUMED, call.at)
         if before is not None:
             call = call.model_copy(update={"answers": before.answers}).with_calls(call.calls)
             self._note_expired(before, call.calls)
-        self._waiting[call.at] = call
+        self._track(call, CallStage.WAITS)
         if call.answers:
             self.news.set()
         if any(each.id not in ids_before for each in call.pending()):
             self.on_child_waits()
 
     def restore_calls(self, calls: Iterable[SubAgentCall]) -> None:
-        """Keep the suspended calls that an earlier execution has left."""
-        self._waiting = {each.at: each for each in calls}
+        """Keep the suspended calls that an earlier execution has left, and no others."""
+        for each in self._list_at(CallStage.WAITS):
+            del self._tracked[each.call]
+        for each in calls:
+            self._track(each, CallStage.WAITS)
 
     def list_calls(self) -> tuple[SubAgentCall, ...]:
         """All suspended calls, in call order."""
-        return tuple(self._waiting[at] for at in sorted(self._waiting))
+        return tuple(sorted(self._list_at(CallStage.WAITS), key=lambda each: each.at))
 
     def is_waiting(self, at: int) -> bool:
         """Whether this call waits, or is about to be resumed."""
-        return at in self._waiting
+        return self._find(CallStage.WAITS, at) is not None
 
     def must_wait(self, at: int) -> bool:
         """Whether the call may not run now: it waits for people, or is behind a call that does."""
         if self.ending:
             return False
-        call = self._waiting.get(at)
+        call = self._find(CallStage.WAITS, at)
         return self._is_behind(at) or (call is not None and not self._may_resume(call))
 
     def is_suspended(self, session_id: str) -> bool:
         """Whether that session waits for people."""
-        return any(each.calls and each.session_id == session_id for each in self._waiting.values())
+        return any(each.calls and each.session_id == session_id for each in self._list_at(CallStage.WAITS))
 
     def list_pending(self) -> tuple[PendingCall, ...]:
         """Calls that people still have to answer, with the route to each; also those of resumed sessions."""
-        return pending_below((*self.list_calls(), *self._running.values()))
+        return pending_below((*self.list_calls(), *self._list_at(CallStage.RESUMED)))
 
     def seconds_left(self) -> float | None:
-        """Seconds until a deadline resumes the first of them; None if no deadline does."""
+        """Seconds until a deadline, also of a question, resumes the first of them; None if none does."""
         times = [time for call in self._resumed_by_time() for time in _deadlines_of(call)]
         return max((min(times) - self.clock()) / 1000, 0.0) if times else None
 
     def find_due_time(self) -> int | None:
-        """The earliest deadline of the suspended calls, here and below; None if there is none."""
+        """The earliest deadline of the suspended calls themselves, not of their questions; None if none."""
         times = [time for call in self._resumed_by_time() for time in (call.until, call.due)]
         return min((each for each in times if each is not None), default=None)
 
@@ -168,21 +199,22 @@ class SubAgentCalls:
 
     def add_answer(self, answer: TakenAnswer) -> None:
         """Keep an answer to a call that is pending below: it resumes the session, or is sent to it."""
-        wanted = answer.request.call
-        for at, call in self._waiting.items():
-            if any(each.id == wanted for each in call.calls):
-                self._waiting[at] = _with_answer(call, answer)
+        for tracked in [*self._tracked.values()]:
+            call = tracked.call
+            if all(each.id != answer.request.call for each in call.calls):
+                continue
+            if tracked.stage is CallStage.WAITS:
+                self._keep_answer(tracked, answer)
                 self.news.set()
-        for at, call in self._running.items():
-            if any(each.id == wanted for each in call.calls):
-                self._running[at] = _with_answer(call, answer)
+            elif tracked.stage is CallStage.RESUMED:
+                self._keep_answer(tracked, answer)
                 self._unsent.append((call.session_id, answer))
 
     def resume_all(self, answer: TakenAnswer) -> None:
         """Resume all suspended sessions: each looks whether it can go on."""
-        for at, call in self._waiting.items():
-            if call.calls:
-                self._waiting[at] = _with_answer(call, answer)
+        for tracked in [*self._tracked.values()]:
+            if tracked.stage is CallStage.WAITS and tracked.call.calls:
+                self._keep_answer(tracked, answer)
                 self.news.set()
 
     def drain_unsent_answers(self) -> list[tuple[str, TakenAnswer]]:
@@ -202,14 +234,17 @@ class SubAgentCalls:
 
     def resume_call(self, at: int) -> CallStart | None:
         """Resume a suspended call: how its session is started; None if the call was not suspended."""
-        call = self._waiting.pop(at, None)
+        call = self._remove(CallStage.WAITS, at)
         if call is None:
             return None
         late = is_past(call.until, self.clock())
         if call.calls and not (self.ending or late):
             given = {each.request.call for each in call.answers}
             left = tuple(each for each in call.calls if each.id not in given)
-            self._running[at] = call.model_copy(update={"calls": left, "answers": ()})
+            if RESUME in given:
+                # Its session looks for answers elsewhere: whether one came in time is not known here.
+                left = tuple(each.model_copy(update={"until": None}) for each in left)
+            self._track(call.model_copy(update={"calls": left, "answers": ()}), CallStage.RESUMED)
         return CallStart(call, ends=self.ending, late=late)
 
     def finish_call(self, at: int) -> None:
@@ -218,26 +253,55 @@ class SubAgentCalls:
         If its session still waits, since the agent has the tool no longer, that session is to be ended.
         """
         self.forget_resumed(at)
-        call = self._waiting.pop(at, None)
+        call = self._remove(CallStage.WAITS, at)
         if call is not None and call.calls:
-            self._unwanted.append(call)
+            self._track(call, CallStage.UNWANTED)
 
     def forget_resumed(self, at: int) -> None:
         """Forget a resumed call whose session has ended, and does not wait again."""
-        before = self._running.pop(at, None)
+        before = self._remove(CallStage.RESUMED, at)
         if before is not None:
             self._note_expired(before, ())
 
     def abandon_call(self, call: SubAgentCall) -> None:
         """Keep a call that waits although nobody wants its result any more: its session is to be ended."""
-        self._running.pop(call.at, None)
-        self._unwanted.append(call)
+        self._remove(CallStage.RESUMED, call.at)
+        self._track(call, CallStage.UNWANTED)
 
     def dismiss_all(self) -> tuple[SubAgentCall, ...]:
         """Forget all calls; returns those whose sessions have a turn to end."""
-        gone = (*self._unwanted, *(each for each in self.list_calls() if each.calls))
-        self._waiting, self._running, self._unsent, self._unwanted, self.ending = {}, {}, [], [], False
+        gone = (*self.dismiss_unwanted(), *(each for each in self.list_calls() if each.calls))
+        self._tracked, self._unsent, self.ending = {}, [], False
         return gone
+
+    def dismiss_unwanted(self) -> tuple[SubAgentCall, ...]:
+        """Return the calls whose sessions are to be ended although the turn goes on, each once."""
+        gone = tuple(self._list_at(CallStage.UNWANTED))
+        for each in gone:
+            del self._tracked[each.call]
+        return gone
+
+    # -- how
+
+    def _track(self, call: SubAgentCall, stage: CallStage) -> None:
+        self._tracked.pop(call.call, None)  # the newest comes last
+        self._tracked[call.call] = TrackedCall(call, stage)
+
+    def _list_at(self, stage: CallStage) -> list[SubAgentCall]:
+        return [each.call for each in self._tracked.values() if each.stage is stage]
+
+    def _find(self, stage: CallStage, at: int) -> SubAgentCall | None:
+        return next((each for each in self._list_at(stage) if each.at == at), None)
+
+    def _remove(self, stage: CallStage, at: int) -> SubAgentCall | None:
+        call = self._find(stage, at)
+        if call is not None:
+            del self._tracked[call.call]
+        return call
+
+    def _keep_answer(self, tracked: TrackedCall, answer: TakenAnswer) -> None:
+        call = tracked.call.model_copy(update={"answers": (*tracked.call.answers, answer)})
+        self._tracked[call.call] = replace(tracked, call=call)
 
     def _note_expired(self, before: SubAgentCall, left: Iterable[PendingCall]) -> None:
         still = {each.id for each in left}
@@ -247,11 +311,13 @@ class SubAgentCalls:
 
     def _resumed_by_time(self) -> list[SubAgentCall]:
         """Calls that a deadline may resume; one behind another has to let that go on first."""
-        return [each for each in self._waiting.values() if each.calls and not self._is_behind(each.at)]
+        return [
+            each for each in self._list_at(CallStage.WAITS) if each.calls and not self._is_behind(each.at)
+        ]
 
     def _is_behind(self, at: int) -> bool:
-        others = self._waiting.items() if self.in_order else ()
-        return any(before < at and not self._may_resume(call) for before, call in others)
+        others = self._list_at(CallStage.WAITS) if self.in_order else ()
+        return any(each.at < at and not self._may_resume(each) for each in others)
 
     def _may_resume(self, call: SubAgentCall) -> bool:
         if not call.calls:
@@ -259,8 +325,9 @@ class SubAgentCalls:
         return bool(call.answers) or any(is_past(each, self.clock()) for each in _deadlines_of(call))
 
 
-def _with_answer(call: SubAgentCall, answer: TakenAnswer) -> SubAgentCall:
-    return call.model_copy(update={"answers": (*call.answers, answer)})
+def _deadlines_of(call: SubAgentCall) -> list[int]:
+    times = [call.until, call.due, *(each.until for each in call.calls)]
+    return [each for each in times if each is not None]
 
 
 @dataclass(slots=True)
@@ -290,12 +357,7 @@ class UnattendedCalls:
         return tuple(CallOutcome(at=at, result=self._found[at]) for at in sorted(self._found))
 
 
-def _deadlines_of(call: SubAgentCall) -> list[int]:
-    times = [call.until, call.due, *(each.until for each in call.calls)]
-    return [each for each in times if each is not None]
-
-
-_CLOCKS: Final = 60_000
+_CLOCK_SKEW_MS: Final = 60_000
 """Milliseconds by which the clocks of workers and of the server may differ."""
 
 
@@ -339,11 +401,13 @@ class PendingCalls:
 
     # -- the step that waits
 
-    def begin_wait(self, turn: SuspendedTurn, *, found: bool = True) -> None:
+    def begin_wait(self, turn: SuspendedTurn, *, shift_deadlines: bool = False) -> None:
         """Begin to wait for the calls of a step; for the step that waits already, only outcomes are added.
 
-        If the worker's clock is far from the server's, deadlines count from now.  Those of a turn that was
-        ``found`` suspended stay as they are.
+        Args:
+            turn: Suspended by its newest step.
+            shift_deadlines: Count deadlines from now where the worker's clock is far from the server's; not
+                for a turn that was found suspended.
         """
         new = self.suspended is None or self.suspended.head != turn.head
         if new:
@@ -351,7 +415,7 @@ class PendingCalls:
             self.sub_agent_calls.restore_calls(turn.children)
         if self.suspended is not None and not new:
             turn = turn.model_copy(update={"waiting": self.suspended.waiting})
-        elif not found:
+        elif shift_deadlines:
             turn = turn.model_copy(update={"waiting": tuple(self._from_now(each) for each in turn.waiting)})
         self.suspended = turn
         for each in turn.outcomes:
@@ -591,7 +655,7 @@ class PendingCalls:
 
     def _from_now(self, call: WaitingCall) -> WaitingCall:
         now = self._clock()
-        if abs(now - call.since) < _CLOCKS:
+        if abs(now - call.since) < _CLOCK_SKEW_MS:
             return call
         until = {} if call.until is None else {"until": now + call.until - call.since}
         return call.model_copy(update={"since": now, **until})

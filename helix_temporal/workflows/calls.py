@@ -149,8 +149,11 @@ class Calls(Protocol):
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
         """Open the session's thread.
 
+        Sub-agents that run are waited for.  Before a re-open that cuts, those that are suspended end their
+        turns.
+
         Raises:
-            OpenedAllTheSame: It was cancelled meanwhile.
+            OpenedDespiteCancel: It was cancelled meanwhile.
         """
         ...
 
@@ -223,8 +226,8 @@ class TemporalCalls:
         """
         cancels: list[bool] = []
         # Children of an aborted turn end before the turn is cut; a reset cuts nothing.
-        cut = None if request.reopen is None or request.reopen.reset else request
-        await self.children.wait_until_ended(lambda: cancels.append(True), cut)
+        cut = request.reopen is not None and not request.reopen.reset
+        await self.children.wait_until_ended(lambda: cancels.append(True), request, cut=cut)
         if off := tuple(self.children.cut):
             request = request.model_copy(update={"cut_children": off})
         options = self.store_options(beats=True)

@@ -95,7 +95,7 @@ class Finaliser:
         """Save what is unsaved, archive what is not archived, then drop the hot thread if it is."""
         receipts: list[Receipt] = []
         cuts = ending.closes and not ending.stays
-        await self._calls.children.wait_until_ended(self._on_cancel, thread.request if cuts else None)
+        await self._calls.children.wait_until_ended(self._on_cancel, thread.request, cut=cuts)
         if (heads := thread.to_open_first) is not None:
             receipts.append(await self._open_thread(thread, heads))
         if self._has_news(ending):

@@ -331,7 +331,7 @@ class Execution:
             self.lost = (*self.lost, receipt)[-NOTES:]
             self.inbox.forget_answers_after(loss.start)
             thread_id = self.opened_thread.request.thread_id
-            workflow.logger.error("thread %s: acknowledged messages are lost: %s", thread_id, receipt.detail)
+            workflow.logger.error("thread %s: acknowledged messages are %s", thread_id, receipt.detail)
             workflow.metric_meter().create_counter(LOST, "Acknowledged messages that are lost.").add(
                 loss.stop - loss.start
             )

@@ -213,13 +213,14 @@ class SubAgents:
     def dismiss_calls(self, request: OpenSessionInput) -> None:
         """Let suspended sessions end their turns, which nobody wants; `wait_until_ended` waits for that."""
         for wait in self.waiting.dismiss_all():
-            self.cut.append(wait.session_id)
-            start = ending_call_input(
-                wait, self._build_parent_link(request.session_id, wait.call), request.metadata
-            )
-            child = _Child(wait.session_id)
-            task = self._begin_child(child, facts_of(wait), start, END_SECONDS)
-            task.add_done_callback(lambda done, child=child: self._release_dismissed(child, done))  # type: ignore[misc]
+            self._end_suspended(wait, request)
+
+    def _end_suspended(self, wait: SubAgentCall, request: OpenSessionInput) -> None:
+        self.cut.append(wait.session_id)
+        link = self._build_parent_link(request.session_id, wait.call)
+        start, child = ending_call_input(wait, link, request.metadata), _Child(wait.session_id)
+        task = self._begin_child(child, facts_of(wait), start, END_SECONDS)
+        task.add_done_callback(lambda done: self._release_dismissed(child, done))
 
     def _release_dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
         if not task.cancelled():
@@ -239,15 +240,19 @@ class SubAgents:
             await _pass_on(child, self.workflow_id(child.session_id))
 
     async def wait_until_ended(
-        self, on_cancel: Callable[[], None], cut: OpenSessionInput | None = None
+        self, on_cancel: Callable[[], None], request: OpenSessionInput, *, cut: bool
     ) -> None:
         """Wait until no child runs; cancels meanwhile are remembered.
 
-        Where the turn is ``cut``, those that are suspended are to end theirs.
+        Those that are suspended end their turns first: all if the caller's turn is ``cut``, else those whose
+        results nobody wants.  The next execution knows nothing of these.
         """
         while True:
-            if cut is not None:
-                self.dismiss_calls(cut)
+            if cut:
+                self.dismiss_calls(request)
+            else:
+                for wait in self.waiting.dismiss_unwanted():
+                    self._end_suspended(wait, request)
             if not self._running:
                 return
             try:

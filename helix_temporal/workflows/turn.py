@@ -457,6 +457,7 @@ class Turn:
             self.interrupted = self.interrupted or result.stop is not None
             outcomes, answers = await self._collect_results(result, dropped)
             if self._wants_rewind(outcomes):
+                # The open ends the step's sub-agents that are suspended: the step is made again without them.
                 opened = await self._reopen_thread(before, cuts=True)
                 reopened = self._compare_places(opened, before)
                 if (after := after_cut(reopened)) is not After.SAME_STEP:
@@ -505,7 +506,7 @@ class Turn:
         """As `_collect_results`: the turn is suspended once nothing is left but to wait for people."""
         waits.sub_agent_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
-            waits.begin_wait(self._make_suspended_turn(result, dropped), found=False)
+            waits.begin_wait(self._make_suspended_turn(result, dropped), shift_deadlines=True)
         step = (
             waits
             if waits.suspended is not None

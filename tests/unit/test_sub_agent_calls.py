@@ -1,10 +1,19 @@
 """Sub-agents whose sessions have ended, since they wait for people: who may go on, and why."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import AsyncMock
+
 import pytest
+from temporalio import workflow
 
 from helix_temporal.models.messages import ToolResult
-from helix_temporal.models.waiting import PendingCall, SubAgentCall, SubmitInput, TakenAnswer
+from helix_temporal.models.sessions import SessionInput
+from helix_temporal.models.steps import OpenSessionInput
+from helix_temporal.models.waiting import RESUME, PendingCall, SubAgentCall, SubmitInput, TakenAnswer
 from helix_temporal.session.pending_calls import SubAgentCalls, UnattendedCalls
+from helix_temporal.workflows.sub_agents import SubAgents
 from tests.unit._clock import Clock
 
 HOUR = 3_600_000
@@ -217,3 +226,44 @@ def test_who_is_to_look_is_resumed_with_nothing_answered(calls: SubAgentCalls) -
     calls.resume_all(answer("resume"))
     assert [calls.must_wait(at) for at in (0, 1)] == [False, False]
     assert len(calls.list_pending()) == 2
+
+
+def test_a_question_that_its_session_found_answered_is_not_told_to_be_late(
+    calls: SubAgentCalls, clock: Clock
+) -> None:
+    """A program answered in the session store in time: only the sub-agent's session knows."""
+    late: list[PendingCall] = []
+    calls.on_expired = late.append
+    calls.suspend_call(waiting(0, question("q", until=HOUR)))
+    calls.resume_all(answer(RESUME))
+    calls.resume_call(0)
+    clock.now = 2 * HOUR
+    calls.finish_call(0)
+    assert late == []
+
+
+async def test_a_session_that_nobody_can_resume_any_more_ends_with_its_callers_execution(
+    calls: SubAgentCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll-out took the tool while another call of the step still waits: the next execution forgets it."""
+    begun: list[SessionInput] = []
+
+    def begin(agents: SubAgents, child: Any, _facts: Any, start: SessionInput, _limit: Any) -> Any:
+        agents._running.append(child)
+        begun.append(start)
+        return asyncio.create_task(asyncio.sleep(0))
+
+    async def until(condition: Callable[[], bool]) -> None:
+        while not condition():  # noqa: ASYNC110 (stands for the SDK's)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(SubAgents, "_begin_child", begin)
+    monkeypatch.setattr(workflow, "wait_condition", until)
+    calls.suspend_call(waiting(0, question("q")))
+    calls.suspend_call(waiting(1, question("r")))
+    calls.finish_call(0)  # "There is no tool …"
+    agents = SubAgents(None, calls, has_started=AsyncMock())
+    request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
+    await agents.wait_until_ended(pytest.fail, request, cut=False)
+    assert [(each.session_id, each.woken and each.woken.ends) for each in begun] == [("child0", True)]
+    assert calls.is_waiting(1)
