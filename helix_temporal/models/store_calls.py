@@ -177,6 +177,11 @@ class OrderBy(StoredModel):
     field: Literal["created_at", "updated_at"] = "updated_at"
     direction: Literal["asc", "desc"] = "desc"
 
+    @property
+    def cursor_scope(self) -> str:
+        """The kind of cursor that pages in this order have."""
+        return f"sessions.{self.field}.{self.direction}"
+
 
 class SessionQuery(StoredModel, KnownFields):
     """Which sessions to list; all filters must match.

@@ -3,14 +3,13 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from typing import Final
 
-from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import DueSession, ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_rows import (
+    STATE_ALONE,
     RowKind,
     RowPage,
     RowsCommitted,
@@ -21,8 +20,7 @@ from helix_temporal.stores.protocols.session_rows import (
 )
 from helix_temporal.stores.sessions import operations as ops
 from helix_temporal.stores.sessions.operations import NOTHING, SessionImage
-
-_STATE_ONLY: Final = WantedRows()
+from helix_temporal.stores.threads.operations import not_hot_error
 
 
 class MemorySessions:
@@ -59,7 +57,7 @@ class MemorySessions:
 
     # -- the port
 
-    async def view(self, session_id: str, wanted: WantedRows = _STATE_ONLY) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SessionView:
         """See `SessionRows.view`."""
         held = self._held_session(session_id)
         return SessionView(
@@ -159,7 +157,7 @@ class MemorySessions:
     def _append_step(self, step: StepAppend) -> Appended:
         appended = None if self._threads is None else self._threads.append_now(step)
         if appended is None:
-            raise ThreadNotFoundError(f"thread {step.thread_id!r} is not hot here; make it hot first")
+            raise not_hot_error(step.thread_id)
         return appended
 
 

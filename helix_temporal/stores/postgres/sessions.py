@@ -6,7 +6,6 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from helix_temporal.errors import ThreadNotFoundError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.store_calls import (
     DueSession,
@@ -30,6 +29,7 @@ from helix_temporal.stores.postgres.queries import DEFAULT_PREFIX, Queries, head
 from helix_temporal.stores.postgres.threads import append_step, append_values
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_rows import (
+    STATE_ALONE,
     RowKey,
     RowKind,
     RowPage,
@@ -39,8 +39,9 @@ from helix_temporal.stores.protocols.session_rows import (
     SessionView,
     StoredState,
     WantedRows,
+    checksum_place,
 )
-from helix_temporal.stores.threads.operations import check_step
+from helix_temporal.stores.threads.operations import check_step, not_hot_error
 
 logger = logging.getLogger(__name__)
 M = TypeVar("M", bound=BaseModel)
@@ -74,7 +75,7 @@ class PostgresSessions:
     def __init__(self, database: DatabaseOrPool, *, table_prefix: str = DEFAULT_PREFIX) -> None:
         self._database, self._queries = as_database(database), Queries(table_prefix)
 
-    async def view(self, session_id: str, wanted: WantedRows = WantedRows()) -> SessionView:  # noqa: B008 (frozen)
+    async def view(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SessionView:
         """See `SessionRows.view`."""
         if wanted.groups or wanted.newest or len(wanted.keys) > 1:
             query = self._queries["session_thread_view" if wanted.thread else "session_view"]
@@ -131,7 +132,7 @@ class PostgresSessions:
                 return None
             appended = await append_step(on, self._queries, step)
             if appended is None:
-                raise ThreadNotFoundError(f"thread {step.thread_id!r} is not in this store")
+                raise not_hot_error(step.thread_id)
             return RowsCommitted(committed.revision, appended)
 
         return await run_in_transaction(self._database, work)
@@ -160,7 +161,7 @@ class PostgresSessions:
         filters = _filter_values(query)
         total: int = await self._database.fetchval(self._queries["session_list_count"], *filters)
         field, direction = query.order_by.field, query.order_by.direction
-        scope = f"sessions.{field}.{direction}"
+        scope = query.order_by.cursor_scope
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
         skipped = 0 if query.cursor else query.offset
         rows = await self._database.fetch(
@@ -275,13 +276,8 @@ def _put_values(session_id: str, rows: Collection[SessionRow]) -> tuple[list[Any
         [row.group for row in rows],
         [row.key for row in rows],
         [row.order for row in rows],
-        [with_checksum(row.body, *_place_of(session_id, row.name, row.order)) for row in rows],
+        [with_checksum(row.body, *checksum_place(session_id, row.name, row.order)) for row in rows],
     )
-
-
-def _place_of(session_id: str, name: RowKey, order: int) -> tuple[str | int, ...]:
-    """What a row's checksum is of, beside its body."""
-    return session_id, name.kind.value, name.key, name.group, order
 
 
 def _state_values(session_id: str, stored: StoredState) -> list[Any]:
@@ -313,13 +309,14 @@ def _state_values(session_id: str, stored: StoredState) -> list[Any]:
 def _session_row(session_id: str, kind: RowKind, row: Any) -> SessionRow:
     name, order = RowKey(kind, row["key"], row["grp"]), row["ord"]
     where = f"a row ({kind.value}) of session {session_id!r} in PostgreSQL"
-    body = verify_checksum(row["body"], where, *_place_of(session_id, name, order))
+    body = verify_checksum(row["body"], where, *checksum_place(session_id, name, order))
     return SessionRow(kind, name.key, body, name.group, order)
 
 
 def _view_of_rows(
     session_id: str, state: Any, body: Any, rows: Sequence[Any], *, thread: bool
 ) -> SessionView:
+    """The view in a session's row (revision, fence, clock, header), its state's body, and other rows."""
     found = (_session_row(session_id, RowKind(row["kind"]), row) for row in rows)
     there = state["rev"] is not None and not state["gone"]
     where = f"session {session_id!r} in PostgreSQL"

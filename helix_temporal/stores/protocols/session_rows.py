@@ -11,7 +11,7 @@ A backend is one class with these methods and one contract (`helix_temporal.test
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.store_calls import (
@@ -55,6 +55,11 @@ class RowKey(NamedTuple):
     group: str = ""
 
 
+def checksum_place(session_id: str, name: RowKey, order: int) -> tuple[str | int, ...]:
+    """What the checksum of a row is of, beside its body, where a backend keeps one."""
+    return session_id, name.kind.value, name.key, name.group, order
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRow:
     """A row: opaque bytes (JSON, to the rules) and its place in the order of its kind."""
@@ -87,6 +92,10 @@ class WantedRows:
     groups: tuple[tuple[RowKind, str], ...] = ()
     newest: tuple[RowKind, ...] = ()
     thread: bool = False
+
+
+STATE_ALONE: Final = WantedRows()
+"""No row beside the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +168,7 @@ class SessionCommit:
     clears: tuple[tuple[RowKind, str], ...] = ()
     deletes: bool = False
     append: StepAppend | None = None
-    unless: WantedRows = WantedRows()
+    unless: WantedRows = STATE_ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +192,9 @@ class RowPage:
 
 
 class SessionRows(Protocol):
-    """Sessions in one store.  Every method is atomic; errors are `StoreUnavailableError` for passing ones.
+    """Sessions in one store.  Every method is atomic, but a page and its total may be of two instants.
+
+    Errors are `StoreUnavailableError` for passing ones.
 
     An unclear outcome (`StoreUnavailableError` from `commit`) leaves the revision as the judge: the
     same commit made again is refused if it happened.

@@ -448,7 +448,7 @@ class SessionLists:
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRows.list_sessions`."""
-        scope = f"sessions.{query.order_by.field}.{query.order_by.direction}"
+        scope = query.order_by.cursor_scope
         after = None
         if query.cursor is not None:
             time, session_id = decode_cursor(scope, query.cursor)

@@ -11,11 +11,11 @@ from helix_temporal.errors import (
     InvalidIdError,
     InvalidRequestError,
     StoreUnavailableError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.store_calls import DueSession, ExpiredSession, SessionPage, SessionQuery
 from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.session_rows import (
+    STATE_ALONE,
     RowKind,
     RowPage,
     RowsCommitted,
@@ -28,6 +28,7 @@ from helix_temporal.stores.redis.connection import RedisConnection, Value, check
 from helix_temporal.stores.redis.scripts import Script, assemble_script
 from helix_temporal.stores.redis.session_index import IndexUpdate, SessionIndex, encode_index_document
 from helix_temporal.stores.redis.threads import append_args, read_appended
+from helix_temporal.stores.threads.operations import not_hot_error
 
 _VIEW: Final = assemble_script("session_view", "_thread", "_session")
 _COMMIT: Final = assemble_script("session_commit", "_thread", "_session", append_step="append")
@@ -36,7 +37,6 @@ _KNOWN: Final = assemble_script("session_known", "_thread", "_session")
 
 logger = logging.getLogger(__name__)
 
-_STATE_ONLY: Final = WantedRows()
 _AT_ONCE: Final = 1_000
 """Operations removed in one script, so that nobody waits long."""
 
@@ -67,7 +67,7 @@ class RedisSessions:
 
     # -- one session
 
-    async def view(self, session_id: str, wanted: WantedRows = _STATE_ONLY) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SessionView:
         """See `SessionRows.view`."""
         answer = await self._run_script(_VIEW, session_id, *session_index.view_args(wanted))
         assert isinstance(answer, list)
@@ -287,8 +287,6 @@ def _check_refusal(change: SessionCommit, answer: bytes | None, end: Head, where
             "(if that does not help, the clocks of the cluster's servers differ by more than 30 s)"
         )
     if answer == b"C" or change.append is None or answer is None:
-        raise ThreadNotFoundError(
-            f"thread {change.session_id!r} is not hot here; make it hot first", thread_id=change.session_id
-        )
+        raise not_hot_error(change.session_id)
     read_appended(threads.read_reply(answer[1:], change.session_id, where), change.append, end)
     raise AssertionError("a refused step was read as one that stands")

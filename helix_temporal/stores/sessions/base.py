@@ -1,13 +1,14 @@
 """What the operations of the session store work with: rows, threads, streams, and how a change is made."""
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.store_calls import Page
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_rows import (
+    STATE_ALONE,
     RowKind,
     SessionRow,
     SessionRows,
@@ -22,8 +23,6 @@ from helix_temporal.stores.sessions.loop import Decide, Loop
 from helix_temporal.stores.sessions.threads import Threads
 
 T = TypeVar("T")
-
-STATE: Final = WantedRows()
 
 
 class SessionStoreBase:
@@ -46,7 +45,7 @@ class SessionStoreBase:
         self.streams = streams
         self.with_thread = WantedRows(keys=orders.KEYS, thread=self.threads.together)
 
-    async def view_session(self, session_id: str, wanted: WantedRows = STATE) -> SeenSession:
+    async def view_session(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SeenSession:
         """A session in one instant.
 
         Raises:

@@ -19,8 +19,9 @@ from helix_temporal.models.states import (
 )
 from helix_temporal.models.waiting import check_outcome
 from helix_temporal.session.call_answers import FirstAnswer, refuse_answer
+from helix_temporal.stores.protocols.session_rows import STATE_ALONE
 from helix_temporal.stores.sessions import runs
-from helix_temporal.stores.sessions.base import STATE, SessionStoreBase
+from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import revalidate_model
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, digest_parts
 
@@ -132,7 +133,7 @@ async def submit_tool_result(
     call = Call("submit_tool_result", owner, (submission,), None, operation_id, fenced=False)
     try:
         return await store.make_change(
-            call, STATE, lambda seen: decide_submission(seen, submission), Submission
+            call, STATE_ALONE, lambda seen: decide_submission(seen, submission), Submission
         )
     except SessionNotFoundError:
         runs.check_here(await store.view_session(session_id, runs.wanted_children([owner])), owner)

@@ -18,8 +18,9 @@ from helix_temporal.models.states import (
     SessionStatus,
 )
 from helix_temporal.models.store_calls import UNSET, Unset
+from helix_temporal.stores.protocols.session_rows import STATE_ALONE
 from helix_temporal.stores.protocols.sessions import AnyVersion
-from helix_temporal.stores.sessions.base import STATE, SessionStoreBase
+from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import (
     checked_reason,
     checked_status,
@@ -189,7 +190,7 @@ async def create_session(
             await store.threads.delete_left(seen)
         return decide_creation(seen, options, if_not_exists=if_not_exists)
 
-    return await store.make_change(call, STATE, decide, SessionState)
+    return await store.make_change(call, STATE_ALONE, decide, SessionState)
 
 
 async def load_state(store: SessionStoreBase, session_id: str) -> SessionState | None:
@@ -215,7 +216,9 @@ async def save_state(
     state = revalidate_model(state, SessionState)
     expected = checked_version(expected_version)
     call = Call("save_state", session_id, (state, _plain_version(expected)), epoch, operation_id)
-    return await store.make_change(call, STATE, lambda seen: decide_save(seen, state, expected), SaveResult)
+    return await store.make_change(
+        call, STATE_ALONE, lambda seen: decide_save(seen, state, expected), SaveResult
+    )
 
 
 async def update_status(
@@ -230,7 +233,9 @@ async def update_status(
     """See `SessionStore.update_status`."""
     status, reason = checked_status(status), checked_reason(failure_reason)
     call = Call("update_status", session_id, (status, reason), epoch, operation_id)
-    return await store.make_change(call, STATE, lambda seen: decide_status(seen, status, reason), SaveResult)
+    return await store.make_change(
+        call, STATE_ALONE, lambda seen: decide_status(seen, status, reason), SaveResult
+    )
 
 
 async def compare_and_set_status(
@@ -253,7 +258,7 @@ async def compare_and_set_status(
     call = Call("compare_and_set_status", session_id, (expected, new, version, changes), epoch, operation_id)
     return await store.make_change(
         call,
-        STATE,
+        STATE_ALONE,
         lambda seen: decide_compare_and_set(seen, expected, new, expected_version, changes),
         CasOk | CasConflict,
     )
@@ -270,7 +275,7 @@ async def merge_custom_state(
     """See `SessionStore.merge_custom_state`: first removes, then values, then appends."""
     changes = revalidate_model(changes, MergeChanges)
     call = Call("merge_custom_state", session_id, (changes,), epoch, operation_id)
-    return await store.make_change(call, STATE, lambda seen: decide_merge(seen, changes), MergeResult)
+    return await store.make_change(call, STATE_ALONE, lambda seen: decide_merge(seen, changes), MergeResult)
 
 
 async def increment_step_count(
@@ -279,7 +284,7 @@ async def increment_step_count(
     """See `SessionStore.increment_step_count`."""
     call = Call("increment_step_count", session_id, (), epoch, operation_id)
     return await store.make_change(
-        call, STATE, lambda seen: decide_increment(seen, "step_count"), CountResult
+        call, STATE_ALONE, lambda seen: decide_increment(seen, "step_count"), CountResult
     )
 
 
@@ -289,7 +294,7 @@ async def increment_resume_count(
     """See `SessionStore.increment_resume_count`."""
     call = Call("increment_resume_count", session_id, (), epoch, operation_id)
     return await store.make_change(
-        call, STATE, lambda seen: decide_increment(seen, "resume_count"), CountResult
+        call, STATE_ALONE, lambda seen: decide_increment(seen, "resume_count"), CountResult
     )
 
 
@@ -298,7 +303,7 @@ async def finish_cleanup(
 ) -> SaveResult:
     """See `SessionStore.finish_cleanup`."""
     call = Call("finish_cleanup", session_id, (), None, operation_id, fenced=False)
-    return await store.make_change(call, STATE, decide_cleanup, SaveResult)
+    return await store.make_change(call, STATE_ALONE, decide_cleanup, SaveResult)
 
 
 async def now(store: SessionStoreBase) -> int:

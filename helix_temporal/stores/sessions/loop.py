@@ -19,6 +19,7 @@ from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.session_rows import (
+    STATE_ALONE,
     RowKey,
     RowKind,
     SessionCommit,
@@ -43,8 +44,6 @@ MAX_BYTES: Final = 64 * 1024
 _SESSIONS: Final = 256
 _NEW_FOR: Final = 60.0
 """Seconds for which what is not known may be taken for new: the store's clock is the one of the last look."""
-
-_NOTHING: Final = WantedRows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Recall:
         view = replace(
             seen.view, revision=revision, max_epoch=max_epoch, state=stored.body, rows=rows, thread=None
         )
-        recalled = Recalled(SeenSession(seen.session_id, view, stored.state), covers, _NOTHING)
+        recalled = Recalled(SeenSession(seen.session_id, view, stored.state), covers, STATE_ALONE)
         self._known[seen.session_id] = recalled, time.monotonic()
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
@@ -105,7 +104,7 @@ class Recall:
         if recalled is None or unknown is None:
             return None
         passed, seen, covers = time.monotonic() - at, recalled.seen, recalled.covers
-        if unknown != _NOTHING:
+        if unknown != STATE_ALONE:
             if seen.present.head != new_at or passed > _NEW_FOR:
                 return None
             covers = wanted
@@ -258,7 +257,7 @@ class Loop:
         decision: Decision[T],
         answer: Any,
         kept: WantedRows | None,
-        unless: WantedRows = _NOTHING,
+        unless: WantedRows = STATE_ALONE,
     ) -> ChangeDone[T] | None:
         there = decision.state is not None or seen.state is not None
         if there and not decision.deletes and call.operation_id is not None:

@@ -1,4 +1,4 @@
-"""What a view and a commit make of a session: pure, for backends whose atomic unit is Python.
+"""What a view and a commit make of a session: pure.  The memory backend asks here; SQL and Lua say the same.
 
 A backend finds the session, asks here, and stores what `apply_commit` returns.
 """
@@ -111,7 +111,7 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
     """See `SessionRows.list_sessions`; looks at every state that is given."""
     order_field, direction = query.order_by.field, query.order_by.direction
     descending = direction == "desc"
-    scope = f"sessions.{order_field}.{direction}"
+    scope = query.order_by.cursor_scope
 
     def place(state: SessionState) -> tuple[int, str]:
         return getattr(state, order_field), state.session_id

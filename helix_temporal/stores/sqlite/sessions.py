@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from helix_temporal.errors import StoreCorruptError, ThreadNotFoundError
+from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.store_calls import (
     DueSession,
@@ -21,6 +21,7 @@ from helix_temporal.models.store_calls import (
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
 from helix_temporal.stores.paging import decode_cursor, encode_cursor
 from helix_temporal.stores.protocols.session_rows import (
+    STATE_ALONE,
     RowKey,
     RowKind,
     RowPage,
@@ -30,9 +31,11 @@ from helix_temporal.stores.protocols.session_rows import (
     SessionView,
     StoredState,
     WantedRows,
+    checksum_place,
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
 from helix_temporal.stores.sqlite.threads import SqliteThreads
+from helix_temporal.stores.threads.operations import not_hot_error
 
 _SCAN: Final = 500
 _LISTS: Final = {
@@ -42,7 +45,6 @@ _LISTS: Final = {
     ("updated_at", "desc"): "session_list_updated_at_desc",
 }
 """The statement that lists sessions in an order; see ``sql/session_lists.sql``."""
-_STATE_ONLY: Final = WantedRows()
 _log = logging.getLogger(__name__)
 
 
@@ -68,7 +70,7 @@ class SqliteSessions:
     ) -> None:
         self._database, self._threads, self._clock = database, threads, clock
 
-    async def view(self, session_id: str, wanted: WantedRows = _STATE_ONLY) -> SessionView:
+    async def view(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SessionView:
         """See `SessionRows.view`."""
         async with self._database.read() as on:
             row = await on.fetch_one("session_state", {"session_id": session_id})
@@ -114,9 +116,7 @@ class SqliteSessions:
                 return RowsCommitted(revision)
             appended = await self._threads.append_on(on, change.append)
             if appended is None:
-                raise ThreadNotFoundError(
-                    f"thread {change.append.thread_id!r} is not hot here; make it hot first"
-                )
+                raise not_hot_error(change.append.thread_id)
             return RowsCommitted(revision, appended)
 
     async def read_page(
@@ -142,7 +142,7 @@ class SqliteSessions:
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRows.list_sessions`; a damaged session is counted and left out."""
         order, direction = query.order_by.field, query.order_by.direction
-        scope = f"sessions.{order}.{direction}"
+        scope = query.order_by.cursor_scope
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
         page = {
             "after_at": after[0],
@@ -342,7 +342,7 @@ async def _write_rows(on: Statements, change: SessionCommit) -> None:
         _key_values(session_id, row.name)
         | {
             "place": row.order,
-            "body": with_checksum(row.body, *_checksum_place(session_id, row.name, row.order)),
+            "body": with_checksum(row.body, *checksum_place(session_id, row.name, row.order)),
         }
         for row in change.puts
     ]
@@ -352,12 +352,8 @@ async def _write_rows(on: Statements, change: SessionCommit) -> None:
 def _session_row(session_id: str, row: sqlite3.Row) -> SessionRow:
     name = RowKey(RowKind(row["kind"]), row["key"], row["group_id"])
     where = f"{name.kind.value} {name.key!r} of session {session_id!r} in SQLite"
-    body = verify_checksum(row["body"], where, *_checksum_place(session_id, name, row["place"]))
+    body = verify_checksum(row["body"], where, *checksum_place(session_id, name, row["place"]))
     return SessionRow(name.kind, name.key, body, name.group, row["place"])
-
-
-def _checksum_place(session_id: str, name: RowKey, order: int) -> tuple[str | int, ...]:
-    return session_id, name.kind.value, name.key, name.group, order
 
 
 def _key_values(session_id: str, name: RowKey) -> dict[str, Any]:

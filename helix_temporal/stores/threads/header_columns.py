@@ -1,7 +1,7 @@
 """A hot thread's header as columns: plain values by name, for backends that store them one by one.
 
-A field of `HotHeader` is a column of the same name; a head is two.  A backend lists the columns in the order
-in which its statements and scripts have them.
+Each field of `HotHeader` is a column of the same name, and a head is two columns: position and id.  A backend
+lists the columns in the order of its statements or scripts.
 """
 
 from typing import Any, Final, Protocol

@@ -18,6 +18,12 @@ def check_existence(request: OpenThread, *, exists: bool) -> None:
     """
     if exists and request.create is Create.NEW:
         raise ThreadExistsError(f"thread {request.thread_id!r} exists; continue it or choose another id")
+    known = None if request.reopen is None else request.reopen.known_head
+    if not exists and known is not None:
+        raise ThreadNotFoundError(
+            f"thread {request.thread_id!r} was deleted, or its stores lost it: they do not have it, and its "
+            f"session knows it up to position {known.position}; do the settings name the stores of before?"
+        )
     if not exists and (request.create is Create.NEVER or request.reopen is not None):
         raise ThreadNotFoundError(f"thread {request.thread_id!r} was never created, or was deleted")
 

@@ -28,6 +28,7 @@ from helix_temporal.errors import (
     InvalidIdError,
     InvalidRequestError,
     StaleStateError,
+    ThreadNotFoundError,
 )
 from helix_temporal.models.states import is_past
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after, size_of
@@ -135,6 +136,13 @@ def _raise_contradiction(header: HotHeader, found: str) -> None:
 
 
 # ---- errors -----------------------------------------------------------------------------------------
+
+
+def not_hot_error(thread_id: str) -> ThreadNotFoundError:
+    """A commit adds a step to a thread that is not in the store with its session."""
+    return ThreadNotFoundError(
+        f"thread {thread_id!r} is not hot here; make it hot first", thread_id=thread_id
+    )
 
 
 def stale_slice_error(header: HotHeader, expected_version: int) -> StaleStateError:

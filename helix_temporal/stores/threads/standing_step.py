@@ -69,9 +69,9 @@ def find_standing_step(
 ) -> tuple[StoredMessage, ...] | None:
     """The step that stands at ``head`` with these inputs; None if the thread ends there.
 
-    It may have only the first of the inputs: after a reset the server gives the workflow messages together
-    that had come one after the other.  A step that begins with the inputs and goes on with another message
-    is another step.  A step that a whole turn has followed is not the one under way.
+    Only the first inputs may be in it: after a reset the server delivers messages together that had come one
+    after the other.  A step that begins with the inputs and goes on with another message is another step.  A
+    step that a whole turn has followed is not the one under way.
 
     Raises:
         HeadMovedError: The thread is elsewhere, or goes on with something else.

@@ -1,6 +1,5 @@
 -- $1 to $11 see _session_matches, $12 and $13 beyond this time and id, or null; $14 how many, $15 how many to skip.
-SELECT session_id, agent_type, user_id, status, version, step_count, tags, parent_session_id, expires_at, created_at,
-    updated_at
+SELECT {include:session_summary}
 FROM "{prefix}states"
 WHERE {include:session_matches}
     AND ($12::bigint IS NULL OR (updated_at, session_id) < ($12::bigint, $13::text))
