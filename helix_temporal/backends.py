@@ -1,5 +1,6 @@
 """From settings to stores: the one place that picks implementations.  Opens nothing by itself."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -47,6 +48,7 @@ _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or `PostgresDatabase` is given; nothing connects to it."""
 
 
+_log: Final = logging.getLogger(__name__)
 _WHERE: Final = {
     "redis": "redis_url",
     "postgres": "postgres_dsn",
@@ -103,6 +105,7 @@ class Backends:
         self.settings = settings
         self._places = _Places(settings, postgres)
         chosen = self._places.chosen
+        self._hot_is_own = hot is None
         if hot is None:
             place = self._places[chosen.threads_in]
             self.hot, hot_payloads = place.threads, place.payloads
@@ -161,9 +164,28 @@ class Backends:
         for kind, place in self._places.items():
             with _name_setting_in_errors(kind):
                 await place.check()
+        if self._hot_is_own:
+            await self._warn_of_threads_elsewhere()
         if self.blobs is not None:
             with _name_setting_in_errors("s3"):
                 await prove_once(self.blobs, self._proved)
+
+    async def _warn_of_threads_elsewhere(self) -> None:
+        """Say that a store which is named holds threads, where another one has taken them over."""
+        here, file = self._places.chosen.threads_in, self.settings.sqlite_file
+        there = {"postgres"} & self._places.keys()
+        if file is not None and file.exists():
+            there.add("sqlite")
+        # Not Redis, which would have to be scanned whole: nothing takes its threads over.
+        for kind in sorted(there - {here}):
+            async for _ in self._places[kind].threads.scan():
+                _log.warning(
+                    "the store of %s holds threads, which are not seen: threads are in %s by the settings. "
+                    "Conversations do not move from one store to another by themselves",
+                    _WHERE[kind],
+                    here,
+                )
+                break
 
     async def close(self) -> None:
         """Close all connections, once usage that is still being recorded is, for 5 s at most."""

@@ -304,13 +304,14 @@ class Settings(_Group):
 
     @property
     def deployment(self) -> Deployment:
-        """Whose sessions these are: the name, and a mark for each store that is named; without secrets."""
+        """Whose sessions these are: the name, and a mark for each store that keeps something.  No secrets."""
         found: dict[str, str] = {}
-        if self.redis_url is not None:
+        keeping = {self.threads_in, self.state_in, self.streams_in}
+        if self.redis_url is not None and "redis" in keeping:
             found["redis"] = _redis_mark(self.redis_url, self.redis_prefix, cluster=self.redis_cluster)
-        if self.postgres_dsn is not None:
+        if self.postgres_dsn is not None and "postgres" in keeping:
             found["postgres"] = _postgres_mark(self.postgres_dsn, self.table_prefix)
-        if self.sqlite_file is not None:
+        if self.sqlite_file is not None and "sqlite" in keeping:
             found["sqlite"] = _directory_mark(self.sqlite_file)
         if self.s3_bucket is not None:
             found["archive"] = _bucket_mark(self.s3_endpoint, self.s3_bucket, self.s3_prefix)

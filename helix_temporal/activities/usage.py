@@ -240,6 +240,10 @@ class UsageLog:
                 if await self._try_record_entry(store, entry):
                     break
                 await self._pause_before_retry(pause)
+            else:
+                log.warning(
+                    "usage of session %r is lost: it was tried %d times", entry.session_id, len(_PAUSES)
+                )
 
     async def _pause_before_retry(self, seconds: float) -> None:
         """Until the next try; a worker that stops does not wait for it."""
@@ -257,8 +261,12 @@ class UsageLog:
         except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
             # Whose text may hold what must not be in a log.
             kind, said = type(error).__name__, str(error) if isinstance(error, HelixError) else ""
-            log.warning("usage of session %r is not recorded: %s: %s", entry.session_id, kind, said)
-            return isinstance(error, HelixError) and not error.retryable
+            lost = isinstance(error, HelixError) and not error.retryable
+            then = "lost" if lost else "tried again"
+            log.warning(
+                "usage of session %r is not recorded, and %s: %s: %s", entry.session_id, then, kind, said
+            )
+            return lost
         return True
 
 

@@ -100,6 +100,8 @@ def _say_ready(service: str, seconds: float) -> None:
 
 def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
     typer.echo(f"Ready in {seconds:.1f} s; data and logs in {stack.directory}\n")
+    for name in sorted(services - stack.servers.keys()):
+        typer.echo(f"  {name:<10} is the one that the environment names, and is not stopped here")
     if "temporal" in services and stack.temporal.ui_url:
         typer.echo(f"  Temporal's UI: {stack.temporal.ui_url}\n")
     typer.echo("For another terminal:\n")
@@ -127,7 +129,10 @@ def _watch_servers(stack: Stack) -> NoReturn:
         time.sleep(_LOOK_EVERY_SECONDS)
         for server in stack.servers.values():
             if server.has_ended:
-                raise DevStackError(f"{server.name} has ended by itself; its log is in {server.directory}")
+                raise DevStackError(
+                    f"{server.name} has ended by itself, so all were stopped; the end of its log:\n"
+                    f"{server.read_log_end()}"
+                )
 
 
 @contextmanager

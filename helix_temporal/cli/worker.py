@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from helix_temporal.agents import Agent
-from helix_temporal.cli._running import run_service
+from helix_temporal.cli._running import exit_on_error, run_service
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 from helix_temporal.worker import serve
@@ -33,21 +33,20 @@ def worker(
     PYTHONPATH.  Addresses of Temporal and the stores come from HELIX_… variables.
     """
     names = agents or [name.strip() for name in os.environ.get("HELIX_AGENTS", "").split(",") if name.strip()]
-    run_service(_serve_agents(names))
-
-
-async def _serve_agents(names: list[str]) -> None:
-    settings = Settings.from_env(os.environ)
-    if not names:
-        raise InvalidConfigError("no agents are named; give MODULE[:NAME], or set HELIX_AGENTS")
-    sys.path.insert(0, str(Path.cwd()))
-    agents = load_agents(names)
-    served = ", ".join(agent.name for agent in agents)
+    with exit_on_error():
+        settings = Settings.from_env(os.environ)
+        if not names:
+            raise InvalidConfigError("no agents are named; give MODULE[:NAME], or set HELIX_AGENTS")
+        sys.path.insert(0, str(Path.cwd()))
+        # Before there is an event loop: a module may run one of its own while it is imported.
+        found = load_agents(names)
+    served = ", ".join(agent.name for agent in found)
     print(
-        f"Starting a worker for {served}: {settings.temporal_address}, task queue {settings.task_queue!r}",
+        f"Starting a worker for {served}: {settings.temporal_address}, task queue {settings.task_queue!r}, "
+        f"process {os.getpid()}",
         flush=True,
     )
-    await serve(settings, agents)
+    run_service(serve(settings, found))
 
 
 def load_agents(names: Sequence[str]) -> list[Agent]:

@@ -495,11 +495,16 @@ def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:
     )
 
 
+_SILENT: Final = "TimeoutError: activity Heartbeat timeout"
+"""What Temporal says of an attempt whose worker was killed, or is frozen."""
+
+
 def _describe_call(call: FailingCall) -> str:
     where = f" of {call.workflow_id}" if call.workflow_id else ""
     since = f", since {_format_ago(call.since)}" if call.since else ""
     by = f", last at worker {call.worker!r}" if call.worker else ""
-    return f"{call.activity}{where} fails, attempt {call.attempt}{since}{by}: {call.error}"
+    why = "the worker gave no sign of life, and it is tried again" if call.error == _SILENT else call.error
+    return f"{call.activity}{where} fails, attempt {call.attempt}{since}{by}: {why}"
 
 
 def describe_calls(calls: Iterable[FailingCall]) -> str:

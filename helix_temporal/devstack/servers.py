@@ -194,6 +194,10 @@ class LocalServer:
         """Whether it was started and has ended by itself."""
         return self._pid is not None and self._supervisor.exit_code(self._program) is not None
 
+    def read_log_end(self) -> str:
+        """The last lines that it wrote."""
+        return last_lines(self._program.log)
+
     @property
     def pid(self) -> int | None:
         """Its process id while it is started."""

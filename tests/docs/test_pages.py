@@ -55,6 +55,40 @@ def test_the_program_that_uses_a_thread_without_temporal_runs_as_it_stands(tmp_p
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Where is it?\nOn its way.\n", "")
 
 
+def test_a_workflow_of_ones_own_is_served_and_started_as_the_page_says(
+    temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """The first example has three parts on one page: the class, who starts it, and the worker that has it."""
+    page = ROOT / "docs" / "own-workflow.md"
+    programs, (note, *_) = dict(titled(page, "python")), blocks(page, "python")
+    mine = programs["worker.py"].partition("@workflow.defn")[2].partition("\n\n\nasync def main")[0]
+    worker = programs["worker.py"].replace(f"@workflow.defn{mine}", note.strip()).replace("[Mine]", "[Note]")
+    (tmp_path / "worker.py").write_text(worker)
+    (tmp_path / "start.py").write_text(programs["start.py"].replace("note-1", unique))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HELIX_TEMPORAL_ADDRESS": temporal_address,
+        "HELIX_DATA_DIRECTORY": str(tmp_path / "data"),
+        "HELIX_NAME": unique,
+    }
+    serving = subprocess.Popen([sys.executable, "worker.py"], cwd=tmp_path, env=environment)
+    try:
+        started = subprocess.run(
+            [sys.executable, "start.py"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (started.returncode, started.stdout) == (0, "1\n"), started.stderr
+    finally:
+        serving.kill()
+        serving.wait()
+
+
 def test_programs_import_from_the_first_door_what_it_has() -> None:
     """Readers copy the imports: a second path to a name makes them wonder which one is meant."""
     untitled = [(name(page), block) for page in PAGES for block in blocks(page, "python")]

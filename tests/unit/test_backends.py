@@ -55,6 +55,21 @@ async def test_a_data_directory_keeps_threads_and_payloads_without_a_server(tmp_
     await second.close()
 
 
+async def test_threads_that_another_store_has_taken_over_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Redis that is added to a data directory starts empty: whoever adds it must hear of it at once."""
+    before = Backends(Settings(data_directory=tmp_path))
+    await before.threads.open(OpenThread("t", 10, "owner"))
+    await before.check()
+    await before.close()
+    assert "not seen" not in caplog.text
+    after = Backends(Settings(data_directory=tmp_path, thread_store="memory"))
+    await after.check()
+    await after.close()
+    assert "the store of data_directory holds threads, which are not seen" in caplog.text
+
+
 async def test_a_database_keeps_threads_and_payloads_without_redis(postgres_dsn: str) -> None:
     """PostgreSQL alone is a deployment: messages, payloads, and nothing else to run."""
     async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("backends")) as tables:

@@ -68,6 +68,15 @@ def test_what_says_where_the_stores_are_counts(changes: dict[str, Any], kind: st
     assert refused.value.facts == {"asking": other, "own": identity(), "differs": kind}
 
 
+def test_a_store_that_keeps_nothing_is_no_part_of_it(tmp_path: Path) -> None:
+    """A Redis beside a data directory keeps all: a session whose thread is in the directory is another's."""
+    both = Settings(data_directory=tmp_path, redis_url="redis://localhost")
+    assert [kind for kind, _ in both.deployment.marks] == ["redis"]
+    alone = str(Settings(data_directory=tmp_path).deployment)
+    with pytest.raises(ForeignDeploymentError, match="HELIX_DATA_DIRECTORY"):
+        check_of(both).refuse(alone)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

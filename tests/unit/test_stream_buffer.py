@@ -151,4 +151,4 @@ async def test_a_usage_store_with_errors_of_its_own_costs_no_turn(caplog: pytest
     ends = EndTurnInput(session_id="s", epoch=1, head=EMPTY, inputs=(result,))
     with caplog.at_level(logging.WARNING):
         await UsageLog(Fails()).record_results(ends, SessionRecord())
-    assert "is not recorded: ConnectionResetError" in caplog.text
+    assert "is not recorded, and tried again: ConnectionResetError" in caplog.text

@@ -472,7 +472,7 @@ async def test_the_log_names_the_missing_worker_before_the_call_that_failed_at_i
     with pytest.raises(TimeoutError):
         await SessionClient(served.client, task_queue=unique).ask(unique, "hello", agent="busy", timeout=2)
     assert f": no worker polls task queue '{unique}'" in caplog.text
-    assert "slow_lookup fails" in caplog.text
+    assert "slow_lookup fails, attempt 2: the worker gave no sign of life" in caplog.text
 
 
 async def test_a_namespace_that_is_not_there_is_told(served: Served, unique: str) -> None:
