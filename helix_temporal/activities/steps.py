@@ -16,7 +16,7 @@ from helix_temporal.activities._runtime import application_code, current_attempt
 from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
-from helix_temporal.activities.record_store import StoredRecord, swap_record
+from helix_temporal.activities.record_store import StoredRecord, swap_record, update_record
 from helix_temporal.activities.runs import Place
 from helix_temporal.activities.session_sync import CommittedTurn, FinishedTurn, SessionSync
 from helix_temporal.activities.step_facts import (
@@ -66,6 +66,7 @@ from helix_temporal.models.waiting import CallOutcome, WaitingCall
 from helix_temporal.session.record import (
     SessionRecord,
     apply_step,
+    apply_wait,
     encode_record,
     find_suspension,
     parse_record,
@@ -509,6 +510,7 @@ class Stepper:
             thread_id, request.epoch, request.head, tuple(inputs), answer, commits=answer.kind == Kind.ANSWER
         )
         appended = await self._append_again(step, seen.view)
+        appended = await self._save_wait(request, agent, thread_id, appended)
         receipt = await self._archive_step(step, appended, request)
         if appended.messages[-1].kind == Kind.ANSWER:
             ids = {each.id for each in appended.messages}
@@ -527,6 +529,29 @@ class Stepper:
                 reached = record_of(seen.view).stream_reached
                 await self._streams.tell_standing_step(request, agent, taken, stored, result, reached)
         return result if request.run_id == asked else result.model_copy(update={"run": request.run_id})
+
+    async def _save_wait(
+        self, request: RunStepInput, agent: Agent, thread_id: str, appended: Appended
+    ) -> Appended:
+        """Say in the record that the step waits, if it does not: else the next open would cut the step.
+
+        That is so where an open cut a later step, which had taken the answers.
+        """
+        head, header = appended.head, appended.header
+        if header.head != head or find_suspension(parse_record(header.slice), head) is not None:
+            return appended
+        waiting = list_waiting_calls(agent, decode_message(appended.messages[-1]), wall_clock_ms())
+        if not waiting:
+            return appended
+        saved = await update_record(
+            self._threads,
+            thread_id,
+            request.epoch,
+            lambda stored: apply_wait(stored.record, head, waiting) if stored.head == head else stored.record,
+            "a step was found to wait again",
+        )
+        kept = replace(header, slice=encode_record(saved.record), slice_version=saved.version)
+        return replace(appended, header=kept)
 
     async def _under_its_name(self, request: RunStepInput, view: StepView) -> RunStepInput:
         """A turn that a reset workflow begins anew goes on under the name that the thread has for it.

@@ -351,6 +351,13 @@ def list_answered_calls(record: SessionRecord, head: Head) -> tuple[AnswerReceip
     return tuple(each for each in (*record.answered, *receipts.values()) if each.id not in again)
 
 
+def apply_wait(record: SessionRecord, head: Head, calls: tuple[WaitingCall, ...]) -> SessionRecord:
+    """The record of a thread that ends at ``head`` with a step that waits for these calls."""
+    if find_suspension(record, head) is not None:
+        return record
+    return record.model_copy(update={"suspended": Suspension(head=head, calls=calls)})
+
+
 def find_kept_head(data: bytes) -> Head | None:
     """The head up to which an open keeps an unfinished turn: where the step ends that waits for answers."""
     suspended = parse_record(data).suspended

@@ -12,11 +12,11 @@ from helix_temporal.errors import HeadMovedError, StoreUnavailableError
 from helix_temporal.models.messages import Message, ToolCall, are_left_out, encode_message
 from helix_temporal.models.steps import RunStepInput, StepInput
 from helix_temporal.models.stored_messages import EMPTY, Head, Kind, StoredMessage
-from helix_temporal.session.record import parse_record
+from helix_temporal.session.record import find_kept_head, parse_record
 from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
-from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.stores.protocols.threads import OpenThread, Reopen
 from helix_temporal.stores.threads.hot_only import HotThreads
 
 
@@ -116,3 +116,27 @@ async def test_what_may_not_be_in_histories_comes_by_reference(asked: Asked) -> 
     (known,) = await read_results_behind(threads, payloads, appended.header, waits.head, (), 1, 2048)
     assert known.result
     assert (known.result.text, known.result.ref) == ("in Bonn", None)
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_waits_again_is_kept_by_the_next_open() -> None:
+    """A reset workflow's open cut the step that had taken the answers, and with it what the record knew."""
+    threads = HotThreads(MemoryThreads())
+    call = ToolCall(id="c", name="sign", arguments={"what": "this"})
+    model = ScriptedModel(lambda _: ModelResponse(tool_calls=(call,)))
+    stepper = Stepper(
+        threads, AgentRegistry([Agent(name="a", model=model, tools=[sign])]), Payloads(MemoryPayloads())
+    )
+    await threads.open(OpenThread("t", 5, "o"))
+    asks = RunStepInput(session_id="t", agent="a", epoch=5, head=EMPTY, inputs=(StepInput(id="u", text="?"),))
+    asked = await stepper.run(asks)
+    result = StepInput(id=f"{asked.head.last_id}.0", call="c", name="sign", text="signed")
+    await stepper.run(asks.model_copy(update={"head": asked.head, "inputs": (result,)}))
+    heads = Reopen(EMPTY, EMPTY, inputs=("u",))
+    opened = await threads.open(OpenThread("t", 6, "o", reopen=heads))
+    assert opened.header.head == asked.head
+    again = await stepper.run(asks.model_copy(update={"epoch": 6}))
+    assert (again.head, [each.id for each in again.waiting]) == (asked.head, [asked.waiting[0].id])
+    assert again.slice_version == (await threads.read_facts("t")).slice_version
+    later = await threads.open(OpenThread("t", 7, "later", keeps=find_kept_head))
+    assert later.header.head == asked.head
