@@ -29,7 +29,7 @@ from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, KeepHot, TieredThreads, V1Snapshots
-from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
 from helix_temporal.settings import Settings
 from helix_temporal.stores.cleanup import Cleanup
@@ -178,14 +178,19 @@ class Backends:
             there.add("sqlite")
         # Not Redis, which would have to be scanned whole: nothing takes its threads over.
         for kind in sorted(there - {here}):
-            async for _ in self._places[kind].threads.scan():
+            try:
+                holds = await anext(self._places[kind].threads.scan(), None) is not None
+            except HelixError as error:
+                # No worker may fail to start for a store of threads that it does not use.
+                _log.warning("whether the store of %s holds threads cannot be told: %s", _WHERE[kind], error)
+                continue
+            if holds:
                 _log.warning(
                     "the store of %s holds threads, which are not seen: threads are in %s by the settings. "
                     "Conversations do not move from one store to another by themselves",
                     _WHERE[kind],
                     here,
                 )
-                break
 
     async def close(self) -> None:
         """Close all connections, once usage that is still being recorded is, for 5 s at most."""

@@ -365,7 +365,10 @@ def application_code(what: str) -> Iterator[None]:
 
 
 def code_failure(error: BaseException, text: str) -> ApplicationCodeError | ApplicationError:
-    """What an exception of an application's own code is to whoever tries again, with what is told of it."""
+    """The error of an attempt whose application code raised an exception; ``text`` is its message.
+
+    A bug is permanent at the third attempt; any other exception is tried again, under its own name.
+    """
     if is_bug(error):
         return ApplicationCodeError(text, attempts=ATTEMPTS)
     return ApplicationError(text, type=type(error).__name__)

@@ -1,4 +1,4 @@
-"""What a step knows and tells: its record and number, that its thread is an older copy, what is archived."""
+"""Helpers of steps: the record and number of a step, errors of a thread that is an older copy, receipts."""
 
 import secrets
 from collections.abc import Collection, Sequence

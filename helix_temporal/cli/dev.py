@@ -100,8 +100,9 @@ def _say_ready(service: str, seconds: float) -> None:
 
 def _say_where(stack: Stack, services: frozenset[str], seconds: float) -> None:
     typer.echo(f"Ready in {seconds:.1f} s; data and logs in {stack.directory}\n")
-    for name in sorted(services - stack.servers.keys()):
-        typer.echo(f"  {name:<10} is the one that the environment names, and is not stopped here")
+    given = ", ".join(sorted(services - stack.servers.keys()))
+    if given:
+        typer.echo(f"  Named by the environment, neither started nor stopped here: {given}\n")
     if "temporal" in services and stack.temporal.ui_url:
         typer.echo(f"  Temporal's UI: {stack.temporal.ui_url}\n")
     typer.echo("For another terminal:\n")

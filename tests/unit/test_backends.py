@@ -70,6 +70,21 @@ async def test_threads_that_another_store_has_taken_over_are_told_of(
     assert "the store of data_directory holds threads, which are not seen" in caplog.text
 
 
+async def test_a_damaged_database_that_is_not_used_stops_no_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is looked at for threads that nobody sees; what is in use is sound."""
+    (tmp_path / "helix.db").write_bytes(b"no database" * 1000)
+    backends = Backends(
+        Settings(
+            data_directory=tmp_path, thread_store="memory", session_store="memory", stream_store="memory"
+        )
+    )
+    await backends.check()
+    await backends.close()
+    assert "whether the store of data_directory holds threads cannot be told" in caplog.text
+
+
 async def test_a_database_keeps_threads_and_payloads_without_redis(postgres_dsn: str) -> None:
     """PostgreSQL alone is a deployment: messages, payloads, and nothing else to run."""
     async with _postgres.emptied(postgres_dsn, _postgres.own_prefix("backends")) as tables:
