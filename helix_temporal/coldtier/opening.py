@@ -1,5 +1,6 @@
 """Open and hydrate: take the epoch in the manifest, then make the hot thread a copy of it."""
 
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from helix_temporal.coldtier.plan import TAIL_MESSAGES, CommitPlan, plan_commit,
 from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
 from helix_temporal.errors import (
     ConflictError,
+    FencedError,
     StoreCorruptError,
     ThreadNotFoundError,
 )
@@ -73,6 +75,15 @@ def check_open(
         Fence.of(alive).check_same_owner(request)
         check_adapter(request, alive.adapter)
     return False
+
+
+def is_hot_thread_to_come(hot: HotHeader | None, archive: Manifest) -> bool:
+    """Whether the epoch in the manifest may still write, but has no hot thread now.
+
+    Its open has got no further, or its hot thread was lost: the next of its writes installs it.
+    """
+    may_write = not (archive.is_absent or archive.closed)
+    return may_write and (hot is None or hot.epoch < archive.epoch)
 
 
 TAIL_BYTES: Final = 8 * 1024 * 1024
@@ -146,7 +157,7 @@ class Opening:
             cut = (await self._places(request, base).find_place()).cut
             base = await self._rewrite_slice(request, base, cut)
             plan = await self._plan_open(request, base, cut, traffic)
-            if not await self._fence_old_epoch(header):
+            if not await self._fence_old_epoch(header, stored.manifest, progress):
                 return None
             if not await self._archive.try_commit(plan, stored, traffic, progress):
                 return None
@@ -154,12 +165,17 @@ class Opening:
 
         return await retry_on_change(request.thread_id, try_open, failed="not opened")
 
-    async def _fence_old_epoch(self, seen: HotHeader | None) -> bool:
+    async def _fence_old_epoch(self, seen: HotHeader | None, archive: Manifest, progress: Progress) -> bool:
         """Shut the old epoch in the hot tier, and tell whether the hot thread is still what was looked at.
 
         An append between our look and our swap would be acknowledged and then cut, where steps are not
         archived at once: ``flush="exit"``, or an archive that its worker found down.
         """
+        if is_hot_thread_to_come(seen, archive):
+            # An epoch is closed in its own hot thread: so that is made first, and looked at again.
+            with contextlib.suppress(FencedError):  # a newer one is there by now
+                await self._install_hot_thread(archive, progress, replace=True, back_to=UNBOUNDED)
+            return False
         if seen is None or seen.deleted:
             return True
         if not seen.closed:

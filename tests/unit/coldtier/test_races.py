@@ -214,6 +214,34 @@ async def test_a_slow_open(fast: str) -> None:
     await race("reopen", fast, is_open)
 
 
+@pytest.mark.parametrize("hot_is", ["as it was before its open", "lost"])
+async def test_a_slow_open_of_an_execution_whose_hot_thread_is_yet_to_come(hot_is: str) -> None:
+    """It has swapped the manifest alone; what it is told is stored outlives a later epoch's open."""
+
+    async def make() -> Bench:
+        made = await bench()
+        await made.flush()
+        backup = made.tiers.hot.backup()
+        made.author = made.tiers.elsewhere(made.author).later(by=1000)
+        await made.author.open()
+        made.tiers.hot.restore({} if hot_is == "lost" else backup)
+        return made
+
+    async def open_and_append(made: Bench) -> None:
+        with contextlib.suppress(FencedError):
+            await made.author.open()
+            await made.author.append(made.author.step(*noise(1, prefix="late"), answer=None, commits=True))
+            made.expected.append("late0")
+
+    async def is_kept(made: Bench) -> None:
+        later = made.tiers.elsewhere(made.author).later(by=1_000_000_000)
+        await later.open()
+        assert await ids(later) == made.expected
+
+    calls = await at_every_call(make, lambda made: made.blobs, Bench.reopen, open_and_append, is_kept)
+    assert calls >= 3
+
+
 async def test_a_collection_of_a_tombstone_and_a_fork_into_it() -> None:
     """Copies are named by the new thread's generation, so that the collector's list never hits them."""
 
