@@ -93,6 +93,7 @@ class OpenThread:
             None, a head that the thread does not hold, and a thread that was closed cut at ``committed``.
         rewrites: What becomes of the slice of a thread that is there, in the one swap that cuts it: asked
             with the slice, the head of the cut, and the epoch that made the thread.
+        expected_head: The thread must end here.  With ``rewind_to``: cut exactly what was read before.
     """
 
     thread_id: str
@@ -107,6 +108,7 @@ class OpenThread:
     begun_with: str = ""
     keeps: Callable[[bytes], Head | None] | None = None
     rewrites: Callable[[bytes, Head, int], bytes] | None = None
+    expected_head: Head | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +322,8 @@ class ThreadStore(Protocol):
             FencedError: A higher epoch, or an equal one of another owner, has it; or, on a re-open,
                 another owner took over.
             ThreadExistsError: `Create.NEW` and it is there, by another open than this one.
-            HeadMovedError: ``rewind_to`` is no head of this thread.
+            HeadMovedError: ``rewind_to`` is no head of this thread, or it ends elsewhere than at
+                ``expected_head``.
             InvalidRequestError: ``rewind_to`` lies beyond what is committed, or another adapter.
         """
         ...

@@ -49,7 +49,13 @@ from helix_temporal.stores.protocols.threads import (
     no_progress,
 )
 from helix_temporal.stores.threads.fences import Fence
-from helix_temporal.stores.threads.opening import OpenPlaces, check_adapter, check_existence, fork_position
+from helix_temporal.stores.threads.opening import (
+    OpenPlaces,
+    check_adapter,
+    check_existence,
+    check_expected_head,
+    fork_position,
+)
 
 _ANSWER: Final = TypeAdapter(ForkedThread)
 
@@ -148,6 +154,7 @@ class HotThreads:
             check_existence(request, exists=exists)
         expected = (old.epoch, old.head) if old else None
         if snapshot is None or not exists:
+            check_expected_head(request, EMPTY)
             new = HotHeader(
                 request.thread_id,
                 request.epoch,

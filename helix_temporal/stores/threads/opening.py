@@ -40,6 +40,21 @@ def check_adapter(request: OpenThread, adapter: str) -> None:
         )
 
 
+def check_expected_head(request: OpenThread, head: Head) -> None:
+    """Refuse an open of a thread that ends elsewhere than its caller has read.
+
+    Raises:
+        HeadMovedError: It does.
+    """
+    expected = request.expected_head
+    if expected is not None and expected != head:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r} ends at {head.position} (message {head.last_id!r}), not at "
+            f"{expected.position} ({expected.last_id!r}); read it again",
+            thread_id=request.thread_id,
+        )
+
+
 def fork_position(request: ForkThread, committed: int) -> int:
     """Where a fork cuts its source, by default behind the last finished turn.
 
@@ -124,8 +139,10 @@ class OpenPlaces:
 
         Raises:
             InvalidRequestError: It rewinds to where fewer messages are committed.
-            HeadMovedError: It rewinds to a message that does not stand there.
+            HeadMovedError: It rewinds to a message that does not stand there, or the thread does not end
+                where it must.
         """
+        check_expected_head(self.request, self.thread.head)
         if self.request.rewind_to is not None:
             await self._check_rewind(self.request.rewind_to)
             return OpenPlace(self.request.rewind_to, self.request.rewind_to)

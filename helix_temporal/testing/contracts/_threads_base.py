@@ -48,13 +48,15 @@ class Author:
         messages: tuple[StoredMessage, ...] = (),
         state: bytes = b"",
         adapter: str = "",
+        expected_head: Head | None = None,
     ) -> OpenedThread:
         """Take the epoch."""
         opened = await self.threads.open(
             OpenThread(
-                self.thread_id, self.epoch, self.owner, create, reopen, rewind_to, messages, state, adapter
+                self.thread_id, self.epoch, self.owner, create, reopen, rewind_to, messages, state, adapter,
+                expected_head=expected_head,
             )
-        )
+        )  # fmt: skip
         self.head = self.turn_start = opened.at
         return opened
 

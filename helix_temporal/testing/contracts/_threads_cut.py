@@ -1,5 +1,9 @@
 """Contract of thread stores: where an open cuts."""
 
+import asyncio
+import itertools
+from dataclasses import replace
+
 import pytest
 
 from helix_temporal.errors import (
@@ -10,7 +14,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.threads import FlushThread, OpenThread, Reopen, ThreadStore
+from helix_temporal.stores.protocols.threads import FlushThread, OpenThread, ReadPage, Reopen, ThreadStore
 from helix_temporal.testing.builders import a_message, an_answer, messages
 from helix_temporal.testing.contracts._threads_base import LATER, Author, ThreadFixtures, calls, result
 
@@ -283,6 +287,81 @@ class CutContract(ThreadFixtures):
         with pytest.raises(HeadMovedError):
             await author.later().open(rewind_to=Head(position=2, last_id="other"))
         assert await author.image() == before
+
+    @pytest.mark.parametrize("archived", [False, True], ids=["hot", "cold"])
+    async def test_a_cut_at_an_expected_head_takes_what_was_read(
+        self, author: Author, archived: bool
+    ) -> None:
+        """Whoever takes the last message back cuts this one, and the cut repeated cuts no other."""
+        first = (await author.turn("one")).head
+        await author.turn("two")
+        if archived:
+            await author.flush()
+        later = author.later()
+        opened = await later.open(rewind_to=first, expected_head=author.head)
+        assert (opened.cut, opened.header.head, opened.header.committed) == (2, first, 2)
+        await later.turn("three")
+        again = await later.open(rewind_to=first, expected_head=author.head)
+        assert again.cut == opened.cut
+        assert await later.texts() == ["one", "hi there", "three", "hi there"]
+
+    async def test_a_cut_of_a_thread_that_went_on_is_refused(self, author: Author) -> None:
+        """What was appended since nobody has read yet: it stays, and so does the epoch."""
+        first = (await author.turn("one")).head
+        seen = (await author.turn("two")).head
+        await author.turn("three")
+        before = await author.image()
+        with pytest.raises(HeadMovedError, match=r"ends at 6 .*, not at 4"):
+            await author.later().open(rewind_to=first, expected_head=seen)
+        assert await author.image() == before
+
+    async def test_a_cut_of_nothing_makes_no_thread(self, threads: ThreadStore, thread_id: str) -> None:
+        """It was there when it was read: it is gone."""
+        author = Author(threads, thread_id)
+        with pytest.raises(HeadMovedError):
+            await author.open(rewind_to=EMPTY, expected_head=Head(position=2, last_id="gone"))
+        with pytest.raises(ThreadNotFoundError):
+            await author.facts()
+
+    async def test_cuts_and_appends_at_once_lose_and_double_nothing(self, author: Author) -> None:
+        """Each message is in the thread or was given to exactly one who took it back."""
+        epochs, added, taken = itertools.count(author.epoch + 1), list[str](), list[str]()
+
+        async def append(name: str) -> None:
+            while True:
+                facts = await author.facts()
+                message = a_message(message_id=name)
+                step = StepAppend(author.thread_id, facts.epoch, facts.head, (message,), None, commits=True)
+                try:
+                    await author.threads.append(step)
+                except (HeadMovedError, FencedError):
+                    await asyncio.sleep(0)
+                else:
+                    added.append(name)
+                    return
+
+        async def take_newest() -> None:
+            while True:
+                page = await author.threads.read(
+                    ReadPage(author.thread_id, limit=2, backward=True, whole=False)
+                )
+                if not page.messages:
+                    await asyncio.sleep(0)
+                    continue
+                last = page.messages[-2].id if len(page.messages) > 1 else ""
+                to = Head(position=page.head.position - 1, last_id=last)
+                taker = replace(author, epoch=next(epochs))
+                try:
+                    await taker.open(rewind_to=to, expected_head=page.head)
+                except (HeadMovedError, FencedError):
+                    await asyncio.sleep(0)
+                else:
+                    taken.append(page.messages[-1].id)
+                    return
+
+        await asyncio.gather(*(append(f"m{n}") for n in range(12)), *(take_newest() for _ in range(6)))
+        left = [message.id for message in await author.everything()]
+        assert sorted([*left, *taken]) == sorted(added)
 
     async def test_all_messages_are_replaced_at_once(self, author: Author) -> None:
         """Replacing is a rewind to the beginning with messages: nobody sees neither."""
