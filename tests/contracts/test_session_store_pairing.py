@@ -13,6 +13,7 @@ from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._sessions_base import Crowd
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
+from helix_temporal.testing.contracts._sessions_cuts import CutsContract
 from helix_temporal.testing.contracts._sessions_fork import ForkContract
 from helix_temporal.testing.contracts._sessions_messages import MessagesContract
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionOpener
@@ -30,7 +31,7 @@ def _pair(rows: SessionRows, messages: Place) -> OpenSessions:
     return OpenSessions(store, messages.threads)
 
 
-class TestRedisBesidePostgres(MessagesContract, CheckpointContract, ForkContract):
+class TestRedisBesidePostgres(MessagesContract, CutsContract, CheckpointContract, ForkContract):
     @pytest.fixture
     def opener(
         self, postgres_dsn: str, postgres: PostgresBackend, redis_url: str, redis_prefix: str

@@ -53,6 +53,7 @@ from helix_temporal.models.store_calls import (
     SessionSnapshot,
     Unset,
 )
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 
 
@@ -484,6 +485,27 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         Raises:
             InvalidRequestError: There are fewer, or the cut lies between a tool call and its result.
             StaleStateError: The version is another.
+        """
+        ...
+
+    async def cut_messages(
+        self, session_id: str, head: Head, to: Head, *, operation_id: str | None = None
+    ) -> None:
+        """Take back the newest messages, if they still are the ones that were read; no new version.
+
+        Two that take back the last message never both succeed with the same one, and a message that was
+        appended meanwhile stays.  May leave a call without its result, as frameworks undo item by item.
+
+        Args:
+            session_id: Whose.
+            head: Where the messages ended when they were read: how many there are, and the last one's id.
+            to: Where they are to end, likewise.
+            operation_id: The same again finds the cut made, though others have appended since.
+
+        Raises:
+            HeadMovedError: They end elsewhere by now; read them again.
+            InvalidRequestError: There is nothing between ``to`` and ``head``; the state was committed with
+                more messages than ``to``; or a session workflow has not finished them.
         """
         ...
 

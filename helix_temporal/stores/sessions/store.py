@@ -4,6 +4,7 @@ from helix_temporal.stores.sessions import (
     call_answers,
     checkpoints,
     commit,
+    cuts,
     life,
     lists,
     messages,
@@ -55,6 +56,7 @@ class RowSessions(SessionStoreBase):
     get_messages = messages.get_messages
     get_message_count = messages.get_message_count
     truncate_messages = messages.truncate_messages
+    cut_messages = cuts.cut_messages
 
     start_run = runs.start_run
     update_run = runs.update_run

@@ -80,6 +80,16 @@ def owner_of(session_id: str) -> str:
     return f"session/{session_id}"
 
 
+def cut_owner(session_id: str, operation_id: str) -> str:
+    """Who has the thread of such a session after messages were taken back."""
+    return f"{owner_of(session_id)}/cut/{operation_id}"
+
+
+def is_own_thread(session_id: str, owner: str) -> bool:
+    """Whether the thread of a session is had by who uses it without a workflow."""
+    return owner == owner_of(session_id) or owner.startswith(cut_owner(session_id, ""))
+
+
 def pending_order(seen: SeenSession) -> ThreadOrder | None:
     """The order that is not carried out yet, if there is one."""
     row = seen.view.find_row(*KEY)
@@ -119,7 +129,7 @@ class Standing:
 
     def visible_end(self, session_id: str) -> int:
         """Up to where messages are shown: a tail that is not committed may still be cut by its workflow."""
-        return self.head.position if self.owner == owner_of(session_id) else self.committed
+        return self.head.position if is_own_thread(session_id, self.owner) else self.committed
 
 
 DEDUP: Final = 200
@@ -377,7 +387,7 @@ class Threads:
         if self._store is None:
             return
         left = await self.find_standing(seen)
-        if left is not None and left.owner == owner_of(seen.session_id):
+        if left is not None and is_own_thread(seen.session_id, left.owner):
             await self.delete(seen.session_id, left.epoch)
 
 

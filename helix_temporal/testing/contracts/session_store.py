@@ -20,6 +20,7 @@ from helix_temporal.testing.contracts._sessions_cas import StatusContract, Versi
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
 from helix_temporal.testing.contracts._sessions_cleanup import CleanupContract
 from helix_temporal.testing.contracts._sessions_commit import CommitContract
+from helix_temporal.testing.contracts._sessions_cuts import CutsContract
 from helix_temporal.testing.contracts._sessions_delete import DeleteContract
 from helix_temporal.testing.contracts._sessions_fences import FenceContract, OperationContract
 from helix_temporal.testing.contracts._sessions_fork import ForkContract
@@ -42,6 +43,7 @@ class SessionStoreContract(
     FenceContract,
     OperationContract,
     MessagesContract,
+    CutsContract,
     StagingContract,
     CommitContract,
     CheckpointContract,
