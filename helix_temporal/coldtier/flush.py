@@ -74,6 +74,19 @@ def continues_archive(hot: HotSnapshot | None, archive: Manifest) -> bool:
     return hot.holds(archive.head)
 
 
+def is_old_copy(hot: HotSnapshot, archive: Manifest) -> bool:
+    """Whether a hot thread of the archive's epoch does not go on from it, or has less beside its messages."""
+    header = hot.header
+    if header.epoch != archive.epoch:
+        return False
+    if not continues_archive(hot, archive):
+        return True
+    mine = (header.committed, header.slice_version)
+    theirs = (archive.committed, archive.slice_version)
+    is_behind = mine != theirs and all(one <= other for one, other in zip(mine, theirs, strict=True))
+    return header.head == archive.head and is_behind
+
+
 def is_alive(hot: HotHeader | None, archive: Manifest) -> bool:
     """Whether a hot thread is the thread, rather than a leftover of a deleted or older one."""
     return hot is not None and not hot.deleted and not archive.deleted and hot.epoch >= archive.epoch

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, check_slice
-from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing
+from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing, is_old_copy
 from helix_temporal.coldtier.fork import Forking
 from helix_temporal.coldtier.format import Layout, Manifest
 from helix_temporal.coldtier.opening import Opening, RepairingHotTier
@@ -251,6 +251,8 @@ class TieredThreads:
         keep_hot: How much of what is archived stays hot while a thread is open.
         step_seconds: How long a step waits for the archive.
     """
+
+    archives: bool = True
 
     def __init__(
         self,
@@ -509,23 +511,25 @@ class TieredThreads:
                 if outcome is not Eviction.NEWER:
                     return outcome
                 if stored is None:
-                    return await self._drop_rolled_back(thread_id, epoch, archived)
+                    return await self._drop_old_copy(known.manifest)
             elif known.manifest.epoch > epoch and stored is None:
                 return await self._drop_leftover(thread_id, epoch)
         return Eviction.NEWER
 
-    async def _drop_rolled_back(self, thread_id: str, epoch: int, archived: Archived) -> str:
-        """Drop a copy of an earlier time of this epoch: Redis was restored after the thread was archived.
+    async def _drop_old_copy(self, archive: Manifest) -> str:
+        """Drop a copy that does not go on from its archive.
 
-        A session that runs replaces such a copy with its next step.  Of a session that has ended nobody else
-        would: it would stay for ever.
+        Redis was restored, or a worker was slow to install it.  No step on it was acknowledged.  A session
+        that runs replaces such a copy with its next step; of one that has ended nobody else would.
         """
-        header = await self.hot.read_header(thread_id)
-        if header is None or header.epoch != epoch or not _is_earlier(header, archived):
+        # From the archive's last message on: by its id the two are compared.
+        seen = await self.hot.read_snapshot(archive.thread_id, max(archive.head.position - 1, 0))
+        if seen is None or not is_old_copy(seen, archive):
             return Eviction.NEWER
         # Compared once more in the store: what has been written meanwhile stays.
-        seen = Archived(header.head, header.committed, header.slice_version, header.size)
-        return await self.hot.evict(thread_id, epoch, seen)
+        header = seen.header
+        as_seen = Archived(header.head, header.committed, header.slice_version, header.size)
+        return await self.hot.evict(archive.thread_id, archive.epoch, as_seen)
 
     async def _drop_leftover(self, thread_id: str, epoch: int) -> str:
         """Nobody may write under this epoch any more, and the open that followed took what it held."""
@@ -534,10 +538,3 @@ class TieredThreads:
         except FencedError:
             return Eviction.NEWER
         return Eviction.DROPPED
-
-
-def _is_earlier(header: HotHeader, archived: Archived) -> bool:
-    """Whether the archive has all that this copy has, and more."""
-    mine = (header.head.position, header.committed, header.slice_version)
-    theirs = (archived.head.position, archived.committed, archived.slice_version)
-    return mine != theirs and all(one <= other for one, other in zip(mine, theirs, strict=True))

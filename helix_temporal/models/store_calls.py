@@ -171,6 +171,18 @@ class AppendResult(StoredModel):
     head: Head
 
 
+class CutMessages(StoredModel):
+    """The newest messages, taken back.
+
+    Attributes:
+        messages: Those that were, oldest first.
+        head: Where the rest ends.
+    """
+
+    messages: tuple[Message, ...]
+    head: Head
+
+
 class OrderBy(StoredModel):
     """The order of a list; equal times go by session id."""
 

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from tests.simulation._joined import simulate_joined
 from tests.simulation._neighbours import simulate_neighbours
 from tests.simulation._run import Verdict, simulate
 
 CHUNK = 50
 KEPT = 20
-NEIGHBOURS = 4
-"""Of so many seeds one also tells of several threads on one worker."""
+ASIDE = 4
+"""Of so many seeds one also tells of several threads on one worker, one of programs that share a session."""
 
 
 @dataclass
@@ -65,8 +66,10 @@ def _simulated(seeds: range) -> Figures:
     figures = Figures(seeds=len(seeds))
     for seed in seeds:
         _add(figures, simulate(seed))
-        if seed % NEIGHBOURS == 0:
+        if seed % ASIDE == 0:
             _add(figures, simulate_neighbours(seed))
+        if seed % ASIDE == 1:
+            _add(figures, simulate_joined(seed))
     return figures
 
 

@@ -44,6 +44,7 @@ from helix_temporal.models.states import (
 from helix_temporal.models.store_calls import (
     UNSET,
     AppendResult,
+    CutMessages,
     DueSession,
     ExpiredSession,
     Page,
@@ -489,23 +490,24 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         ...
 
     async def cut_messages(
-        self, session_id: str, head: Head, to: Head, *, operation_id: str | None = None
-    ) -> None:
-        """Take back the newest messages, if they still are the ones that were read; no new version.
+        self, session_id: str, count: int, *, head: Head | None = None, operation_id: str | None = None
+    ) -> CutMessages:
+        """Take back the newest ``count`` messages, and return them; no new version of the state.
 
-        Two that take back the last message never both succeed with the same one, and a message that was
-        appended meanwhile stays.  May leave a call without its result, as frameworks undo item by item.
+        Of several that take messages back at once none gets what another got.  May leave a call without its
+        result, as frameworks undo item by item.  A message whose append was unclear to its writer, and that
+        another one takes back before it is repeated, is appended again by the repeat.
 
         Args:
             session_id: Whose.
-            head: Where the messages ended when they were read: how many there are, and the last one's id.
-            to: Where they are to end, likewise.
-            operation_id: The same again finds the cut made, though others have appended since.
+            count: How many.
+            head: Only if the messages end here: how many they are, and the id of the last one.
+            operation_id: The same again finds the first answer, though others have appended since.
 
         Raises:
-            HeadMovedError: They end elsewhere by now; read them again.
-            InvalidRequestError: There is nothing between ``to`` and ``head``; the state was committed with
-                more messages than ``to``; or a session workflow has not finished them.
+            HeadMovedError: They end elsewhere than at ``head``; nothing was cut.
+            InvalidRequestError: There are fewer; or the state was committed with one of them; or a session
+                workflow has a turn under way.
         """
         ...
 

@@ -315,6 +315,11 @@ class ThreadStore(Protocol):
         ArchiveError: A permanent fault of the archive; nothing was written.
     """
 
+    @property
+    def archives(self) -> bool:
+        """There is a cold tier, which may hold more than a hot thread that came back late."""
+        ...
+
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """Take the epoch, archive what was committed, cut the rest, and make the thread hot.
 

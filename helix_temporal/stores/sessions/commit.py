@@ -335,7 +335,7 @@ async def _commit_step(
     call = Call("commit", session_id, (request.compute_digest(),), epoch, operation_id)
     if request.append is None:
         return (await _commit_state(store, call, request)).answer, None
-    if store.threads.together:
+    if store.threads.in_one_unit:
         return await _commit_with_thread(store, call, request, request.append)
     return await _append_then_commit(store, call, request, request.append)
 
@@ -507,7 +507,7 @@ async def _append_then_commit(
     # What would be refused is refused before the messages are there.
     check_fence(seen, call)
     decide_commit(seen, request, append.head)
-    appended = await store.threads.store.append(append)
+    appended = await store.threads.append(append)
     await store.threads.store.flush(
         FlushThread(append.thread_id, append.epoch, mine=appended.head, commits=append.commits)
     )

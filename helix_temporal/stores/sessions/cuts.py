@@ -3,68 +3,100 @@
 from typing import Final
 from uuid import uuid4
 
-from helix_temporal.errors import FencedError, HeadMovedError, InvalidRequestError, StoreUnavailableError
-from helix_temporal.models.ids import validate_id
+from helix_temporal.errors import HeadMovedError, InvalidRequestError, StoreUnavailableError
+from helix_temporal.models.messages import decode_message
+from helix_temporal.models.store_calls import CutMessages
 from helix_temporal.models.stored_messages import EMPTY, Head
-from helix_temporal.stores.protocols.threads import Create, OpenThread
+from helix_temporal.stores.protocols.session_rows import RowKey, RowKind, WantedRows
 from helix_temporal.stores.sessions.base import SessionStoreBase
-from helix_temporal.stores.sessions.decisions import SeenSession
+from helix_temporal.stores.sessions.checks import checked_count
+from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
 from helix_temporal.stores.sessions.loop import pause_before_retry
-from helix_temporal.stores.sessions.threads import Standing, cut_owner, next_epoch
+from helix_temporal.stores.sessions.threads import Standing, order_to_take_back, row_of
 
 _TRIES: Final = 100
 
 
 async def cut_messages(
-    store: SessionStoreBase, session_id: str, head: Head, to: Head, *, operation_id: str | None = None
-) -> None:
+    store: SessionStoreBase,
+    session_id: str,
+    count: int,
+    *,
+    head: Head | None = None,
+    operation_id: str | None = None,
+) -> CutMessages:
     """See `SessionStore.cut_messages`.
 
-    The thread alone is changed, in one step, by an open that has the operation for an owner: so a repeat
-    knows its own cut, although others have appended since.
+    The order for the thread and the operation's answer are committed together.  Whoever carries the order out
+    finds that the thread has gone on, and takes both away; or it is cut, and the answer stays.
     """
-    name = uuid4().hex if operation_id is None else validate_id(operation_id, "operation id")
-    if to.position >= head.position:
-        raise InvalidRequestError(
-            f"session {session_id!r}: a cut from {head.position} to {to.position} is none"
-        )
-    owner = cut_owner(session_id, name)
+    operation_id = operation_id or uuid4().hex
+    call = Call("cut_messages", session_id, (checked_count(count, "count"), head), None, operation_id)
+
+    async def decide(seen: SeenSession) -> Decision[CutMessages] | None:
+        return await _decide_cut(store, seen, count, head, operation_id)
+
     for number in range(_TRIES):
-        seen = await store.view_session(session_id, store.with_thread)
-        _check_state(seen, to)
-        if await store.threads.carry_out_seen(seen):
-            continue
-        there = await store.threads.find_standing(seen)
-        if there is not None and there.owner == owner:
-            return
-        _check_head(session_id, there, head)
-        epoch = next_epoch(seen.now, there.epoch if there else 0)
-        cut = OpenThread(session_id, epoch, owner, Create.NEVER, rewind_to=to, expected_head=head)
-        try:
-            await store.threads.store.open(cut)
-        except FencedError:
-            # Somebody opened the thread with this very epoch, or a higher one, since the look.
-            await pause_before_retry(number)
-        else:
-            return
+        answer = await store.make_change(call, store.with_thread, decide, CutMessages)
+        await store.threads.carry_out_pending(session_id)
+        if await _is_remembered(store, session_id, operation_id):
+            return answer
+        await pause_before_retry(number)
     raise StoreUnavailableError(f"session {session_id!r}: the cut was overtaken {_TRIES} times")
 
 
-def _check_state(seen: SeenSession, to: Head) -> None:
-    committed = seen.present.head.position
-    if committed > to.position:
-        raise InvalidRequestError(
-            f"session {seen.session_id!r}: its state was committed with {committed} messages, and "
-            f"{to.position} were to be left; restore a checkpoint, or use truncate_messages",
-            session_id=seen.session_id,
-        )
+async def _decide_cut(
+    store: SessionStoreBase, seen: SeenSession, count: int, expected: Head | None, operation_id: str
+) -> Decision[CutMessages] | None:
+    state = seen.present
+    if await store.threads.carry_out_seen(seen):
+        return None
+    there = await store.threads.find_standing(seen)
+    head = _check_end(seen.session_id, there, expected)
+    kept = head.position - count
+    _check_kept(seen.session_id, head.position, kept, state.head.position)
+    if there is None or not count:
+        return Decision(CutMessages(messages=(), head=head))
+    found = await store.threads.read(seen.session_id, max(kept - 1, 0), head.position)
+    if len(found) != head.position - max(kept - 1, 0) or found[-1].id != head.last_id:
+        return None  # it was cut meanwhile
+    to = Head(position=kept, last_id=found[0].id if kept else "")
+    order = order_to_take_back(there, to, seen.now, operation_id)
+    messages = tuple(decode_message(each) for each in (found[1:] if kept else found))
+    return Decision(CutMessages(messages=messages, head=to), puts=(row_of(order),))
 
 
-def _check_head(session_id: str, there: Standing | None, head: Head) -> None:
-    found = EMPTY if there is None else there.head
-    if found != head:
+def _check_end(session_id: str, there: Standing | None, expected: Head | None) -> Head:
+    head = EMPTY if there is None else there.head
+    if expected is not None and expected != head:
         raise HeadMovedError(
-            f"session {session_id!r} ends at {found.position} (message {found.last_id!r}), not at "
-            f"{head.position} ({head.last_id!r}); read it again",
+            f"session {session_id!r} ends at {head.position} (message {head.last_id!r}), not at "
+            f"{expected.position} ({expected.last_id!r}); read it again",
             session_id=session_id,
         )
+    if there is not None and there.committed < head.position:
+        raise InvalidRequestError(
+            f"session {session_id!r}: its workflow has a turn under way; stop it, or rewind by its handle",
+            session_id=session_id,
+        )
+    return head
+
+
+def _check_kept(session_id: str, end: int, kept: int, committed: int) -> None:
+    if kept < 0:
+        raise InvalidRequestError(
+            f"session {session_id!r}: there are {end} messages, and {end - kept} were to be taken back",
+            session_id=session_id,
+        )
+    if kept < committed:
+        raise InvalidRequestError(
+            f"session {session_id!r}: its state was committed with {committed} messages, and {kept} were to "
+            "be left; restore a checkpoint, or use truncate_messages",
+            session_id=session_id,
+        )
+
+
+async def _is_remembered(store: SessionStoreBase, session_id: str, operation_id: str) -> bool:
+    name = RowKey(RowKind.OPERATION, operation_id)
+    seen = await store.view_session(session_id, WantedRows(keys=(name,)))
+    return seen.view.find_row(*name) is not None

@@ -76,9 +76,13 @@ def plan_append(
 
     Raises:
         IdempotencyConflictError: An id stands there with other content.
+        HeadMovedError: Between a look at the ids and one at the messages the thread was cut.
     """
     for message in messages:
-        if message.id in places and there.get(places[message.id]) != message:
+        stands = there.get(places[message.id]) if message.id in places else message
+        if stands is None or stands.id != message.id:
+            raise HeadMovedError(f"session {session_id!r}: its thread was cut meanwhile; look again")
+        if stands != message:
             raise IdempotencyConflictError(
                 f"session {session_id!r}: message {message.id!r} stands in the thread with other content; "
                 "an id stands for one content only",
@@ -229,9 +233,9 @@ async def _append_messages(
         session_id, RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
     )
     named = call.epoch is not None or call.operation_id is not None
-    if store.threads.together and named:
+    if store.threads.in_one_unit and named:
         return Decision(plan.result, append=step)
-    await store.threads.store.append(step)
+    await store.threads.append(step)
     return Decision(plan.result)
 
 
@@ -249,7 +253,7 @@ async def _append_where_left(
     step = StepAppend(session_id, recent.epoch, recent.head, messages, commits=True)
     seen, appended = await asyncio.gather(
         store.view_session(session_id, WantedRows(keys=orders.KEYS)),
-        store.threads.store.append(step),
+        store.threads.append(step),
         return_exceptions=True,
     )
     if isinstance(seen, BaseException):

@@ -19,7 +19,7 @@ from helix_temporal.models.states import Millis, StoredModel
 from helix_temporal.models.stored_messages import EMPTY, Epoch, Head, StoredMessage, head_after
 from helix_temporal.models.turns import check_split
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
-from helix_temporal.stores.protocols.hot import HotHeader
+from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.session_rows import (
     RowKey,
     RowKind,
@@ -68,26 +68,21 @@ class ThreadOrder(StoredModel):
         epoch: Under which it is opened for that.
         head: Where it ends afterwards.
         source: The thread that it is a fork of; None for a cut.
+        expected: Where a cut must find the end; else it is not made, and the operation that asked for it is
+            forgotten.
+        operation: That operation.
     """
 
     epoch: Epoch
     head: Head = EMPTY
     source: Id | None = None
+    expected: Head | None = None
+    operation: str = ""
 
 
 def owner_of(session_id: str) -> str:
     """Who has the thread of a session that is used without a workflow."""
     return f"session/{session_id}"
-
-
-def cut_owner(session_id: str, operation_id: str) -> str:
-    """Who has the thread of such a session after messages were taken back."""
-    return f"{owner_of(session_id)}/cut/{operation_id}"
-
-
-def is_own_thread(session_id: str, owner: str) -> bool:
-    """Whether the thread of a session is had by who uses it without a workflow."""
-    return owner == owner_of(session_id) or owner.startswith(cut_owner(session_id, ""))
 
 
 def pending_order(seen: SeenSession) -> ThreadOrder | None:
@@ -113,6 +108,13 @@ def order_to_cut(thread: HasHead, head: Head, now: int) -> ThreadOrder | None:
     return ThreadOrder(epoch=next_epoch(now, thread.epoch), head=head)
 
 
+def order_to_take_back(thread: HasHead, to: Head, now: int, operation: str) -> ThreadOrder:
+    """The order that cuts a thread which ends where it was seen to."""
+    return ThreadOrder(
+        epoch=next_epoch(now, thread.epoch), head=to, expected=thread.head, operation=operation
+    )
+
+
 _PAGE: Final = 1_000
 _TRIES: Final = 60
 
@@ -129,7 +131,7 @@ class Standing:
 
     def visible_end(self, session_id: str) -> int:
         """Up to where messages are shown: a tail that is not committed may still be cut by its workflow."""
-        return self.head.position if is_own_thread(session_id, self.owner) else self.committed
+        return self.head.position if self.owner == owner_of(session_id) else self.committed
 
 
 DEDUP: Final = 200
@@ -173,7 +175,7 @@ class Threads:
 
     Args:
         store: None: messages are kept elsewhere, and this store is not asked for them.
-        together: Hot threads lie with the sessions, so that a step and a state are committed in one unit.
+        together: Hot threads lie with the sessions.
     """
 
     def __init__(self, store: ThreadStore | None, rows: SessionRows, *, together: bool) -> None:
@@ -195,6 +197,38 @@ class Threads:
         if self._store is None:
             raise InvalidRequestError("this session store was made without a thread store: no messages here")
         return self._store
+
+    @property
+    def in_one_unit(self) -> bool:
+        """Whether a step and a state are committed in one unit.
+
+        Not where there is an archive: a step counts once it is known that the archive holds no more than the
+        hot thread that took it.
+        """
+        return self.together and not (self.here and self.store.archives)
+
+    async def append(self, step: StepAppend) -> Appended:
+        """Append a step to a thread of its own store; acknowledged only if it goes on from the archive.
+
+        Raises:
+            FencedError, HeadMovedError: As `ThreadStore.append` and `ThreadStore.confirm_step`.
+        """
+        appended = None
+        try:
+            appended = await self.store.append(step)
+            await self.store.confirm_step(step, appended)
+        except (FencedError, HeadMovedError) as error:
+            found = error.facts.get("found_position")
+            others_were_faster = isinstance(found, int) and found >= step.head.position
+            if appended is not None or not others_were_faster:
+                await self._drop_old_copy(step.thread_id, step.epoch)
+            raise
+        return appended
+
+    async def _drop_old_copy(self, session_id: str, epoch: int) -> None:
+        """A hot thread that came back late goes: whoever looks next takes the thread from its archive."""
+        if self.store.archives:
+            await self.store.evict(session_id, epoch)
 
     async def find_standing(self, seen: SeenSession) -> Standing | None:
         """Where the thread of a session stands; None if there is none (any more)."""
@@ -241,8 +275,7 @@ class Threads:
             return
         found = "no messages" if standing is None else f"{standing.committed} committed messages"
         if standing is not None and head.position <= standing.committed:
-            last = await self.read(session_id, head.position - 1, head.position)
-            if last and last[0].id == head.last_id:
+            if await self._holds(session_id, head):
                 return
             found = "another message there"
         raise ThreadBehindStateError(
@@ -298,9 +331,13 @@ class Threads:
         """The ids of the newest messages, oldest first."""
         if at.head == EMPTY:
             return []
-        view = await self.store.step_view(
-            session_id, at.epoch, at.head, after=0, limit=1, max_bytes=1, ids=count
-        )
+        try:
+            view = await self.store.step_view(
+                session_id, at.epoch, at.head, after=0, limit=1, max_bytes=1, ids=count
+            )
+        except (FencedError, HeadMovedError):
+            await self._drop_old_copy(session_id, at.epoch)
+            raise
         return [*view.earlier_ids, *(message.id for message in view.before)]
 
     # -- orders
@@ -321,7 +358,7 @@ class Threads:
         return True
 
     async def carry_out(self, session_id: str, order: ThreadOrder) -> None:
-        """Carry out an order and take it away.
+        """Carry out an order and take it away; with its operation where the thread ends elsewhere by now.
 
         Raises:
             ThreadBehindStateError: The thread has lost what the order refers to.
@@ -332,7 +369,9 @@ class Threads:
             else:
                 await self._fork_thread(session_id, order, order.source)
         except (HeadMovedError, InvalidRequestError, ThreadNotFoundError) as error:
-            await self._remove_order(session_id, order)
+            await self._remove_order(session_id, order, refused=True)
+            if order.expected is not None:
+                return
             raise ThreadBehindStateError(
                 f"session {session_id!r}: the thread no longer holds position {order.head.position}",
                 session_id=session_id,
@@ -341,13 +380,22 @@ class Threads:
         await self._remove_order(session_id, order)
 
     async def _cut_thread(self, session_id: str, order: ThreadOrder) -> None:
+        owner, expected = owner_of(session_id), order.expected
+        request = OpenThread(
+            session_id, order.epoch, owner, Create.NEVER, rewind_to=order.head, expected_head=expected
+        )
         try:
-            await self.store.open(
-                OpenThread(session_id, order.epoch, owner_of(session_id), Create.NEVER, rewind_to=order.head)
-            )
+            await self.store.open(request)
         except FencedError:
             # Somebody has opened the thread since, at the head that the state named, and goes on from it.
-            return
+            if expected is not None and await self._holds(session_id, expected):
+                raise HeadMovedError(
+                    f"session {session_id!r}: its thread was opened before the cut"
+                ) from None
+
+    async def _holds(self, session_id: str, head: Head) -> bool:
+        last = await self.read(session_id, head.position - 1, head.position)
+        return bool(last) and last[0].id == head.last_id
 
     async def _fork_thread(self, session_id: str, order: ThreadOrder, source: str) -> None:
         request = ForkThread(source, session_id, order.epoch, owner_of(session_id), at=order.head.position)
@@ -357,12 +405,14 @@ class Threads:
             # The fork was made before and has been opened since; or the id was deleted, which is an error.
             await self.store.read_facts(session_id)
 
-    async def _remove_order(self, session_id: str, order: ThreadOrder) -> None:
+    async def _remove_order(self, session_id: str, order: ThreadOrder, *, refused: bool = False) -> None:
+        forgotten = (RowKey(RowKind.OPERATION, order.operation),) if refused and order.operation else ()
         for _ in range(_TRIES):
             view = await self._rows.view(session_id, WantedRows(keys=KEYS))
             if pending_order(SeenSession(session_id, view, None)) != order:
                 return
-            gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=KEYS)
+            removes = (*KEYS, *forgotten)
+            gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=removes)
             if await self._rows.commit(gone) is not None:
                 return
         raise StoreUnavailableError(
@@ -387,7 +437,7 @@ class Threads:
         if self._store is None:
             return
         left = await self.find_standing(seen)
-        if left is not None and is_own_thread(seen.session_id, left.owner):
+        if left is not None and left.owner == owner_of(seen.session_id):
             await self.delete(seen.session_id, left.epoch)
 
 

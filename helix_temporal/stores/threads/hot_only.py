@@ -105,6 +105,8 @@ class HotThreads:
             None keeps all threads for ever.
     """
 
+    archives: bool = False
+
     def __init__(self, hot: HotTier, *, expire_after: float | None = None) -> None:
         self.hot, self._expire_after = hot, expire_after
 

@@ -1,0 +1,62 @@
+"""Programs that share a session without a workflow: what they are told of their messages is true."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from helix_temporal.coldtier import TieredThreads
+from helix_temporal.stores.sessions import cuts
+from helix_temporal.stores.threads import opening as threads_opening
+from tests.simulation._joined import simulate_joined
+
+SEEDS = 150
+FAR = 500
+"""Among so many seeds the absence of a guard is seen; the known one comes first."""
+
+
+@contextmanager
+def copies_unasked() -> Iterator[None]:
+    """An append counts though its hot thread may be an old copy that came back late."""
+
+    async def believing(self: TieredThreads, *_: Any) -> None:
+        return
+
+    with patch.object(TieredThreads, "confirm_step", believing):
+        yield
+
+
+@contextmanager
+def cuts_at_any_head() -> Iterator[None]:
+    """A cut takes along what was appended since its messages were read."""
+    with patch.object(threads_opening, "check_expected_head", lambda *_: None):
+        yield
+
+
+@contextmanager
+def cuts_believed() -> Iterator[None]:
+    """A cut is told as made before anybody knows that the thread had not gone on."""
+
+    async def remembered(*_: Any) -> bool:
+        return True
+
+    with patch.object(cuts, "_is_remembered", remembered):
+        yield
+
+
+def test_what_is_acknowledged_stands_and_what_is_taken_back_is_gone() -> None:
+    """Whatever happens to Redis' scripts and to the archive's objects on the way."""
+    verdicts = [simulate_joined(seed) for seed in range(SEEDS)]
+    assert [(verdict.seed, verdict.why) for verdict in verdicts if verdict.why] == []
+    assert all(sum(verdict.seen[what] for verdict in verdicts) for what in ("taken back", "evict: dropped"))
+
+
+@pytest.mark.parametrize(
+    ("remove", "known"), [(copies_unasked, 8), (cuts_at_any_head, 1), (cuts_believed, 1)]
+)
+def test_a_missing_guard_is_seen(remove: Callable[[], Any], known: int) -> None:
+    """A checker that can't fail proves nothing."""
+    verdicts = (simulate_joined(seed, broken=remove()) for seed in (known, *range(FAR)))
+    assert next((verdict for verdict in verdicts if verdict.why), None) is not None
