@@ -6,7 +6,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal._failures import describe_failure
 from helix_temporal.activities import Payloads, Stepper, ToolRunner
 from helix_temporal.activities._runtime import application_error, as_reopen, code_failure
+from helix_temporal.activities.suspended_turns import shorten_result
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.errors import HelixError, InvalidRequestError
 from helix_temporal.models.agents import AgentFacts, BeforeUserMessage, ToolFacts
@@ -26,8 +27,10 @@ from helix_temporal.models.facade import (
     TextEvent,
     ToolResultEvent,
     ToolUseEvent,
+    UnfinishedTurn,
 )
 from helix_temporal.models.ids import CallKey
+from helix_temporal.models.limits import INLINE_RESULT
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.sessions import CallPolicy, OpenHandle, UserMessage
 from helix_temporal.models.steps import (
@@ -40,10 +43,11 @@ from helix_temporal.models.steps import (
     ToolInput,
     ToolResult,
 )
-from helix_temporal.models.stored_messages import Head
+from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
 from helix_temporal.models.turns import encode_messages
 from helix_temporal.session.record import SessionRecord, check_values
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
+from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import Create, OpenThread, ReadPage
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.workflows.calls import ToolFailedError, add_failure_before, tool_timeout_text
@@ -51,6 +55,7 @@ from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 Emit = Callable[[SessionEvent], None]
+Save = Callable[[StoredSession], Awaitable[None]]
 
 _logger = logging.getLogger(__name__)
 
@@ -59,24 +64,35 @@ _POLICY = CallPolicy()
 
 
 class StateChanges:
-    """What the tools of a turn change of the session's state, until the turn has ended."""
+    """What the tools of a turn change of the session's state, until the turn has ended.
 
-    def __init__(self) -> None:
-        self._changes: dict[tuple[int, str, int], JsonObject] = {}
+    Args:
+        changes: Of its steps before, where the turn was cut off; by `CallKey.in_session`.
+    """
+
+    def __init__(self, changes: Mapping[str, JsonObject]) -> None:
+        self._changes = dict(changes)
 
     async def stage_changes(self, request: ToolInput, changes: JsonObject) -> str:
         """Keep aside what a call changes; the same call again replaces it."""
         check_values(changes)
-        call = CallKey.parse(request.key)
-        self._changes[request.position, call.answer_id, call.at] = changes
+        self._changes[CallKey.parse(request.key).in_session] = changes
         return request.key
 
-    def merge_changes(self, state: Mapping[str, Any], answers: Collection[str]) -> JsonObject:
-        """The state with the changes of calls that these answers ask for, in their order."""
+    def list_changes(self, messages: Sequence[Message]) -> dict[str, JsonObject]:
+        """The changes by calls of these messages, in the order of the calls."""
+        calls = (
+            CallKey("", message.id, at).in_session
+            for message in messages
+            for at in range(len(message.tool_calls))
+        )
+        return {call: self._changes[call] for call in calls if call in self._changes}
+
+    def merge_changes(self, state: Mapping[str, Any], messages: Sequence[Message]) -> JsonObject:
+        """The state with the changes by calls of these messages."""
         merged = dict(state)
-        for (_, answer_id, _), changes in sorted(self._changes.items()):
-            if answer_id in answers:
-                merged |= changes
+        for changes in self.list_changes(messages).values():
+            merged |= changes
         check_values(merged)
         return merged
 
@@ -84,17 +100,25 @@ class StateChanges:
 class LocalCalls:
     """`Calls` of a turn that runs in this process, over a thread in its memory.
 
+    Args:
+        stored: The session, with the turn if it was cut off before.
+        save: Called with the session and the turn as far as it has come; see `UnfinishedTurn`.
+
     Attributes:
         changes: What its tools change of the session's state.
     """
 
-    def __init__(self, agent: Agent, threads: HotThreads, emit: Emit) -> None:
-        payloads = Payloads(MemoryPayloads())
-        self.changes = StateChanges()
-        self._agent, self._threads, self._emit = agent, threads, emit
+    def __init__(
+        self, agent: Agent, threads: HotThreads, stored: StoredSession, emit: Emit, save: Save
+    ) -> None:
+        self._payloads, unfinished = Payloads(MemoryPayloads()), stored.unfinished
+        self.changes = StateChanges({} if unfinished is None else unfinished.changes)
+        self._kept = {} if unfinished is None else {each.id: each for each in unfinished.messages}
+        self._agent, self._threads, self._stored = agent, threads, stored
+        self._emit, self._save = emit, save
         self._agents = AgentRegistry([agent])
-        self._stepper = Stepper(threads, self._agents, payloads)
-        self._tools = ToolRunner(threads, payloads, states=self.changes)
+        self._stepper = Stepper(threads, self._agents, self._payloads)
+        self._tools = ToolRunner(threads, self._payloads, states=self.changes)
         self._by_name = {tool.name: tool for tool in agent.tools}
 
     async def open(self, request: OpenSessionInput) -> OpenSessionResult:
@@ -117,9 +141,26 @@ class LocalCalls:
 
         What the last attempt raised passes as it is.
         """
+        if request.inputs[0].call is not None and request.inputs[0].id not in self._kept:
+            # Else the tools would run again if the turn ends at the model.
+            results = await self._stepper.build_messages(request, request.inputs)
+            await self._save_unfinished(request.head, results)
         result = await self._try_step(request)
+        if result.calls and result.head.last_id not in self._kept:
+            # Else the tools would run under other keys if the turn is asked for again.
+            await self._save_unfinished(result.head)
         await self._emit_messages(request.session_id, request.head, result.head)
         return result
+
+    async def _save_unfinished(self, head: Head, results: Sequence[Message] = ()) -> None:
+        messages = (*await self.read_turn(head), *results)
+        unfinished = UnfinishedTurn(messages=messages, changes=self.changes.list_changes(messages))
+        await self._save(self._stored.model_copy(update={"unfinished": unfinished}))
+
+    async def read_turn(self, head: Head) -> tuple[Message, ...]:
+        """The turn's messages up to this head."""
+        start = len(self._stored.messages)
+        return (*await read_message_range(self._threads, self._stored.id, start, head.position),)
 
     async def _try_step(self, request: RunStepInput) -> RunStepResult:
         clock = asyncio.get_running_loop().time
@@ -153,7 +194,13 @@ class LocalCalls:
         return result
 
     async def run_tool(self, facts: ToolFacts, request: ToolInput) -> ToolResult:
-        """As `Calls.run_tool`: tried again as often, and for as long, as an activity would be."""
+        """As `Calls.run_tool`: tried again as often, and for as long, as an activity would be.
+
+        A call whose result was stored before the turn was cut off gets that one.
+        """
+        known = self._kept.get(CallKey.parse(request.key).result_id)
+        if known is not None:
+            return await shorten_result(self._payloads, self._stored.id, known, INLINE_RESULT)
         clock, limit = asyncio.get_running_loop().time, facts.schedule_to_close
         once = facts.start_to_close or _POLICY.tool_start_to_close
         ends, before = clock() + (limit or math.inf), ""
@@ -213,32 +260,76 @@ class LocalCalls:
 
 
 async def run_turn(
-    agent: Agent, stored: StoredSession, message: UserMessage, emit: Emit
-) -> tuple[TurnResult, tuple[Message, ...], JsonObject]:
-    """Run one turn on top of a stored session; its result, all messages with it, and the state after it.
+    agent: Agent, stored: StoredSession, message: UserMessage, emit: Emit, save: Save
+) -> tuple[TurnResult, StoredSession]:
+    """Run one turn on top of a stored session, or go on with the one that is unfinished there.
+
+    Args:
+        agent: Who answers.
+        stored: Its unfinished turn, if it has one, is that of ``message``.
+        message: The user's, as it is to be in the session.
+        emit: Told what happens, from the turn's beginning.
+        save: See `LocalCalls`.
+
+    Returns:
+        Its result, and the session with its messages and the state after it.
 
     Raises:
-        HelixError: The turn failed; nothing of it counts.
+        HelixError: The turn failed.
     """
-    # As an activity has it: no two turns have the same, and with it go the keys of model calls.
-    epoch = time.time_ns() // 1000
     threads = HotThreads(MemoryThreads())
-    messages = encode_messages(stored.messages)
-    metadata = _text_metadata(stored.metadata)
-    slice_data = canonical_json(SessionRecord(agent=agent.name, metadata=metadata).model_dump(mode="json"))
-    opened = await threads.open(OpenThread(stored.id, epoch, _OWNER, messages=messages, slice=slice_data))
+    handle, metadata = await _open_thread(threads, agent, stored), _text_metadata(stored.metadata)
     request = OpenSessionInput(
         session_id=stored.id, thread_id=stored.id, agent=agent.name, owner=_OWNER, metadata=metadata
     )
-    handle, trace = OpenHandle(epoch=epoch, head=opened.header.head), stored.properties.tracing_context
+    trace = stored.properties.tracing_context
     thread = CurrentThread(request, handle, agent.build_facts(), tracing_context=trace)
-    calls = LocalCalls(agent, threads, emit)
+    calls = LocalCalls(agent, threads, stored, emit, save)
     turn = Turn(calls, thread, number=_count_turns(stored) + 1, max_steps=agent.max_steps)
     result = await turn.run([message])
     emit(StopEvent(stop_reason=result.exit_reason.value, usage=result.usage))
-    added = await read_message_range(threads, stored.id, len(stored.messages), thread.head.position)
-    answers = {each.id for each in added if each.tool_calls}
-    return result, (*stored.messages, *added), calls.changes.merge_changes(stored.state, answers)
+    added = await calls.read_turn(thread.head)
+    changes = {
+        "messages": (*stored.messages, *added),
+        "unfinished": None,
+        "state": calls.changes.merge_changes(stored.state, added),
+    }
+    return result, stored.model_copy(update=changes)
+
+
+async def _open_thread(threads: HotThreads, agent: Agent, stored: StoredSession) -> OpenHandle:
+    """The session as a thread, opened where its finished turns end.
+
+    Steps of an unfinished turn stand behind that: the turn finds them there, and asks no model for them.
+    """
+    # As an activity has it: no two turns have the same, and with it go the keys of model calls.
+    epoch = time.time_ns() // 1000
+    record = SessionRecord(agent=agent.name, metadata=_text_metadata(stored.metadata))
+    opened = await threads.open(
+        OpenThread(
+            stored.id,
+            epoch,
+            _OWNER,
+            messages=encode_messages(stored.messages),
+            slice=canonical_json(record.model_dump(mode="json")),
+        )
+    )
+    handle = OpenHandle(epoch=epoch, head=opened.header.head)
+    if stored.unfinished is not None:
+        await _append_steps(threads, stored.id, handle, stored.unfinished.messages)
+    return handle
+
+
+async def _append_steps(
+    threads: HotThreads, thread_id: str, handle: OpenHandle, messages: Sequence[Message]
+) -> None:
+    head, inputs = handle.head, list[StoredMessage]()
+    for message in encode_messages(messages):
+        if message.kind != Kind.CALLS:
+            inputs.append(message)
+            continue
+        appended = await threads.append(StepAppend(thread_id, handle.epoch, head, (*inputs,), message))
+        head, inputs = appended.head, []
 
 
 async def run_before_user_message(agent: Agent, stored: StoredSession, message: UserMessage) -> UserMessage:

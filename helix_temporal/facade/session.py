@@ -6,6 +6,7 @@ import secrets
 import string
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from helix_temporal._failures import describe_failure
@@ -13,7 +14,12 @@ from helix_temporal.activities._runtime import is_cancellation
 from helix_temporal.activities.step_facts import TurnAnswers
 from helix_temporal.agents import Agent
 from helix_temporal.client import SessionHandle
-from helix_temporal.errors import HelixError, InvalidRequestError, SessionNotFoundError
+from helix_temporal.errors import (
+    HelixError,
+    IdempotencyConflictError,
+    InvalidRequestError,
+    SessionNotFoundError,
+)
 from helix_temporal.facade.local_turns import refused_message_error, run_before_user_message, run_turn
 from helix_temporal.models.base import storable_text, wall_clock_ms
 from helix_temporal.models.facade import (
@@ -44,16 +50,52 @@ def session_not_found_error(session_id: str) -> SessionNotFoundError:
     )
 
 
-def answer_before(stored: StoredSession, message_id: str) -> Message | None:
-    """The answer that a message of the session got; None if its turn ended without one.
+@dataclass(frozen=True, slots=True)
+class BegunTurn:
+    """The turn of a message that was sent before: the message's id is its name.
+
+    Attributes:
+        message: The user's, as it is stored.
+        finished: The turn has come to its end.
+        answer: What it ended with; None if it ended without one.
+    """
+
+    message: Message
+    finished: bool
+    answer: Message | None = None
+
+
+def find_begun_turn(stored: StoredSession, message_id: str) -> BegunTurn | None:
+    """The turn that a message of this id began, finished or not; None if there is none.
 
     Raises:
         IdempotencyConflictError: The id belongs to a message that is no user's.
     """
-    found = TurnAnswers([message_id])
-    found.follow(0, encode_messages(stored.messages))
-    answer = found.answers.get(message_id)
-    return None if answer is None else stored.messages[answer.position]
+    for message in stored.messages:
+        if message.id == message_id:
+            found = TurnAnswers([message_id])
+            found.follow(0, encode_messages(stored.messages))
+            at = found.answers.get(message_id)
+            return BegunTurn(
+                message, finished=True, answer=None if at is None else stored.messages[at.position]
+            )
+    if stored.unfinished is not None and stored.unfinished.messages[0].id == message_id:
+        return BegunTurn(stored.unfinished.messages[0], finished=False)
+    return None
+
+
+def check_same_text(begun: Message, sent: UserMessage) -> None:
+    """Refuse another text under the id of a message that was sent before.
+
+    Raises:
+        IdempotencyConflictError: The texts differ.
+    """
+    if begun.text != sent.text:
+        raise IdempotencyConflictError(
+            f"message id {sent.id!r} was sent before with other text; send the same text for its answer, "
+            "and a new one under an id of its own",
+            message_id=sent.id,
+        )
 
 
 _LETTERS: Final = string.ascii_letters + string.digits
@@ -101,10 +143,14 @@ class LocalEngine:
         self._agent, self._storage, self._session_id, self._locks = agent, storage, session_id, locks
 
     async def answer_message(self, message: UserMessage, emit: Any) -> None:
-        """See `Engine.answer_message`; a message that is in the session already gets the answer that it got.
+        """See `Engine.answer_message`; a message that was sent before has no second turn.
+
+        If its turn is finished, it gets the answer that it got; if the turn was cut off, it goes on behind
+        the last step that was stored, unless another message was answered meanwhile.
 
         Raises:
-            IdempotencyConflictError: The message has the id of an answer or of a tool's result.
+            IdempotencyConflictError: The message has the id of an answer or of a tool's result, or that of
+                another text; the latter is not found where the agent has a ``before_user_message``.
             LeaseLostError: Another process took the session over; what was not being stored is not.
             SessionNotFoundError: It was deleted meanwhile.
             SessionExpiredError: It is past its time; `resume_session` renews it.
@@ -117,24 +163,32 @@ class LocalEngine:
     async def _answer_under_lease(self, message: UserMessage, emit: Any) -> ResultEvent:
         # Somebody else may have had a turn since ours.
         found = await self.load_session()
-        if any(each.id == message.id for each in found.messages):
-            answer = answer_before(found, message.id)
-            ended = ExitReason.INTERRUPTED if answer is None else ExitReason.COMPLETED
+        begun = find_begun_turn(found, message.id)
+        # A hook may have changed the text that is stored.
+        if begun is not None and self._agent.hooks.before_user_message is None:
+            check_same_text(begun.message, message)
+        if begun is not None and begun.finished:
+            ended = ExitReason.INTERRUPTED if begun.answer is None else ExitReason.COMPLETED
             emit(StopEvent(stop_reason=ended.value))
-            return ResultEvent(text=None if answer is None else answer.text)
+            return ResultEvent(text=None if begun.answer is None else begun.answer.text)
         refuse_past(found.id, found.properties.expires_at, wall_clock_ms())
-        message = await run_before_user_message(self._agent, found, message)
-        result, messages, state = await run_turn(self._agent, found, message, emit)
+        if begun is None:
+            message = await run_before_user_message(self._agent, found, message)
+            found = found.model_copy(update={"unfinished": None})
+        else:
+            message = message.model_copy(update={"text": begun.message.text})
+        result, after = await run_turn(self._agent, found, message, emit, self._save)
         changes = {
-            "messages": messages,
-            "state": state,
             "usage": found.usage + result.usage,
             "updated_at": max(wall_clock_ms(), found.updated_at + 1),
         }
-        # Else a cancelled write would go on after the lease was given back, over the next holder's turn.
-        await finish_before_cancel(self._storage.save(found.model_copy(update=changes)))
-        text = None if result.answer is None else messages[result.answer.position].text
+        await self._save(after.model_copy(update=changes))
+        text = None if result.answer is None else after.messages[result.answer.position].text
         return ResultEvent(text=text, usage=result.usage)
+
+    async def _save(self, session: StoredSession) -> None:
+        # Else a cancelled write would go on after the lease was given back, over the next holder's turn.
+        await finish_before_cancel(self._storage.save(session))
 
     async def load_session(self) -> StoredSession:
         """See `Engine.load_session`.
