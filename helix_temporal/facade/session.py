@@ -285,6 +285,11 @@ class Session:
     async def send(self, text: str, *, message_id: str | None = None) -> str:
         """Take a message; its turn runs while `receive` is read.  Returns the message's id.
 
+        Args:
+            text: What the user says.
+            message_id: Names the turn: sent again under it, in whatever process, the message gets the first
+                answer, or goes on with its turn if that was cut off.  A random one if it is left out.
+
         Raises:
             InvalidRequestError: The session is closed, a turn is under way, or ``text`` is empty.
         """
@@ -299,8 +304,9 @@ class Session:
     async def receive(self) -> AsyncGenerator[SessionEvent, None]:
         """What happens in the turn, to its result; a turn that fails ends with an `ErrorEvent`.
 
-        Leaving the loop early cancels the turn, and nothing of it is stored unless that had begun.  After
-        a ``break`` Python ends the loop in its own time; `contextlib.aclosing` ends it there.
+        Leaving the loop early cancels the turn, and nothing of it is in the session unless its end was being
+        stored; the same message, sent again, goes on with it.  After a ``break`` Python ends the loop in its
+        own time; `contextlib.aclosing` ends it there.
 
         Raises:
             InvalidRequestError: The session is closed, or nothing was sent.

@@ -95,7 +95,7 @@ class ResultEvent(StoredModel):
 
 
 class ErrorEvent(StoredModel):
-    """The turn failed; the session is as it was before it."""
+    """The turn failed, and the session has nothing of it; the same message, sent again, goes on with it."""
 
     type: Literal["error"] = "error"
     error_type: Text

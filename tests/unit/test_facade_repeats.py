@@ -383,6 +383,88 @@ async def test_a_step_that_was_taken_back_is_not_gone_on_with() -> None:
     assert stored.state == {"try-3": True}
 
 
+async def test_results_of_all_kinds_are_those_that_the_tools_gave(storage: SessionStorage) -> None:
+    """Long ones, lists, failures, and calls that nobody can answer: as in a turn that nothing has cut off."""
+    ran: list[str] = []
+
+    @tool
+    def give(what: str) -> Any:
+        """Give a result."""
+        ran.append(what)
+        if what == "error":
+            raise InvalidRequestError("no")
+        return {"long": "x" * 5000, "list": [{"a": [1.5, None]}]}[what]
+
+    @tool(approval=True)
+    def wipe() -> str:
+        """Wipe the disk."""
+        ran.append("wipe")
+        return "wiped"
+
+    failures: list[str] = []
+
+    class Model:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            """Ask for everything twice, fail where it is told to, and answer."""
+            step = sum(1 for each in request.messages if each.role == "assistant")
+            if failures and failures[0] == str(step):
+                raise InvalidRequestError(failures.pop(0))
+            if step == 2:
+                return ModelResponse(content="done")
+            asked = [
+                ToolCall(id=what, name="give", arguments={"what": what}) for what in ("long", "list", "error")
+            ]
+            asked += [ToolCall(id=name, name=name, arguments={}) for name in ("wipe", "nothing")]
+            return ModelResponse(tool_calls=tuple(asked))
+
+    def content(stored: StoredSession | None) -> list[object]:
+        assert stored is not None
+        return [each.model_dump(exclude={"id", "provider"}) for each in stored.messages]
+
+    agent = Agent(name="kinds", model=Model(), tools=[give, wipe])
+    whole = await create_session(agent, storage=storage, session_id="whole")
+    assert (await ask(whole, "go"))[-1] == ResultEvent(text="done")
+    assert sorted(ran) == sorted(2 * ["long", "list", "error"])
+    session = await create_session(agent, storage=storage, session_id="s")
+    failures += ["1", "2"]
+    told = [(await ask(session, "go"))[-1].type for _ in range(3)]
+    assert told == ["error", "error", "result"]
+    assert sorted(ran) == sorted(4 * ["long", "list", "error"])
+    assert content(await storage.load("s")) == content(await storage.load("whole"))
+
+
+async def test_a_text_that_a_hook_changed_stays_changed_when_its_step_is_made_again() -> None:
+    """The turn that goes on may take its first step back, which then takes the message once more."""
+    outcomes: list[BaseException | ToolOutcome] = [
+        Gone(),
+        ToolOutcome("", rewind=True),
+        ToolOutcome("booked"),
+    ]
+
+    @tool
+    def book() -> ToolOutcome:
+        """Be cut off, take back, book."""
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    class Model:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            """Book once."""
+            if request.messages[-1].role == "tool":
+                return ModelResponse(content=request.messages[0].text)
+            return ModelResponse(tool_calls=(ToolCall(id="c", name="book", arguments={}),))
+
+    hooks, storage = Hooks(before_user_message=lambda _: "***"), MemorySessionStorage()
+    agent = Agent(name="cinema", model=Model(), tools=[book], hooks=hooks)
+    await create_session(agent, storage=storage, session_id="s")
+    first = Session("s", LocalEngine(agent, storage, "s", storage.locks), agent.name)
+    await asyncio.gather(ask(first, "secret"), return_exceptions=True)
+    second = Session("s", LocalEngine(agent, storage, "s", storage.locks), agent.name)
+    assert (await ask(second, "secret"))[-1] == ResultEvent(text="***")
+
+
 async def test_the_last_step_allowed_stays_the_last(storage: SessionStorage) -> None:
     """Steps of the first try count, or a turn that is cut off again and again would have no end."""
     shop = Shop()

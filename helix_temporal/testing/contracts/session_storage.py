@@ -217,6 +217,18 @@ class SessionStorageContract:
         assert [each.role for each in found.messages] == ["user", "assistant", "tool", "assistant"]
         assert (found.state, found.unfinished, ran) == ({"ran": 1}, None, ["s"])
 
+    async def test_a_message_that_two_send_at_once_has_one_turn(self, storage: SessionStorage) -> None:
+        """Whoever comes second waits for the first, and gets its answer."""
+        if getattr(storage, "locks", None) is None:
+            return  # one writer at a time is the application's own affair there
+        made = await create_session(_agent(), storage=storage)
+        sessions = [_open_elsewhere(storage, made.id, _agent()) for _ in range(3)]
+        told = await asyncio.gather(*(_asked(each, "use 21", "req-17") for each in sessions))
+        assert {(events[-1].type, getattr(events[-1], "text", None)) for events in told} == {
+            ("result", "3: 42")
+        }
+        assert len(await made.get_messages()) == 4
+
     async def test_a_session_is_resumed(self, storage: SessionStorage) -> None:
         """With its messages; in the same process it is the same object."""
         session = await create_session(_agent(), storage=storage)
