@@ -323,6 +323,7 @@ async def _open_thread(threads: HotThreads, agent: Agent, stored: StoredSession)
 async def _append_steps(
     threads: HotThreads, thread_id: str, handle: OpenHandle, messages: Sequence[Message]
 ) -> None:
+    """Append the steps of an unfinished turn; results that no answer follows are no step yet."""
     head, inputs = handle.head, list[StoredMessage]()
     for message in encode_messages(messages):
         if message.kind != Kind.CALLS:
