@@ -301,7 +301,7 @@ class Stepper:
             return await self._finish_standing_step(request, agent, thread_id, seen)
         await self._news.tell_answers(request, seen.view.header.slice)
         try:
-            inputs = await self._build_messages(request, seen.inputs)
+            inputs = await self.build_messages(request, seen.inputs)
         except PayloadNotFoundError:
             # An attempt that was taken for dead may have made the step meanwhile, and dropped its payloads.
             seen = await self._look_up_step(request, agent, thread_id)
@@ -370,7 +370,7 @@ class Stepper:
         inputs: list[Message] = []
         if not stands:
             try:
-                inputs = await self._build_messages(request, request.inputs)
+                inputs = await self.build_messages(request, request.inputs)
             except PayloadNotFoundError:
                 # As in `run`: an attempt that was taken for dead may have used them.
                 view, stands = await self._look_up_results(request, thread_id)
@@ -602,9 +602,15 @@ class Stepper:
 
     # -- the model
 
-    async def _build_messages(
+    async def build_messages(
         self, request: RunStepInput | EndTurnInput, inputs: Sequence[StepInput]
     ) -> list[Message]:
+        """The inputs as messages of the thread, with all their content.
+
+        Raises:
+            PayloadNotFoundError: What an input refers to is gone for good.
+            TooLargeError: An input is larger than messages may be; ``facts`` has its ``message_id``.
+        """
         return [await self._build_message(request, each) for each in inputs]
 
     async def _build_message(self, request: RunStepInput | EndTurnInput, each: StepInput) -> Message:

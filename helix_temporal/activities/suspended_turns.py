@@ -220,13 +220,13 @@ async def read_results_behind(
     answered = {each.id: each for each in parse_record(header.slice).answered}
     outcomes: list[CallOutcome] = []
     for at, message in enumerate(messages):
-        result = await _as_result(payloads, thread_id, decode_message(message), inline_result)
+        result = await shorten_result(payloads, thread_id, decode_message(message), inline_result)
         before = answered.get(names.get(at, ""))
         outcomes.append(CallOutcome(at=at, result=result, **only_set(answered=before)))
     return tuple(outcomes)
 
 
-async def _as_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:
+async def shorten_result(payloads: Payloads, thread_id: str, message: Message, inline: int) -> ToolResult:
     """A result that is in the thread, as a workflow carries it."""
     carried = await _shorten_message(payloads, thread_id, message, inline)
     fields = only_set(text=carried.text or None, ref=carried.ref, usage=message.usage)

@@ -10,7 +10,7 @@ from helix_temporal.facade.make import (
     set_default_storage,
 )
 from helix_temporal.facade.session import Session, generate_message_id, generate_session_id
-from helix_temporal.models.facade import SessionEvent, StoredSession
+from helix_temporal.models.facade import SessionEvent, StoredSession, UnfinishedTurn
 from helix_temporal.stores.protocols.storage import SessionStorage
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "SessionEvent",
     "SessionStorage",
     "StoredSession",
+    "UnfinishedTurn",
     "create_session",
     "create_session_storage",
     "delete_session",

@@ -312,6 +312,7 @@ def _copy_session(
         update={
             "id": new_session_id,
             "messages": source.messages[: _fork_position(source, at)],
+            "unfinished": None,
             "usage": source.usage if copy_usage else Usage(),
             "created_at": made_at,
             "updated_at": made_at,

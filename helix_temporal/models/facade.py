@@ -10,10 +10,24 @@ from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.states import Millis, SessionProperties, StoredModel, Text
 
 
+class UnfinishedTurn(StoredModel):
+    """A turn that has not come to its end: stored before tools run, and before their results go to the model.
+
+    Attributes:
+        messages: From the user's message to an answer that asks for tools, or to the results of all of them.
+        changes: What these tools changed of the session's state, by `CallKey.in_session`.
+    """
+
+    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    changes: dict[str, CheckedObject] = Field(default_factory=dict)
+
+
 class StoredSession(StoredModel):
     """A whole session, as a `SessionStorage` keeps it.
 
     Attributes:
+        messages: Of finished turns.
+        unfinished: The turn that began behind them and was cut off; its message, sent again, goes on with it.
         parent_id: The session that it is a fork of.
         properties: When it expires, its user, tags and workspaces; those that are named.
         state: What tools have made of it (`ToolOutcome.state`), by key.
@@ -22,6 +36,7 @@ class StoredSession(StoredModel):
 
     id: Id
     messages: tuple[Message, ...] = ()
+    unfinished: UnfinishedTurn | None = None
     usage: Usage = Usage()
     metadata: CheckedObject = Field(default_factory=dict)
     state: CheckedObject = Field(default_factory=dict)
@@ -80,7 +95,7 @@ class ResultEvent(StoredModel):
 
 
 class ErrorEvent(StoredModel):
-    """The turn failed; the session is as it was before it."""
+    """The turn failed, and the session has nothing of it; the same message, sent again, goes on with it."""
 
     type: Literal["error"] = "error"
     error_type: Text

@@ -1,7 +1,7 @@
 """`SessionStorage`, the façade's protocol, on a session store with threads."""
 
 from helix_temporal.errors import SessionNotFoundError, StaleStateError
-from helix_temporal.models.facade import StoredSession
+from helix_temporal.models.facade import StoredSession, UnfinishedTurn
 from helix_temporal.models.messages import Message, Usage
 from helix_temporal.models.states import CreateSession, ForkOrigin, SessionProperties, SessionState
 from helix_temporal.models.store_calls import MAX_LIMIT
@@ -12,7 +12,9 @@ _USAGE = "helix_usage"
 _SAVING = "helix_saving"
 """How many messages count while a save is under way; `_NEW` until a session was saved for the first time."""
 _NEW = -1
-_OURS = frozenset({_USAGE, _SAVING})
+_UNFINISHED = "helix_unfinished"
+"""The unfinished turn as JSON: it counts as long as the state says so, also while its end is being saved."""
+_OURS = frozenset({_USAGE, _SAVING, _UNFINISHED})
 _TRIES = 10
 _STEP = 500
 
@@ -121,9 +123,11 @@ def _always_changed(session_id: str) -> StaleStateError:
 
 
 def _stored_session(state: SessionState, messages: tuple[Message, ...]) -> StoredSession:
+    unfinished = state.custom_state.get(_UNFINISHED)
     return StoredSession(
         id=state.session_id,
         messages=messages,
+        unfinished=UnfinishedTurn.model_validate_json(unfinished) if isinstance(unfinished, str) else None,
         usage=Usage.model_validate(state.custom_state.get(_USAGE, {})),
         metadata=state.metadata,
         state={name: value for name, value in state.custom_state.items() if name not in _OURS},
@@ -141,6 +145,8 @@ def _messages_that_count(state: SessionState, messages: tuple[Message, ...]) -> 
 
 def _state_with_session(state: SessionState, session: StoredSession) -> SessionState:
     custom = {**session.state, _USAGE: session.usage.model_dump(mode="json")}
+    if session.unfinished is not None:
+        custom[_UNFINISHED] = session.unfinished.model_dump_json(exclude_defaults=True)
     changes: dict[str, object] = {"metadata": dict(session.metadata), "custom_state": custom}
     changes |= session.properties.changes()
     if session.parent_id is not None and state.forked_from is None:

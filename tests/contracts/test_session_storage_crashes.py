@@ -2,17 +2,21 @@
 
 import asyncio
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helix_temporal.agents import Agent, ScriptedModel
-from helix_temporal.facade import fork_session
-from helix_temporal.facade.documents import FileSessionStorage
-from helix_temporal.models.facade import StoredSession
-from helix_temporal.models.messages import Message, Usage
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ScriptedModel, ToolContext, tool
+from helix_temporal.facade import create_session, fork_session
+from helix_temporal.facade.documents import FileLocks, FileSessionStorage
+from helix_temporal.facade.session import LocalEngine, Session
+from helix_temporal.models.facade import SessionEvent, StoredSession
+from helix_temporal.models.messages import Message, ToolCall, Usage
 from helix_temporal.stores.memory.backend import MemoryBackend
+from helix_temporal.stores.protocols.storage import SessionStorage
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.storage import StoreSessionStorage
 from helix_temporal.stores.threads.hot_only import HotThreads
@@ -193,6 +197,123 @@ def _killed_while_saving(directory: Path, session: StoredSession, step: str) -> 
     if child == 0:
         try:
             asyncio.run(FileSessionStorage(directory, after=after).save(session))
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# -- a turn that is asked for again
+
+
+class Payer:
+    """An agent with one tool call a turn: what it did is appended to a file, which outlives its process."""
+
+    def __init__(self, log: Path, reach: Callable[[str], None] = lambda _: None) -> None:
+        self._log, self._reach = log, reach
+
+    def write(self, what: str) -> None:
+        """Note what is done, where the process may be gone before and after."""
+        self._reach(f"before {what.partition(' ')[0]}")
+        with self._log.open("a") as log:
+            log.write(f"{what}\n")
+        self._reach(f"after {what.partition(' ')[0]}")
+
+    def read_log(self) -> list[str]:
+        """What was done."""
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+    def build_agent(self) -> Agent:
+        """The agent."""
+
+        @tool
+        def pay(context: ToolContext) -> str:
+            """Pay."""
+            self.write(f"pay {context.key}")
+            return "paid"
+
+        return Agent(name="payer", model=self, tools=[pay])
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Pay, and say so."""
+        if request.messages[-1].role == "user":
+            self.write("call")
+            return ModelResponse(tool_calls=(ToolCall(id="c", name="pay", arguments={}),))
+        self.write("answer")
+        return ModelResponse(content=request.messages[-1].text)
+
+
+async def ask(storage: SessionStorage, payer: Payer) -> list[SessionEvent]:
+    """The same turn, as every process asks for it."""
+    agent = payer.build_agent()
+    session = Session("s", LocalEngine(agent, storage, "s", getattr(storage, "locks", None)), agent.name)
+    await session.send("pay", message_id="req-17")
+    return [event async for event in session.receive()]
+
+
+def check_one_turn(events: list[SessionEvent], stored: StoredSession | None, log: list[str]) -> None:
+    """One turn, whose tool ran under one key, and whose result went to the model as it was paid for."""
+    assert getattr(events[-1], "text", None) == "paid"
+    assert stored is not None
+    assert [each.role for each in stored.messages] == ["user", "assistant", "tool", "assistant"]
+    assert stored.unfinished is None
+    assert len({each for each in log if each.startswith("pay ")}) == 1
+    assert len(log) <= 3 + 1  # what was under way is done again, and nothing else
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", CALLS)
+async def test_a_turn_whose_store_failed_is_one_turn_when_it_is_asked_for_again(
+    tmp_path: Path, at: int, *, after: bool
+) -> None:
+    """Failed at any change of any of its saves, whether the change was made or not."""
+    place, payer = Place(), Payer(tmp_path / "log")
+    await create_session(payer.build_agent(), storage=place.alive, session_id="s")
+    await ask(place.dying(at, after=after), payer)
+    events = await ask(place.alive, payer)
+    check_one_turn(events, await place.alive.load("s"), payer.read_log())
+
+
+PLACES = [f"{when} {what}" for what in ("call", "pay", "answer") for when in ("before", "after")]
+SAVES = [f"save {number} {step}" for number in (1, 2, 3) for step in STEPS]
+
+
+@pytest.mark.parametrize("place", [*PLACES, *SAVES])
+def test_a_turn_whose_process_is_killed_is_one_turn_when_it_is_asked_for_again(
+    tmp_path: Path, place: str
+) -> None:
+    """Killed in its model, in its tool, and after each step of each of its saves."""
+    storage, payer = FileSessionStorage(tmp_path), Payer(tmp_path / "log")
+    asyncio.run(_create(storage, payer))
+    assert _killed_while_asking(tmp_path, place) == 9
+    # The lease of the process that is gone ends by itself.
+    storage.locks = FileLocks(tmp_path / ".locks", clock=lambda: time.time() + 60)
+    events = asyncio.run(ask(storage, payer))
+    check_one_turn(events, asyncio.run(storage.load("s")), payer.read_log())
+    assert (asyncio.run(ask(storage, payer)))[-1].type == "result"
+    check_one_turn(events, asyncio.run(storage.load("s")), payer.read_log())
+
+
+async def _create(storage: SessionStorage, payer: Payer) -> None:
+    await create_session(payer.build_agent(), storage=storage, session_id="s")
+
+
+def _killed_while_asking(directory: Path, place: str) -> int:
+    """The exit status of a process that is gone when its turn reaches that place, as by SIGKILL."""
+    saves = 0
+
+    def reach(name: str) -> None:
+        if name == place:
+            os._exit(9)
+
+    def after(step: str) -> None:
+        nonlocal saves
+        saves += step == "created"
+        reach(f"save {saves} {step}")
+
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(ask(FileSessionStorage(directory, after=after), Payer(directory / "log", reach)))
         finally:
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

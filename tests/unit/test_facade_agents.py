@@ -233,7 +233,7 @@ async def test_a_time_out_ends_an_attempt() -> None:
 
 async def test_a_tool_without_a_time_out_has_that_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had none, and a tool that hangs held its turn for ever."""
-    monkeypatch.setattr("helix_temporal.facade.session._POLICY", CallPolicy(tool_start_to_close=0.1))
+    monkeypatch.setattr("helix_temporal.facade.local_turns._POLICY", CallPolicy(tool_start_to_close=0.1))
 
     @tool(attempts=1)
     async def hang() -> str:
@@ -302,7 +302,7 @@ async def test_a_model_is_not_asked_for_ever(error: Exception, attempts: int) ->
 async def test_a_model_that_hangs_ends_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt has the time that it has on a worker, and so have all of them together."""
     policy = CallPolicy(model_start_to_close=0.1, model_schedule_to_close=0.5)
-    monkeypatch.setattr("helix_temporal.facade.session._POLICY", policy)
+    monkeypatch.setattr("helix_temporal.facade.local_turns._POLICY", policy)
 
     class Hanging:
         async def generate(self, request: ModelRequest) -> ModelResponse:

@@ -12,7 +12,7 @@ import asyncio
 
 import pytest
 
-from helix_temporal.agents import Agent, ModelRequest, ModelResponse, tool
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse, ToolContext, ToolOutcome, tool
 from helix_temporal.errors import (
     HelixError,
     InvalidIdError,
@@ -20,8 +20,9 @@ from helix_temporal.errors import (
     SessionExistsError,
     SessionNotFoundError,
 )
-from helix_temporal.facade import create_session, fork_session, resume_session
-from helix_temporal.models.facade import SessionEvent, StoredSession
+from helix_temporal.facade import Session, create_session, fork_session, resume_session
+from helix_temporal.facade.session import LocalEngine
+from helix_temporal.models.facade import SessionEvent, StoredSession, UnfinishedTurn
 from helix_temporal.models.messages import Message, ToolCall, Usage
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.stores.protocols.storage import SessionStorage
@@ -70,6 +71,22 @@ class SessionStorageContract:
         assert found is not None
         kept = {"id", "messages", "usage", "metadata", "state", "parent_id"}
         assert found.model_dump(include=kept) == session.model_dump(include=kept)
+
+    async def test_an_unfinished_turn_is_kept_until_a_save_has_none(self, storage: SessionStorage) -> None:
+        """Whatever its size, and beside more messages and fewer: it counts as it was saved last."""
+        text = "zwölf 🦊 \x01" * 100_000
+        messages = (Message(id="u", role="user", content="one"), Message(id="r", role="tool", content=text))
+        unfinished = UnfinishedTurn(messages=messages, changes={"a/000000": {"plan": {"size": 1.5}}})
+        for texts in (("a", "b"), ("a",), ("a", "b", "c")):
+            await storage.save(_stored("s", *texts).model_copy(update={"unfinished": unfinished}))
+            found = await storage.load("s")
+            assert found is not None
+            assert found.unfinished == unfinished
+            assert [each.text for each in found.messages] == list(texts)
+        await storage.save(_stored("s", "a", "b", "c"))
+        found = await storage.load("s")
+        assert found is not None
+        assert found.unfinished is None
 
     async def test_properties_are_kept(self, storage: SessionStorage) -> None:
         """When it expires, whose it is; taken back by name, too."""
@@ -184,6 +201,34 @@ class SessionStorageContract:
         await _asked(session, "hello")
         assert [each.text for each in await session.get_messages()] == ["hello", "1: hello"]
 
+    async def test_a_turn_that_was_cut_off_goes_on(self, storage: SessionStorage) -> None:
+        """Its message, sent again from elsewhere, has no second turn: its tools do not run again."""
+        agent, ran = _failing_agent()
+        session = await create_session(agent, storage=storage, session_id="s")
+        assert (await _asked(session, "go", "req-17"))[-1].type == "error"
+        assert await session.get_messages() == []
+        for text in ("go", "go"):
+            (*_, result) = await _asked(_open_elsewhere(storage, "s", agent), text, "req-17")
+            assert (result.type, getattr(result, "text", None)) == ("result", "ran once")
+        (refused,) = await _asked(_open_elsewhere(storage, "s", agent), "another text", "req-17")
+        assert getattr(refused, "error_type", None) == "IdempotencyConflictError"
+        found = await storage.load("s")
+        assert found is not None
+        assert [each.role for each in found.messages] == ["user", "assistant", "tool", "assistant"]
+        assert (found.state, found.unfinished, ran) == ({"ran": 1}, None, ["s"])
+
+    async def test_a_message_that_two_send_at_once_has_one_turn(self, storage: SessionStorage) -> None:
+        """Whoever comes second waits for the first, and gets its answer."""
+        if getattr(storage, "locks", None) is None:
+            return  # one writer at a time is the application's own affair there
+        made = await create_session(_agent(), storage=storage)
+        sessions = [_open_elsewhere(storage, made.id, _agent()) for _ in range(3)]
+        told = await asyncio.gather(*(_asked(each, "use 21", "req-17") for each in sessions))
+        assert {(events[-1].type, getattr(events[-1], "text", None)) for events in told} == {
+            ("result", "3: 42")
+        }
+        assert len(await made.get_messages()) == 4
+
     async def test_a_session_is_resumed(self, storage: SessionStorage) -> None:
         """With its messages; in the same process it is the same object."""
         session = await create_session(_agent(), storage=storage)
@@ -254,15 +299,39 @@ class SessionStorageContract:
             await create_session(_agent(), storage=storage, session_id=session.id)
 
 
-async def _asked(session: object, text: str) -> list[SessionEvent]:
-    await session.send(text)  # type: ignore[attr-defined]
-    return [event async for event in session.receive()]  # type: ignore[attr-defined]
+async def _asked(session: Session, text: str, message_id: str | None = None) -> list[SessionEvent]:
+    await session.send(text, message_id=message_id)
+    return [event async for event in session.receive()]
 
 
 async def _another(storage: SessionStorage, session_id: str, number: int) -> None:
-    """As another process would have it: an engine of its own."""
-    from helix_temporal.facade.session import LocalEngine, Session  # noqa: PLC0415
+    await _asked(_open_elsewhere(storage, session_id, _agent()), f"m{number}")
 
+
+def _open_elsewhere(storage: SessionStorage, session_id: str, agent: Agent) -> Session:
+    """As another process would have it: an engine of its own."""
     locks = getattr(storage, "locks", None)
-    engine = LocalEngine(_agent(), storage, session_id, locks)
-    await _asked(Session(session_id, engine, _agent().name), f"m{number}")
+    return Session(session_id, LocalEngine(agent, storage, session_id, locks), agent.name)
+
+
+def _failing_agent() -> tuple[Agent, list[str]]:
+    """An agent whose model fails once behind its tool, and the sessions for which the tool ran."""
+    ran: list[str] = []
+    failures = [InvalidRequestError("the model refuses")]
+
+    @tool
+    def run(context: ToolContext) -> ToolOutcome:
+        """Run."""
+        ran.append(context.session_id)
+        return ToolOutcome("ran once", state={"ran": len(ran)})
+
+    class Model:
+        async def generate(self, request: ModelRequest) -> ModelResponse:
+            last = request.messages[-1]
+            if last.role == "user":
+                return ModelResponse(tool_calls=(ToolCall(id="c1", name="run", arguments={}),))
+            if failures:
+                raise failures.pop()
+            return ModelResponse(content=last.text)
+
+    return Agent(name="contract", model=Model(), tools=[run]), ran
