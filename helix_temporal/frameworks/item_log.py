@@ -1,0 +1,152 @@
+"""A session as an ordered log of a framework's items: what the sessions of all frameworks are made of."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from helix_temporal._retries import retry_pause
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionNotFoundError,
+    StoreCorruptError,
+    StoreUnavailableError,
+)
+from helix_temporal.models.base import JsonObject
+from helix_temporal.models.ids import validate_id
+from helix_temporal.models.messages import Message
+from helix_temporal.models.states import CreateSession
+from helix_temporal.stores.protocols.sessions import SessionStore
+
+T = TypeVar("T")
+
+ATTEMPTS: Final = 5
+"""Of one change, where a store does not answer: each repeats the first one, and adds nothing to it."""
+PAGE: Final = 200
+_OVERTAKEN: Final = 100
+
+
+class ItemLog:
+    """Items of a framework in one session, as JSON objects; made by the first append.
+
+    Args:
+        store: Where it is.
+        session_id: Its id in the store.
+        item_format: What the items are, as their rows say: ``openai-agents/1``.
+        create: What the session begins with.
+    """
+
+    def __init__(
+        self, store: SessionStore, session_id: str, item_format: str, create: CreateSession | None = None
+    ) -> None:
+        self._store, self._format = store, item_format
+        self._session_id = validate_id(session_id, "session id")
+        self._create = create or CreateSession()
+
+    async def append_items(self, items: Sequence[JsonObject]) -> None:
+        """Append the items in order, all or none; asked again where a store does not answer, they stand once.
+
+        Raises:
+            StoreUnavailableError: It did not answer `ATTEMPTS` times; the items may be there or not.
+            InvalidRequestError, TooLargeError: An item is no JSON, or too large.
+        """
+        if not items:
+            return
+        name = secrets.token_hex(12)
+        rows = [self._encode_item(f"{name}/{at}", item) for at, item in enumerate(items)]
+        await _insist(lambda: self._append_rows(rows))
+
+    async def read_items(self, limit: int | None = None) -> list[JsonObject]:
+        """The newest ``limit`` items, or all, oldest first.
+
+        Raises:
+            StoreCorruptError: A row holds no item of this format.
+        """
+        if limit is not None and limit <= 0:
+            return []
+        for _ in range(_OVERTAKEN):
+            rows = await self._read_rows(limit)
+            if rows is not None:
+                return [self._decode_item(row) for row in rows]
+        raise StoreUnavailableError(f"session {self._session_id!r}: cut again and again while it was read")
+
+    async def take_newest(self) -> JsonObject | None:
+        """Take the newest item back; None if there is none.  Of several at once each gets another one."""
+        name = secrets.token_hex(12)
+
+        async def take() -> JsonObject | None:
+            try:
+                cut = await self._store.cut_messages(self._session_id, 1, operation_id=name)
+            except (InvalidRequestError, SessionNotFoundError):
+                if await self._store.get_message_count(self._session_id):
+                    raise
+                return None
+            return self._decode_item(cut.messages[0])
+
+        return await _insist(take)
+
+    async def clear_items(self) -> None:
+        """Take all items back; the session stays."""
+        name = secrets.token_hex(12)
+
+        async def clear() -> None:
+            if await self._store.session_exists(self._session_id):
+                await self._store.truncate_messages(self._session_id, 0, operation_id=name)
+
+        await _insist(clear)
+
+    async def _append_rows(self, rows: list[Message]) -> None:
+        try:
+            await self._store.append_messages(self._session_id, rows)
+        except SessionNotFoundError:
+            await self._store.create_session(self._session_id, self._create, if_not_exists=True)
+            await self._store.append_messages(self._session_id, rows)
+
+    async def _read_rows(self, limit: int | None) -> list[Message] | None:
+        """The newest rows, oldest first; None if some were cut between two pages."""
+        newest = await self._store.get_messages(
+            self._session_id, limit=min(limit or PAGE, PAGE), order="desc"
+        )
+        rows = list(reversed(newest.messages))
+        first = newest.total - len(rows)
+        start = 0 if limit is None else max(newest.total - limit, 0)
+        earlier: list[Message] = []
+        while start + len(earlier) < first:
+            offset = start + len(earlier)
+            page = await self._store.get_messages(
+                self._session_id, offset=offset, limit=min(first - offset, PAGE)
+            )
+            if page.total < newest.total or not page.messages:
+                return None
+            earlier += page.messages
+        return [*earlier, *rows]
+
+    def _encode_item(self, row_id: str, item: JsonObject) -> Message:
+        try:
+            # Escaped: a lone surrogate or a NUL of a model's answer is no text that every store can keep.
+            text = json.dumps(item, separators=(",", ":"))
+        except (TypeError, ValueError) as error:
+            raise InvalidRequestError(
+                f"session {self._session_id!r}: an item is no JSON ({type(error).__name__}); "
+                "give dicts of plain values"
+            ) from None
+        return Message(id=row_id, role="foreign", format=self._format, content=text)
+
+    def _decode_item(self, row: Message) -> JsonObject:
+        if row.role != "foreign" or row.format != self._format:
+            raise StoreCorruptError(
+                f"session {self._session_id!r}: message {row.id!r} is of format {row.format or row.role!r}, "
+                f"and {self._format!r} was expected; is the session another framework's?"
+            )
+        item: JsonObject = json.loads(row.text)
+        return item
+
+
+async def _insist(do: Callable[[], Awaitable[T]]) -> T:
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return await do()
+        except StoreUnavailableError:
+            await asyncio.sleep(retry_pause(attempt, first=0.1, longest=2.0))
+    return await do()

@@ -1,0 +1,57 @@
+"""Sessions of the OpenAI Agents SDK: ``Runner.run(agent, text, session=HelixSession("user-42", store))``."""
+
+from typing import TYPE_CHECKING, Final, cast
+
+from helix_temporal.frameworks.item_log import ItemLog
+from helix_temporal.models.states import CreateSession
+from helix_temporal.stores.protocols.sessions import SessionStore
+
+if TYPE_CHECKING:
+    from agents.items import TResponseInputItem
+    from agents.memory import SessionSettings
+
+ITEM_FORMAT: Final = "openai-agents/1"
+
+
+class HelixSession:
+    """A `Session` of the OpenAI Agents SDK over a session store; several processes may share one.
+
+    A batch of items is one atomic append, and one that is repeated since a store did not answer stands once.
+    Of two that pop at once each gets another item.
+
+    Args:
+        session_id: The conversation's id; the store has it as ``openai-agents/<session_id>``.
+        store: `Backends.sessions`, or another session store.
+        session_settings: As every session of the SDK: ``limit`` is how many items a run is given.
+        user_id: Whose conversation it is, for lists; stored when it begins.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        store: SessionStore,
+        *,
+        session_settings: "SessionSettings | None" = None,
+        user_id: str | None = None,
+    ) -> None:
+        self.session_id, self.session_settings = session_id, session_settings
+        create = CreateSession(agent_type="openai-agents", user_id=user_id)
+        self._log = ItemLog(store, f"openai-agents/{session_id}", ITEM_FORMAT, create)
+
+    async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
+        """The newest ``limit`` items, or as many as the settings say, oldest first; all without either."""
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        return cast("list[TResponseInputItem]", await self._log.read_items(limit))
+
+    async def add_items(self, items: "list[TResponseInputItem]") -> None:
+        """Append the items, all or none."""
+        await self._log.append_items(items)
+
+    async def pop_item(self) -> "TResponseInputItem | None":
+        """Take the newest item back; None if there is none."""
+        return cast("TResponseInputItem | None", await self._log.take_newest())
+
+    async def clear_session(self) -> None:
+        """Take all items back; the session goes on under its id."""
+        await self._log.clear_items()
