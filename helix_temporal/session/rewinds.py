@@ -57,7 +57,8 @@ def _shorten_text(message: Message) -> str:
 def split_turns(start: Head, messages: Sequence[StoredMessage]) -> list[FoundTurn]:
     """The turns that these messages, which begin with a turn, are: each begins where users speak again."""
     turns: list[FoundTurn] = []
-    for begin, end in itertools.pairwise([0, *starts_in(messages), len(messages)]):
+    starts = starts_in(messages, from_begin=start.position == 0)
+    for begin, end in itertools.pairwise([0, *starts, len(messages)]):
         turns.append(FoundTurn(turns[-1].end if turns else start, tuple(messages[begin:end])))
     return turns
 
