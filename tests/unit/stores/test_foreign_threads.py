@@ -8,20 +8,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helix_temporal.activities import rewinds
-from helix_temporal.activities.rewinds import first_turns, head_after_turns, list_turns, newest_turns, turn_of
+from helix_temporal.activities import Payloads, rewinds
+from helix_temporal.activities.rewinds import (
+    TakeBacks,
+    first_turns,
+    head_after_turns,
+    list_turns,
+    newest_turns,
+    turn_of,
+)
 from helix_temporal.agents import ContextPolicy, choose_context
 from helix_temporal.coldtier.upkeep import check_log
 from helix_temporal.errors import InvalidRequestError
+from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.messages import Message, encode_message
-from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.models.stored_messages import EMPTY, StoredMessage, head_after
 from helix_temporal.models.turns import encode_messages, starts_in
+from helix_temporal.stores.memory.payloads import MemoryPayloads
 from helix_temporal.stores.memory.threads import MemoryThreads
 from helix_temporal.stores.protocols.threads import ForkThread, ReadPage, ThreadStore
+from helix_temporal.stores.sessions.messages import encode_new_messages, plan_append
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.contracts._threads_base import LATER, Author, pages
 from tests.unit.coldtier._tiers import Tiers
-from tests.unit.models._foreign_rows import CONVERSATIONS
+from tests.unit.models._foreign_rows import CONVERSATIONS, PICTURE
 from tests.unit.models.test_foreign_rows import message_of, messages_of
 
 FRAMEWORKS = list(CONVERSATIONS)
@@ -189,6 +199,34 @@ async def test_a_list_of_turns_shows_what_was_said(name: str) -> None:
         assert (found.start, found.end) == (turn.start, turn.end)
 
 
+@pytest.mark.parametrize("name", FRAMEWORKS)
+async def test_what_a_user_said_is_asked_anew_as_a_message(name: str) -> None:
+    """With its picture, in the form that all providers' adapters read."""
+    rows = conversation(name, 1)
+    threads, payloads = HotThreads(MemoryThreads()), Payloads(MemoryPayloads())
+    await appended(threads, rows.messages, [len(rows.messages)])
+    request = TakeBackRequest(id="op", turns=-2, again=True)
+    plan = PlanTakeBackInput(session_id="t", thread_id="t", request=request)
+    found = await TakeBacks(threads, payloads)._plan_cut(plan, request)
+    (asked,) = found.taken_back.messages
+    assert found.to.position == 0
+    assert await payloads.get("t", asked.ref or "") == PICTURE
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+@given(data=st.data())
+def test_a_repeat_of_some_rows_of_an_append_adds_those_that_are_new(name: str, data: st.DataObject) -> None:
+    """A framework that lost an acknowledgement sends batches that overlap with what stands."""
+    messages = conversation(name, 1).messages
+    begin, stop = (data.draw(st.integers(0, len(messages))) for _ in range(2))
+    there = encode_new_messages(messages[:stop])
+    again = encode_new_messages(messages[begin:])
+    places = {message.id: at for at, message in enumerate(there)}
+    head = head_after(EMPTY, there)
+    plan = plan_append("s", again, head, dict(enumerate(there)), places)
+    assert [each.id for each in plan.new] == [each.id for each in messages[max(begin, stop) :]]
+
+
 async def test_a_user_who_speaks_while_a_call_waits_begins_no_turn() -> None:
     """A cut there would leave the call without its result."""
     form = "openai-agents/1"
@@ -198,6 +236,15 @@ async def test_a_user_who_speaks_while_a_call_waits_begins_no_turn() -> None:
     assert starts_in(encode_messages(messages_of(form, [*rows, result]))) == []
     own = encode_message(Message(id="u", role="user", content="Never mind."))
     assert starts_in([encode_messages([message_of(form, call)])[0], own]) == [1]
+
+
+async def test_a_call_that_a_thread_ends_with_is_of_a_turn_that_is_not_finished() -> None:
+    """As for messages of ours: it is committed with its result, and an open cuts it before that."""
+    call = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
+    rows = messages_of("openai-agents/1", [{"role": "user", "content": "Look"}, call])
+    author = await appended(HotThreads(MemoryThreads()), rows, [1])
+    assert (await author.facts()).committed == 1
+    assert (await author.later().open()).at.position == 1
 
 
 # ---- windows, and what an audit says --------------------------------------------------------------
