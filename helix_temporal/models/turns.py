@@ -108,6 +108,18 @@ def answer_in(message: StoredMessage) -> Message | None:
     return said if said is not None and said.role == "assistant" and row and not row.calls else None
 
 
+def find_answer(messages: Sequence[StoredMessage]) -> Message | None:
+    """The answer that a turn ends with, as `answer_in`; foreign rows that say nothing may stand behind it."""
+    spoken = (message for message in reversed(messages) if not _is_silent(message))
+    last = next(spoken, None)
+    return None if last is None else answer_in(last)
+
+
+def _is_silent(message: StoredMessage) -> bool:
+    row = find_foreign_row(message)
+    return row is not None and not row.calls and not row.results and find_said(message) is None
+
+
 def _begins_turn(message: StoredMessage) -> bool:
     """Whether a turn begins with this message, unless one began with that before it."""
     if message.kind != Kind.OTHER:
