@@ -46,14 +46,15 @@ async def first_turns(
         InvalidRequestError: No turn begins at ``start``.
     """
     page = await _read_page(threads, thread_id, max(start - 1, 0), None)
-    messages, begun = list(page.messages), len(starts_in(page.messages))
+    messages, begun = list(page.messages), len(starts_in(page.messages, from_begin=start == 0))
     while page.after is not None and begun <= count:
         page = await _read_page(threads, thread_id, page.after, None)
         begun += len(starts_in([*messages[-1:], *page.messages]))
         messages += page.messages
     before = EMPTY
     if start:
-        if page.committed < start or (page.committed > start and starts_in(messages[:2]) != [1]):
+        begins = starts_in(messages[:2], from_begin=start == 1) == [1]
+        if page.committed < start or (page.committed > start and not begins):
             raise InvalidRequestError(f"thread {thread_id!r}: no turn begins at {start}")
         before = Head(position=start, last_id=messages.pop(0).id)
     turns = split_turns(before, messages) if messages else []
@@ -73,7 +74,7 @@ async def head_after_turns(threads: ThreadStore, thread_id: str, count: int) -> 
         page = await _read_page(threads, thread_id, at, None)
         begun += bool(page.messages) and not last
         window = (*last, *page.messages)
-        starts = starts_in(window)
+        starts = starts_in(window, from_begin=at == 0)
         if begun + len(starts) > count:
             end = starts[count - begun]
             return Head(position=at - len(last) + end, last_id=window[end - 1].id)
@@ -97,7 +98,7 @@ async def newest_turns(
     stop: int | None = None
     while True:
         page = await _read_page(threads, thread_id, 0, stop, backward=True, unfinished=unfinished)
-        begun += len(starts_in([*page.messages, *messages[:1]]))
+        begun += len(starts_in([*page.messages, *messages[:1]], from_begin=page.first == 0))
         messages = [*page.messages, *messages]
         stop = page.before
         if stop is None or begun >= count:

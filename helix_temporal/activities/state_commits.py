@@ -14,6 +14,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.checkpoints import RunChange, StepCommit
+from helix_temporal.models.foreign_rows import is_foreign
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.turns import starts_in
@@ -111,8 +112,8 @@ async def _scan_turns(threads: ThreadStore, turn: TurnToCommit, at: int, stop: i
             )
         )
         window = (*last, *page.messages)
-        starts += [position - len(last) + place for place in starts_in(window)]
-        steps += sum(message.kind in Kind.ANSWERS for message in page.messages)
+        starts += [position - len(last) + place for place in starts_in(window, from_begin=position == 0)]
+        steps += sum(message.kind in Kind.ANSWERS and not is_foreign(message) for message in page.messages)
         last, position = window[-1:], position + len(page.messages)
         if position >= stop or not page.messages:
             break

@@ -17,6 +17,7 @@ from helix_temporal.activities.step_facts import step_number
 from helix_temporal.agents import Agent, Model, StreamingModel, ToolOutcome
 from helix_temporal.errors import HelixError, InvalidIdError, InvalidRequestError
 from helix_temporal.models.base import Amount, Name, wall_clock_ms
+from helix_temporal.models.foreign_rows import is_foreign
 from helix_temporal.models.handles import ModelCalls
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Message, SummaryUsage, Usage, check_size, decode_message
@@ -401,7 +402,9 @@ async def thread_usage(threads: ThreadStore, facts: ThreadFacts) -> ThreadUsage:
         if not page.messages:
             break
         for message in page.messages:
-            own, used = message.kind in Kind.ANSWERS, decode_message(message).usage
+            # A foreign row is none, though it asks for tools: several of them may be one answer.
+            own = message.kind in Kind.ANSWERS and not is_foreign(message)
+            used = decode_message(message).usage
             found.answers += own
             if used is None:
                 continue

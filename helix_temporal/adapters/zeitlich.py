@@ -8,18 +8,16 @@ from helix_temporal.adapters._answers import kept_with, tool_call
 from helix_temporal.agents import repair_tool_results
 from helix_temporal.errors import HelixError
 from helix_temporal.models.base import JsonObject
-from helix_temporal.models.messages import Message
-from helix_temporal.models.zeitlich_rows import (
-    V1_FORMAT,
+from helix_temporal.models.foreign_rows.content import (
     Said,
     anthropic_said,
-    extras_of,
     google_said,
     json_text,
     langchain_given,
     langchain_said,
-    shape_of,
 )
+from helix_temporal.models.foreign_rows.zeitlich import V1_FORMAT, extras_of, shape_of
+from helix_temporal.models.messages import Message
 
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, HelixError)
 

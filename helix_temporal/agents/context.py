@@ -11,7 +11,7 @@ from helix_temporal.errors import InvalidConfigError
 from helix_temporal.models.base import JsonObject, dump_json
 from helix_temporal.models.messages import Message, ToolCall, decode_message
 from helix_temporal.models.stored_messages import Kind, StoredMessage, size_of
-from helix_temporal.models.turns import starts_in
+from helix_temporal.models.turns import is_step_border, starts_in
 
 PROMPT: Final = """\
 You keep the memory of a conversation between a user and an assistant. Sum up what you are given so that the \
@@ -294,8 +294,9 @@ def choose_context(
     last_turn = turns[-1] if turns else 0
     # Rows of another system that are neither calls nor results may be anything.
     begins = {Kind.USER, Kind.CALLS, Kind.OTHER}
-    steps = [at for at in range(last_turn, len(messages)) if messages[at].kind in begins]
-    steps = steps or [at for at in range(last_turn, len(messages)) if messages[at].kind != Kind.RESULT]
+    kinds = [None, *(message.kind for message in messages)]
+    places = [at for at in range(last_turn, len(messages)) if is_step_border(kinds[at], kinds[at + 1])]
+    steps = [at for at in places if messages[at].kind in begins] or places
     if not steps:
         return messages[len(messages) :]
     return messages[next((at for at in steps if at >= first), steps[-1]) :]

@@ -22,6 +22,7 @@ from helix_temporal.coldtier.plan import (
     split_direct_segments,
 )
 from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.models.foreign_rows import is_foreign
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.stored_messages import EMPTY, Kind, StoredMessage
@@ -271,16 +272,22 @@ class Upkeep:
 
 
 def check_log(messages: list[StoredMessage], committed: int) -> list[str]:
-    """What is wrong with a thread's messages: doubled ids, calls without results, stray results."""
+    """What is wrong with a thread's messages: doubled ids, calls without results, stray results.
+
+    Calls and results among foreign rows are as their framework wrote them.
+    """
     problems = []
     ids = [message.id for message in messages]
     if len(set(ids)) != len(ids):
         problems.append(f"{len(ids) - len(set(ids))} messages are there twice")
-    if committed and messages[committed - 1].kind == Kind.CALLS:
+    ours = [not is_foreign(message) for message in messages]
+    if committed and messages[committed - 1].kind == Kind.CALLS and ours[committed - 1]:
         problems.append(f"the finished turns end at {committed} with a tool call without results")
     for at, message in enumerate(messages):
-        if message.kind == Kind.RESULT and (
-            at == 0 or messages[at - 1].kind not in {Kind.CALLS, Kind.RESULT}
+        if (
+            message.kind == Kind.RESULT
+            and ours[at]
+            and (at == 0 or messages[at - 1].kind not in {Kind.CALLS, Kind.RESULT})
         ):
             problems.append(f"message {at} is a tool result without a call before it")
     return problems

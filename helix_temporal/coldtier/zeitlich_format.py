@@ -18,11 +18,11 @@ from helix_temporal.errors import (
     UnsupportedFormatError,
 )
 from helix_temporal.models.base import MAX_DEPTH, JsonObject, canonical_json, storable_text
+from helix_temporal.models.foreign_rows.zeitlich import EXTRAS, V1_FORMAT, digest_of, shape_of
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import encode_messages
-from helix_temporal.models.zeitlich_rows import EXTRAS, V1_FORMAT, digest_of, shape_of
 
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
 _READABLE: Final = 600

@@ -142,7 +142,8 @@ class Message(WireModel):
             turns that it was not given.
         summary_usage: That part of ``usage``, where there was one.
         finish: Why it stopped, where that was neither ``stop`` nor ``tool_calls``.
-        format: Format of a foreign row, such as ``zeitlich-v1/anthropic``; ``content`` is its raw text.
+        format: Format of a foreign row, such as ``openai-agents/1``; ``content`` is its raw text.  Of the
+            formats in `foreign_rows.READERS` a store knows calls, results, and who speaks.
         provider: What an adapter needs back unchanged.
         metadata: What the application wants to keep beside the message.
     """

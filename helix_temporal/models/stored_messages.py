@@ -34,10 +34,11 @@ class Kind:
     USER: Final = "u"
     ANSWER: Final = "a"
     CALLS: Final = "c"
-    """An answer that asks for tools; its results follow it."""
+    """An answer that asks for tools, whose results follow it; or a foreign row that the next continues."""
     ANSWERS: Final = ANSWER + CALLS
     """A model's answers, the ends of steps: ``message.kind in Kind.ANSWERS``."""
     RESULT: Final = "t"
+    """A tool's result, or a foreign row that joins the one before it."""
     OTHER: Final = "o"
 
 

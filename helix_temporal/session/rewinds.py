@@ -12,7 +12,7 @@ from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import RewindResult, TakenBack, UserMessage
 from helix_temporal.models.stored_messages import Head, StoredMessage
-from helix_temporal.models.turns import answer_in, starts_in, user_in
+from helix_temporal.models.turns import find_answer, starts_in, user_in
 from helix_temporal.session.inbox import AskAgain, Inbox
 from helix_temporal.session.record import SessionRecord
 
@@ -39,7 +39,7 @@ class FoundTurn:
 
     def build_info(self, number: int) -> TurnInfo:
         """What a list says of it."""
-        users, answer = self.users, answer_in(self.messages[-1])
+        users, answer = self.users, find_answer(self.messages)
         return TurnInfo(
             number=number,
             start=self.start,
@@ -57,7 +57,8 @@ def _shorten_text(message: Message) -> str:
 def split_turns(start: Head, messages: Sequence[StoredMessage]) -> list[FoundTurn]:
     """The turns that these messages, which begin with a turn, are: each begins where users speak again."""
     turns: list[FoundTurn] = []
-    for begin, end in itertools.pairwise([0, *starts_in(messages), len(messages)]):
+    starts = starts_in(messages, from_begin=start.position == 0)
+    for begin, end in itertools.pairwise([0, *starts, len(messages)]):
         turns.append(FoundTurn(turns[-1].end if turns else start, tuple(messages[begin:end])))
     return turns
 

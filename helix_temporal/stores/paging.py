@@ -11,14 +11,20 @@ import orjson
 
 from helix_temporal.errors import InvalidCursorError, InvalidMessageError, InvalidRequestError
 from helix_temporal.models.base import check_text, dump_json
+from helix_temporal.models.foreign_rows import is_foreign
 from helix_temporal.models.stored_messages import Head, Kind, StoredMessage, size_of
+from helix_temporal.models.turns import is_step_border
 from helix_temporal.stores.protocols.hot import PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadPage
 
 MAX_MESSAGES: Final = 10_000
 MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
 _EXTRA: Final = 32
-"""Messages read at a time while looking for the other half of a tool call."""
+"""Messages read at a time while looking for the other half of a tool call.
+
+A message of ours tells by its kind whether there may be one.  Next to a foreign row it is always looked for:
+one that is neither may stand between a call and its result.
+"""
 
 Stretch = tuple[int, tuple[StoredMessage, ...]]
 """Messages that follow each other, and the position of the first."""
@@ -108,25 +114,30 @@ async def finish_page(
 async def _extend_back(
     first: int, messages: tuple[StoredMessage, ...], fetch: Fetch
 ) -> tuple[int, tuple[StoredMessage, ...]]:
-    while first > 0 and messages[0].kind == Kind.RESULT:
+    while first > 0 and (messages[0].kind == Kind.RESULT or is_foreign(messages[0])):
         start = max(0, first - _EXTRA)
         _, more = await fetch(start, first, _EXTRA, MAX_PAGE_BYTES, True)
-        if not more:
-            break
-        cut = next((at for at in range(len(more) - 1, -1, -1) if more[at].kind != Kind.RESULT), 0)
+        kinds = [message.kind for message in (*more, messages[0])]
+        cut = next((at for at in range(len(more), 0, -1) if is_step_border(kinds[at - 1], kinds[at])), 0)
         first, messages = first - (len(more) - cut), (*more[cut:], *messages)
+        if cut or not more:
+            break
     return first, messages
 
 
 async def _extend_on(
     first: int, messages: tuple[StoredMessage, ...], end: int, fetch: Fetch
 ) -> tuple[StoredMessage, ...]:
-    while first + len(messages) < end and messages[-1].kind in {Kind.CALLS, Kind.RESULT}:
+    while first + len(messages) < end and (
+        messages[-1].kind in {Kind.CALLS, Kind.RESULT} or is_foreign(messages[-1])
+    ):
         at = first + len(messages)
         _, more = await fetch(at, min(end, at + _EXTRA), _EXTRA, MAX_PAGE_BYTES, False)
-        results = next((n for n, message in enumerate(more) if message.kind != Kind.RESULT), len(more))
-        messages = (*messages, *more[:results])
-        if results < len(more) or not more:
+        kinds = [message.kind for message in (messages[-1], *more)]
+        borders = (at for at in range(len(more)) if is_step_border(kinds[at], kinds[at + 1]))
+        rest = next(borders, len(more))
+        messages = (*messages, *more[:rest])
+        if rest < len(more) or not more:
             break
     return messages
 

@@ -23,11 +23,11 @@ from helix_temporal.agents.context import choose_context
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models import messages as parts
+from helix_temporal.models.foreign_rows.zeitlich import V1_FORMAT
 from helix_temporal.models.handles import PlanTakeBackInput, TakeBackRequest
 from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.models.turns import encode_messages, starts_in
-from helix_temporal.models.zeitlich_rows import V1_FORMAT
 from helix_temporal.session.projection import TurnToCommit
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.payloads import MemoryPayloads

@@ -16,6 +16,7 @@ from helix_temporal.models.turns import check_split
         (Kind.ANSWER, Kind.USER),
         (Kind.RESULT, Kind.ANSWER),
         (Kind.USER, None),
+        (None, Kind.RESULT),
     ],
 )
 def test_a_step_is_not_split_at_its_ends(before: str | None, after: str | None) -> None:
