@@ -21,6 +21,8 @@ MINUTES ?= 30
 TESTS  ?= tests
 # Kills, wipes and seeded faults: `make faults`.
 FAULTS  = tests/chaos tests/outside tests/simulation
+# These, and what needs the frameworks' own packages: `make test-frameworks`.
+ELSEWHERE = $(FAULTS) tests/frameworks
 # What runs against other versions of the dependencies; providers of models have bounds of their own.
 BOUNDS  = $(if $(filter tests,$(TESTS)),tests/unit tests/contracts tests/workflows,$(TESTS))
 # LangChain's packages for Anthropic and OpenAI want newer versions of theirs than these tests are for.
@@ -60,7 +62,7 @@ example: setup ## One of examples/ on a stack of its own: make example NAME=own_
 .PHONY: test
 test: setup ## Tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) \
-		$(if $(filter tests,$(TESTS)),$(FAULTS:%=--ignore=%)) $(ARGS)
+		$(if $(filter tests,$(TESTS)),$(ELSEWHERE:%=--ignore=%)) $(ARGS)
 
 .PHONY: faults
 faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults
@@ -73,6 +75,10 @@ test-lowest: setup ## The lowest dependencies that pyproject.toml allows.  PYTHO
 .PHONY: test-providers
 test-providers: setup ## The lowest versions of the libraries of models' providers.  PYTHON=… chooses one
 	PYTHON=$(PYTHON) .ci/bounds providers -n $(JOBS) --dist loadscope $(PROVIDERS) $(ARGS)
+
+.PHONY: test-frameworks
+test-frameworks: setup ## Stores under the frameworks' own packages, lowest and newest.  NAME=openai-agents chooses one
+	PYTHON=$(PYTHON) .ci/frameworks $(if $(NAME),-k $(NAME)) -n $(JOBS) --dist loadscope $(ARGS)
 
 .PHONY: test-newest
 test-newest: setup ## The newest dependencies that there are.  PYTHON=… chooses one, TESTS=… narrows

@@ -93,7 +93,8 @@ class OpenThread:
             None, a head that the thread does not hold, and a thread that was closed cut at ``committed``.
         rewrites: What becomes of the slice of a thread that is there, in the one swap that cuts it: asked
             with the slice, the head of the cut, and the epoch that made the thread.
-        expected_head: The thread must end here.  With ``rewind_to``: cut exactly what was read before.
+        expected_head: The thread must end here.  With ``rewind_to``: cut exactly what was read before,
+            finished or not.
     """
 
     thread_id: str
@@ -329,7 +330,8 @@ class ThreadStore(Protocol):
             ThreadExistsError: `Create.NEW` and it is there, by another open than this one.
             HeadMovedError: ``rewind_to`` is no head of this thread, or it ends elsewhere than at
                 ``expected_head``.
-            InvalidRequestError: ``rewind_to`` lies beyond what is committed, or another adapter.
+            InvalidRequestError: ``rewind_to`` lies beyond what is committed, without ``expected_head``; or
+                another adapter.
         """
         ...
 

@@ -74,7 +74,7 @@ def _check_end(session_id: str, there: Standing | None, expected: Head | None) -
             f"{expected.position} ({expected.last_id!r}); read it again",
             session_id=session_id,
         )
-    if there is not None and there.committed < head.position:
+    if there is not None and there.visible_end(session_id) < head.position:
         raise InvalidRequestError(
             f"session {session_id!r}: its workflow has a turn under way; stop it, or rewind by its handle",
             session_id=session_id,

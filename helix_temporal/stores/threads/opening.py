@@ -204,7 +204,8 @@ class OpenPlaces:
 
     async def _check_rewind(self, to: Head) -> None:
         thread_id, committed = self.request.thread_id, self.thread.committed
-        if to.position > committed:
+        # Who names the end that he has read cuts what he knows, finished or not.
+        if to.position > committed and self.request.expected_head is None:
             raise InvalidRequestError(
                 f"thread {thread_id!r}: rewind to {to.position}, but only {committed} are committed"
             )

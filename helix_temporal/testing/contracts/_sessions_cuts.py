@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from helix_temporal.errors import HeadMovedError, InvalidRequestError
+from helix_temporal.models.messages import Message
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -93,3 +94,24 @@ class CutsContract(SessionFixtures):
         taken = [message.id for cut in cuts for message in cut.messages]
         added = [*(f"m{n}" for n in range(6)), *(f"n{n}-0" for n in range(6))]
         assert sorted([*await ids_of(store, session_id), *taken]) == sorted(added)
+
+    async def test_calls_without_results_are_taken_back_one_by_one(
+        self, store: SessionStore, state: SessionState, session_id: str
+    ) -> None:
+        """As a framework undoes a step that failed: nobody but it knows whether a result will come."""
+        rows = [
+            Message(id=f"f{n}", role="foreign", format="openai-agents/1", content=text)
+            for n, text in enumerate(
+                [
+                    '{"role":"user","content":"look"}',
+                    '{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}',
+                    '{"type":"function_call","call_id":"c2","name":"look","arguments":"{}"}',
+                ]
+            )
+        ]
+        for row in rows:
+            await store.append_messages(session_id, [row])
+        for left in (2, 1, 0):
+            cut = await store.cut_messages(session_id, 1)
+            assert (list(cut.messages), cut.head.position) == ([rows[left]], left)
+            assert await messages_of(store, session_id) == rows[:left]

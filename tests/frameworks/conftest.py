@@ -1,0 +1,56 @@
+"""The frameworks' own packages run here, each in an environment of its own: see `.ci/frameworks`."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from helix_temporal import Backends, Settings
+from helix_temporal.stores.protocols.sessions import SessionStore
+from tests import _postgres, _services
+
+PLACES = ("memory", "sqlite", "redis", "redis and s3", "postgres")
+
+StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
+"""Opens the same stores again, as another process does; those in memory once."""
+
+
+@pytest.fixture(params=PLACES)
+async def open_store(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> StoreOpener:
+    """Empty stores of one kind."""
+    variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
+    if request.param == "sqlite":
+        variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
+    elif request.param == "postgres":
+        dsn, prefix = request.getfixturevalue("postgres_dsn"), _postgres.own_prefix()
+        async with _postgres.emptied(dsn, prefix):
+            variables |= {"HELIX_POSTGRES_DSN": dsn, "HELIX_TABLE_PREFIX": prefix}
+    elif request.param != "memory":
+        variables |= {
+            "HELIX_REDIS_URL": request.getfixturevalue("redis_url"),
+            "HELIX_REDIS_PREFIX": f"{unique}:",
+        }
+    if request.param == "redis and s3":
+        variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
+    settings = Settings.from_env(variables)
+    shared = Backends(settings) if request.param == "memory" else None
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[SessionStore]:
+        backends = shared or Backends(settings)
+        try:
+            assert backends.sessions is not None
+            yield backends.sessions
+        finally:
+            if shared is None:
+                await backends.close()
+
+    return opened
+
+
+@pytest.fixture
+async def store(open_store: StoreOpener) -> AsyncIterator[SessionStore]:
+    """The session store of these stores."""
+    async with open_store() as opened:
+        yield opened
