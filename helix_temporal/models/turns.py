@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Sequence
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.models.foreign_rows import NamedCall, find_foreign_row, find_said, read_foreign_row
+from helix_temporal.models.foreign_rows import find_foreign_row, find_said, read_foreign_row
+from helix_temporal.models.foreign_rows.row import NamedCall
 from helix_temporal.models.messages import Message, decode_message, encode_message, kind_of
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 

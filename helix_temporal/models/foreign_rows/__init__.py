@@ -15,7 +15,7 @@ from helix_temporal.models.foreign_rows.claude_agent_sdk import read_claude_entr
 from helix_temporal.models.foreign_rows.google_adk import read_adk_event
 from helix_temporal.models.foreign_rows.openai_agents import read_openai_item
 from helix_temporal.models.foreign_rows.pydantic_ai import read_pydantic_message
-from helix_temporal.models.foreign_rows.row import ForeignRow, NamedCall
+from helix_temporal.models.foreign_rows.row import ForeignRow
 from helix_temporal.models.foreign_rows.strands import read_strands_message
 from helix_temporal.models.foreign_rows.zeitlich import V1_FORMAT, read_zeitlich_row
 from helix_temporal.models.messages import Message, decode_message
@@ -73,14 +73,3 @@ def find_said(stored: StoredMessage) -> Message | None:
         return None if said is None else Message(id=stored.id, role=row.role, content=said)
     except _UNREADABLE:
         return None
-
-
-__all__ = [
-    "READERS",
-    "ForeignRow",
-    "NamedCall",
-    "find_foreign_row",
-    "find_said",
-    "is_foreign",
-    "read_foreign_row",
-]
