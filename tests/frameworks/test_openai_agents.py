@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 from helix_temporal.errors import InvalidIdError
 from helix_temporal.frameworks.openai_agents import HelixSession
 from helix_temporal.stores.protocols.sessions import SessionStore
+from tests.docs._pages import ROOT, titled
 from tests.frameworks.conftest import StoreOpener
 
 NO_TRACES = RunConfig(tracing_disabled=True)
@@ -170,3 +173,15 @@ async def test_an_id_that_no_store_can_keep_is_refused(store: SessionStore) -> N
     """Where the session is made."""
     with pytest.raises(InvalidIdError, match="control character"):
         HelixSession("a\nb", store)
+
+
+def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for its model; a second run goes on with the conversation."""
+    ((_, program),) = titled(ROOT / "docs" / "frameworks.md", "python")
+    model = Scripted(spoken("On its way."), spoken("As I said."))
+    monkeypatch.setattr("agents.Agent", partial(Agent, model=model))
+    monkeypatch.setenv("HELIX_DATA_DIRECTORY", str(tmp_path / "data"))
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+    for _ in range(2):
+        exec(compile(program, "support.py", "exec"), {"__name__": "__main__"})
+    assert roles(model.given[1]) == ["user", "assistant", "user"]
