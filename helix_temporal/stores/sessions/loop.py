@@ -14,8 +14,11 @@ from helix_temporal.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
     StoreUnavailableError,
+    TooLargeError,
 )
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.limits import MAX_METADATA
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.session_rows import (
@@ -332,8 +335,14 @@ def encode_state(state: SessionState) -> bytes:
     """The state as it is stored.
 
     Raises:
-        TooLargeError: It exceeds 16 MiB.
+        TooLargeError: It exceeds 16 MiB, or its metadata exceed 64 KiB.
     """
+    size = len(dump_json(state.metadata)) if state.metadata else 0
+    if size > MAX_METADATA:
+        raise TooLargeError(
+            f"session {state.session_id!r}: metadata: {size} > {MAX_METADATA} bytes; lists show them: keep what "
+            "is large in the custom state"
+        )
     return encode_model(state, f"session {state.session_id!r}: state")
 
 
