@@ -1,7 +1,7 @@
-"""What SQL stores keep of a session for lists beside its state: bytes with a checksum, as the state itself."""
+"""What SQL stores keep of a session for lists beside its state: bytes with a checksum, as the state."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,9 +19,7 @@ def encode_summary(state: SessionState) -> bytes:
     return with_checksum(SessionSummary.bytes_of(state), state.session_id, "summary")
 
 
-def decode_summaries(
-    rows: Sequence[Mapping[str, Any]], query: SessionQuery, place: str
-) -> tuple[SessionSummary, ...]:
+def decode_summaries(rows: Sequence[Any], query: SessionQuery, place: str) -> tuple[SessionSummary, ...]:
     """What a list shows; a damaged session is named in the log, and keeps no other from the list.
 
     A row has ``session_id``, ``shown`` (the summary, or the state that it is part of) and ``whole``:

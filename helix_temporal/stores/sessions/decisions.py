@@ -107,6 +107,11 @@ class Call:
     operation_id: str | None = None
     fenced: bool = True
 
+    @property
+    def named(self) -> bool:
+        """Whether it says who makes it, or which operation it is."""
+        return self.epoch is not None or self.operation_id is not None
+
     def compute_digest(self) -> str:
         """Of what is asked for; neither who asks nor when is in it."""
         return digest_parts(self.name, *self.content)

@@ -340,8 +340,8 @@ def encode_state(state: SessionState) -> bytes:
     size = len(dump_json(state.metadata)) if state.metadata else 0
     if size > MAX_METADATA:
         raise TooLargeError(
-            f"session {state.session_id!r}: metadata: {size} > {MAX_METADATA} bytes; lists show them: keep what "
-            "is large in the custom state"
+            f"session {state.session_id!r}: metadata: {size} > {MAX_METADATA} bytes; lists show them: keep "
+            "what is large in the custom state"
         )
     return encode_model(state, f"session {state.session_id!r}: state")
 

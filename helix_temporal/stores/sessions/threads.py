@@ -134,6 +134,10 @@ class RecentMessages:
     head: Head
     newest: tuple[str, ...]
 
+    def lacks(self, messages: Sequence[StoredMessage]) -> bool:
+        """Whether none of these is among the newest ones."""
+        return {message.id for message in messages}.isdisjoint(self.newest)
+
     def with_appended(self, new: Sequence[StoredMessage]) -> "RecentMessages":
         """The same once these are appended."""
         newest = (*self.newest, *(message.id for message in new))
