@@ -13,7 +13,6 @@ from helix_temporal.errors import (
     StateBehindThreadError,
     TooLargeError,
 )
-from helix_temporal.models.base import JsonObject
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, SessionStatus, StateChange
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -104,10 +103,8 @@ class AppendContract(SessionFixtures):
         self, store: SessionStore, session_id: str
     ) -> None:
         """Title, metadata, custom state and status in one call, and one new version."""
-        metadata: JsonObject = {"draft": True, "model": "x"}
-        before = await store.create_session(
-            session_id, CreateSession(metadata=metadata, custom_state={"n": 1, "log": []})
-        )
+        options = CreateSession(metadata={"draft": True, "model": "x"}, custom_state={"n": 1, "log": []})
+        before = await store.create_session(session_id, options)
         result = await store.append_messages(session_id, talk(2), change=CHANGE)
         assert (result.first_index, result.count, result.new_version) == (0, 2, 2)
         assert result.warnings == ("metadata: gone: was not there",)

@@ -117,7 +117,7 @@ class QueryContract(SessionFixtures):
         first = await store.list_sessions(query)
         rest = await store.list_sessions(query.model_copy(update={"cursor": first.next_cursor}))
         for each in (*first.sessions, *rest.sessions):
-            assert each == SessionSummary.of(await loaded(store, each.session_id), ("custom_state",))
+            assert each == SessionSummary.of(await loaded(store, each.session_id), query.include)
             assert each.custom_state is not None
             assert each.custom_state["name"] == each.session_id
         shown = [each.session_id for each in (*first.sessions, *rest.sessions)]
