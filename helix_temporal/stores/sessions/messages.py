@@ -17,10 +17,10 @@ from helix_temporal.errors import (
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.states import SaveResult, StateChange
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, OnDuplicate, PageMessagesResult
-from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after
 from helix_temporal.models.turns import encode_messages
 from helix_temporal.stores.protocols.hot import StepAppend
-from helix_temporal.stores.protocols.session_rows import STATE_ALONE, WantedRows
+from helix_temporal.stores.protocols.session_rows import WantedRows
 from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import (
@@ -147,15 +147,21 @@ def decide_append(
         StateBehindThreadError: The state's head is before what the change ``follows``.
         TooLargeError: The state is too large then.
     """
-    stored = seen.present
     if request.change is not None:
         state, warnings = apply_state_change(seen, request.change)
         told = {"new_version": state.version, "warnings": warnings}
         return Decision(result.model_copy(update=told), state, encode_state(state))
-    if not (request.touch and adds and seen.now > stored.updated_at):
-        return Decision(result)
+    touched = decide_touch(seen) if request.touch and adds else Decision(None)
+    return Decision(result, touched.state, touched.body)
+
+
+def decide_touch(seen: SeenSession) -> Decision[None]:
+    """The state with the time of now, if it has an earlier one; no new version."""
+    stored = seen.present
+    if seen.now <= stored.updated_at:
+        return Decision(None)
     state = stored.model_copy(update={"updated_at": seen.now})
-    return Decision(result, state, encode_state(state))
+    return Decision(None, state, encode_state(state))
 
 
 async def append_messages(
@@ -187,12 +193,17 @@ async def append_messages(
     )
     call = request.make_call(session_id, epoch, operation_id)
     store.loop.check_call(call)
-    if messages and not (call.named or request.in_unit(store) or request.reads_state):
-        async with store.loop.lock_session(session_id):
-            result = await _append_where_left(store, session_id, request.messages)
+    if messages and not call.named and request.in_unit(store):
+        result = await _commit_where_left(store, call, request)
         if result is not None:
+            return result
+    elif messages and not call.named and not request.reads_state:
+        async with store.loop.lock_session(session_id):
+            beside = await _append_where_left(store, session_id, request.messages)
+        if beside is not None:
+            seen, result = beside
             if touch:
-                await _touch_session(store, session_id)
+                await _touch_session(store, seen, call)
             return result
     return await _append_at_end(store, call, request)
 
@@ -234,7 +245,9 @@ async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendReq
     passing = (HeadMovedError, FencedError, *((ThreadNotFoundError,) if store.threads.together else ()))
     for number in range(_TRIES):
         try:
-            result = await store.make_change(call, store.with_thread, appending.decide, AppendResult)
+            done = await store.loop.make_change(
+                call, store.with_thread, appending.decide, AppendResult, keeps=True
+            )
         except passing as error:
             if "session_id" in error.facts:
                 raise
@@ -243,7 +256,7 @@ async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendReq
         else:
             if appending.left is not None:
                 store.threads.recent.keep_thread(session_id, appending.left)
-            return result
+            return done.answer
     raise StoreUnavailableError(f"session {session_id!r}: append was overtaken {_TRIES} times")
 
 
@@ -321,9 +334,37 @@ async def truncate_messages(
     return result
 
 
+async def _commit_where_left(
+    store: SessionStoreBase, call: Call, request: AppendRequest
+) -> AppendResult | None:
+    """Messages and state in one unit where this process left both, without a look; None if it is not so."""
+    session_id, left = call.session_id, None
+
+    async def decide(seen: SeenSession) -> Decision[AppendResult] | None:
+        nonlocal left
+        left = store.threads.recent.pop_thread(session_id)
+        if left is None or not left.lacks(request.messages) or orders.pending_order(seen) is not None:
+            return None
+        check_version(seen.present, request.expected)
+        step = StepAppend(session_id, left.epoch, left.head, request.messages, commits=True)
+        count, end = len(request.messages), head_after(left.head, request.messages)
+        result = AppendResult(first_index=left.head.position, count=count, head=end)
+        return replace(decide_append(seen, request, result, adds=True), append=step)
+
+    try:
+        done = await store.loop.change_recalled(call, WantedRows(keys=orders.KEYS), decide, AppendResult)
+    except (ConflictError, ThreadNotFoundError):
+        # Somebody else appended to the thread, opened it or put it away.
+        return None
+    if left is None or done is None:
+        return None
+    store.threads.recent.keep_thread(session_id, left.with_appended(request.messages))
+    return done.answer
+
+
 async def _append_where_left(
     store: SessionStoreBase, session_id: str, messages: tuple[StoredMessage, ...]
-) -> AppendResult | None:
+) -> tuple[SeenSession, AppendResult] | None:
     """Append where this process left the thread, while the session is looked at; None if it is not so.
 
     What was appended while the session turns out to have an order for its thread is cut with the
@@ -347,19 +388,14 @@ async def _append_where_left(
         raise appended
     after = recent.with_appended(messages)
     store.threads.recent.keep_thread(session_id, after)
-    return AppendResult(first_index=recent.head.position, count=len(messages), head=after.head)
+    return seen, AppendResult(first_index=recent.head.position, count=len(messages), head=after.head)
 
 
-async def _touch_session(store: SessionStoreBase, session_id: str) -> None:
-    """Let the session count as changed now, after messages that lie elsewhere."""
-
-    def decide(seen: SeenSession) -> Decision[None]:
-        stored = seen.present
-        if seen.now <= stored.updated_at:
-            return Decision(None)
-        return Decision(None, stored.model_copy(update={"updated_at": seen.now}))
-
-    await store.loop.make_change(Call("touch", session_id), STATE_ALONE, decide, None, keeps=True)
+async def _touch_session(store: SessionStoreBase, seen: SeenSession, call: Call) -> None:
+    """Let the session count as changed now, after messages that lie elsewhere and were appended meanwhile."""
+    wanted = WantedRows(keys=orders.KEYS)
+    if await store.loop.commit_seen(seen, call, decide_touch(seen), None, wanted) is None:
+        await store.loop.make_change(call, wanted, decide_touch, None, keeps=True)
 
 
 @dataclass(frozen=True, slots=True)
