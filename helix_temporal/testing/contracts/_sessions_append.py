@@ -43,14 +43,15 @@ class AppendContract(SessionFixtures):
 
     async def test_an_append_lets_the_session_rise_in_lists(self, store: SessionStore) -> None:
         """A chat that is written by appends alone is found where its user used it last."""
+        hers = SessionQuery(user_id="ann")
         for name in ("a", "b", "c"):
-            await store.create_session(name)
+            await store.create_session(name, CreateSession(user_id="ann"))
         for name in ("b", "a", "b"):
             await wait_past(store, *"abc")
             await store.append_messages(name, [said()])
-            first = (await store.list_sessions(SessionQuery(limit=1))).sessions
-            assert [each.session_id for each in first] == [name]
-        page = await store.list_sessions(SessionQuery(date_field="updated_at"))
+            page = await store.list_sessions(hers)
+            assert page.sessions[0].session_id == name
+        page = await store.list_sessions(hers)
         assert [each.session_id for each in page.sessions] == ["b", "a", "c"]
         assert page.sessions[0].updated_at == (await loaded(store, "b")).updated_at
 
@@ -103,7 +104,9 @@ class AppendContract(SessionFixtures):
         self, store: SessionStore, session_id: str
     ) -> None:
         """Title, metadata, custom state and status in one call, and one new version."""
-        options = CreateSession(metadata={"draft": True, "model": "x"}, custom_state={"n": 1, "log": []})
+        options = CreateSession(
+            user_id="ann", metadata={"draft": True, "model": "x"}, custom_state={"n": 1, "log": []}
+        )
         before = await store.create_session(session_id, options)
         result = await store.append_messages(session_id, talk(2), change=CHANGE)
         assert (result.first_index, result.count, result.new_version) == (0, 2, 2)
@@ -120,7 +123,7 @@ class AppendContract(SessionFixtures):
         }
         assert found == before.model_copy(update=changes)
         assert await messages_of(store, session_id) == talk(2)
-        (shown,) = (await store.list_sessions()).sessions
+        (shown,) = (await store.list_sessions(SessionQuery(user_id="ann"))).sessions
         assert (shown.title, shown.metadata, shown.version) == (found.title, found.metadata, 2)
         taken = await store.append_messages(session_id, [], change=StateChange(title=""))
         assert (taken.count, taken.first_index, taken.new_version) == (0, 2, 3)
