@@ -497,22 +497,29 @@ class SessionLists:
         One that was changed since, so that it does not match any more, is left out; so is a damaged one.
         """
         keys = [f"{self._connection.key_of(each)}:session" for each in ids]
-        held = await self._connection.send_pipeline([("HGET", key, "s") for key in keys])
-        found: list[SessionSummary] = []
-        for session_id, key, body in zip(ids, keys, held, strict=True):
-            if body is None:
-                continue
-            try:
-                data = verify_checksum(
-                    body, f"the state in {self._connection.place_of(key)}", session_id, "state"
-                )
-                state = SessionState.model_validate_json(data)
-            except (HelixError, ValidationError) as error:
-                logger.warning("session %r is left out of a list: %s", session_id, error)
-                continue
-            if matches_query(state, query):
-                found.append(SessionSummary.of(state, query.include))
-        return found
+        try:
+            held = await self._connection.send_pipeline([("HGET", key, "s") for key in keys])
+        except StoreUnavailableError:
+            raise
+        except HelixError:
+            # One of the keys holds something else; the others are asked without it.
+            held = [None] * len(keys)
+            if len(keys) > 1:
+                return [each for one in ids for each in await self._read_whole(query, [one])]
+            logger.warning("session %r is left out of a list: its key is no session's", ids[0])
+        states = [self._decode_state(*each) for each in zip(ids, keys, held, strict=True)]
+        matching = (each for each in states if each is not None and matches_query(each, query))
+        return [SessionSummary.of(state, query.include) for state in matching]
+
+    def _decode_state(self, session_id: str, key: str, body: bytes | None) -> SessionState | None:
+        if body is None:
+            return None
+        where = f"the state in {self._connection.place_of(key)}"
+        try:
+            return SessionState.model_validate_json(verify_checksum(body, where, session_id, "state"))
+        except (HelixError, ValidationError) as error:
+            logger.warning("session %r is left out of a list: %s", session_id, error)
+            return None
 
     async def _read_or_remake(self, session_id: bytes, held: bytes | None) -> IndexRow | None:
         if held is None:
