@@ -308,8 +308,9 @@ class Loop:
         )
         if committed is None:
             return None
-        if self.recall is not None and kept is not None and stored is not None:
-            self.recall.keep_session(seen, kept, decision, stored, committed.revision, max_epoch)
+        left = stored or _seen_state(seen)
+        if self.recall is not None and kept is not None and left is not None:
+            self.recall.keep_session(seen, kept, decision, left, committed.revision, max_epoch)
         return ChangeDone(decision.answer, appended=committed.appended)
 
     def lock_session(self, session_id: str) -> asyncio.Lock:
@@ -372,6 +373,13 @@ def _stored_state(decision: Decision[Any]) -> StoredState | None:
     if decision.state is None:
         return None
     return StoredState(decision.state, decision.body or encode_state(decision.state))
+
+
+def _seen_state(seen: SeenSession) -> StoredState | None:
+    """The state as it is stored, where a commit left it."""
+    if seen.state is None or seen.view.state is None:
+        return None
+    return StoredState(seen.state, seen.view.state)
 
 
 def _with_operation(wanted: WantedRows, call: Call) -> WantedRows:
