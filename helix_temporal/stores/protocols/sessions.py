@@ -472,7 +472,9 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
                 Only an ``operation_id`` makes it repeatable.
             on_duplicate: ``keep_first``: a message whose id is among the newest 200 with other content, or
                 comes twice in this call, is left out as if it were the same.
-            expected_version: Only if the state has this version.
+            expected_version: Only if the state has this version.  Where threads lie elsewhere somebody may
+                change the state after the messages are there: the error comes then, and a repeat at the
+                new version finds them.
             epoch: The fence; None writes unfenced.
             operation_id: A repeat with the same one gets the first answer.
 

@@ -232,7 +232,8 @@ class _Appending:
         decision = decide_append(seen, self.request, plan.result, adds=adds)
         if plan.step is None:
             return decision
-        if threads.together and (self.call.named or decision.state is not None):
+        in_unit = self.call.named or self.request.reads_state or decision.state is not None
+        if threads.together and in_unit:
             return replace(decision, append=plan.step)
         await threads.store.append(plan.step)
         self.appended = True

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from helix_temporal.errors import IdempotencyConflictError, SessionNotFoundError
+from helix_temporal.errors import IdempotencyConflictError, SessionNotFoundError, StaleStateError
 from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import SessionStatus, StateChange
 from helix_temporal.models.stored_messages import Head
+from helix_temporal.stores.protocols.session_rows import RowsCommitted, SessionCommit
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Apart, Together
@@ -158,6 +159,28 @@ class TestAnAppendAfterAnother:
                 await other.restore_checkpoint("s", made.checkpoint_id)
         assert (await place.store.append_messages("s", said("c"))).first_index == 1
         assert await ids_of(place.store) == ["a", "c"]
+
+
+class TestAnAppendAtAVersion:
+    @pytest.mark.parametrize("touch", [True, False])
+    async def test_is_one_unit_with_the_look_at_it(
+        self, touch: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever changes the state between look and append is seen, and nothing is appended."""
+        place = Together()
+        await place.store.create_session("s")
+        await place.store.append_messages("s", said("a"))
+        commit = place.rows.commit
+
+        async def overtaken(change: SessionCommit) -> RowsCommitted | None:
+            monkeypatch.undo()
+            await place.another().update_status("s", SessionStatus.PAUSED)
+            return await commit(change)
+
+        monkeypatch.setattr(place.rows, "commit", overtaken)
+        with pytest.raises(StaleStateError):
+            await place.store.append_messages("s", said("b"), touch=touch, expected_version=1)
+        assert await ids_of(place.store) == ["a"]
 
 
 class TestManyAppends:
