@@ -144,11 +144,12 @@ class Backends:
         chosen = self._places.chosen
         rows = self._places[chosen.state_in].sessions
         beside = shared and chosen.threads_in == chosen.state_in
-        store = RowSessions(rows, self.threads, together=beside, streams=self.streams)
+        # A durable store never gives a revision twice, so its rows may be remembered.
+        recalls = rows.durable
+        store = RowSessions(rows, self.threads, together=beside, streams=self.streams, recalls=recalls)
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
-        # A durable store never gives a revision twice, so its rows may be remembered.
-        apart = RowSessions(rows, recalls=rows.durable)
+        apart = RowSessions(rows, recalls=recalls)
         return store, SessionSync(apart, self.threads, together=store if together else None)
 
     async def check(self) -> None:

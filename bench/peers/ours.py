@@ -24,7 +24,8 @@ class Ours:
 
     def __init__(self, backend: PostgresBackend, session_id: str) -> None:
         self._backend, self._session_id = backend, session_id
-        self._store = RowSessions(backend.sessions, HotThreads(backend.threads))
+        # As `Backends` has it.
+        self._store = RowSessions(backend.sessions, HotThreads(backend.threads), recalls=True)
         self._head: Head = EMPTY
         self._found: Head | None = None
 

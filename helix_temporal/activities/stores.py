@@ -197,7 +197,14 @@ class SessionStoreActivities:
     async def append_messages(self, request: SessionMessagesInput) -> AppendResult:
         """As `SessionStore.append_messages`."""
         return await self._store.append_messages(
-            request.session_id, request.messages, epoch=request.epoch, operation_id=operation_of(request)
+            request.session_id,
+            request.messages,
+            touch=request.touch,
+            change=request.change,
+            on_duplicate=request.on_duplicate,
+            expected_version=request.expected_version,
+            epoch=request.epoch,
+            operation_id=operation_of(request),
         )
 
     @activity.defn(name="helix.sessions.get_messages")
@@ -324,7 +331,9 @@ class SessionStoreActivities:
     @raise_application_errors
     async def list(self, request: SessionQuery) -> SessionPage:
         """As `SessionStore.list_sessions`."""
-        return await self._store.list_sessions(request)
+        page = await self._store.list_sessions(request)
+        checked_size(page, self._max_payload, "page of sessions")
+        return page
 
     @activity.defn(name="helix.sessions.list_expired")
     @raise_application_errors

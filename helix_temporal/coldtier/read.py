@@ -221,8 +221,9 @@ def _has_range(header: HotHeader, request: ReadPage) -> bool:
 
 def _is_newest(header: HotHeader, archive: Manifest) -> bool:
     """Whether a hot thread is the thread, and not an older copy: the archive never goes back."""
-    is_behind = header.epoch == archive.epoch and header.head.position < archive.head.position
-    return is_alive(header, archive) and not is_behind
+    if header.epoch != archive.epoch or header.head.position > archive.head.position:
+        return is_alive(header, archive)
+    return is_alive(header, archive) and header.head == archive.head
 
 
 def _split_at_segments(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:

@@ -524,6 +524,8 @@ class TieredThreads:
         """
         # From the archive's last message on: by its id the two are compared.
         seen = await self.hot.read_snapshot(archive.thread_id, max(archive.head.position - 1, 0))
+        if seen is not None and seen.header.epoch < archive.epoch:
+            return await self._drop_leftover(archive.thread_id, seen.header.epoch)
         if seen is None or not is_old_copy(seen, archive):
             return Eviction.NEWER
         # Compared once more in the store: what has been written meanwhile stays.

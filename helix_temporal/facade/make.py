@@ -361,8 +361,9 @@ def _fork_position(source: StoredSession, at: int | None) -> int:
 
 
 def _inherited_properties(properties: SessionProperties) -> dict[str, Any]:
-    """What a copy has of it: whose it is and its tags, not its end nor its workspaces."""
-    return {name: value for name, value in properties.changes().items() if name in {"user_id", "tags"}}
+    """What a copy has of it: whose it is, its title and its tags, not its end nor its workspaces."""
+    inherited = {"user_id", "title", "tags"}
+    return {name: value for name, value in properties.changes().items() if name in inherited}
 
 
 async def _set_properties(storage: SessionStorage, session_id: str, properties: SessionProperties) -> None:

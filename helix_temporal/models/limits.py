@@ -24,6 +24,11 @@ MAX_PAYLOAD: Final = 2_000_000
 MAX_TEXT: Final = 1024 * 1024
 """A message, or the result of a call."""
 
+MAX_METADATA: Final = 64 * 1024
+"""A session's metadata, as JSON: every list shows them."""
+MAX_TITLE: Final = 300
+"""Characters of a session's title, not bytes."""
+
 
 def largest_result(message_bytes: int) -> int:
     """What a tool's result may have that is put aside, as JSON; what a workflow carries has closer bounds."""

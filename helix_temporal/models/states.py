@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 from helix_temporal.errors import InvalidRequestError, SessionExpiredError
 from helix_temporal.models.base import Changes, CheckedObject, CheckedValue, WireModel, check_json, check_text
 from helix_temporal.models.ids import Id
+from helix_temporal.models.limits import MAX_TITLE
 from helix_temporal.models.stored_messages import EMPTY, Head
 
 Millis = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
@@ -31,6 +32,9 @@ def _checked_text(value: object) -> object:
 
 Text = Annotated[str, BeforeValidator(_checked_text)]
 """Text that every backend can hold: no NUL, no lone surrogate."""
+
+Title = Annotated[Text, Field(max_length=MAX_TITLE)]
+"""What a list of conversations calls a session, at most 300 characters; empty: it has no title."""
 
 MAX_ERROR_TEXT: Final = 8 * 1024
 
@@ -193,6 +197,8 @@ class SessionState(StoredModel):
         mode: Written once.
         version: Goes up by one with every change of the state.
         head: The committed head of the session's thread when the state was last committed with it.
+        metadata: At most 64 KiB as JSON: lists show them.
+        updated_at: When the state was last changed, or messages were last appended (`append_messages`).
         parent_session_id: Of a sub-agent; ``forked_from`` is for forks.
         thread_id: Of its messages, where that is not the session's id.
         expires_at: A clean-up may end the session after this.
@@ -204,6 +210,7 @@ class SessionState(StoredModel):
     session_id: Id
     agent_type: Text = ""
     user_id: Text | None = None
+    title: Title = ""
     status: SessionStatus = SessionStatus.ACTIVE
     failure_reason: Text | None = None
     mode: Literal["standard", "persistent"] | None = None
@@ -314,6 +321,7 @@ class SessionProperties(StoredModel, Changes):
     """
 
     user_id: Text | None = None
+    title: Title = ""
     tags: tuple[Text, ...] = ()
     workspaces: tuple[WorkspaceRef, ...] = ()
     expires_at: Millis | None = None
@@ -323,7 +331,9 @@ class SessionProperties(StoredModel, Changes):
     def of(cls, state: SessionState) -> "SessionProperties":
         """Those of a state that are there."""
         found = {name: getattr(state, name) for name in cls.model_fields}
-        return cls(**{name: value for name, value in found.items() if value not in (None, ())})
+        return cls(
+            **{name: value for name, value in found.items() if value != cls.model_fields[name].default}
+        )
 
     def over(self, before: "SessionProperties") -> "SessionProperties":
         """These where they are named, the others as before."""
@@ -343,12 +353,16 @@ class StateChange(StoredModel):
         follows: The change builds on a state whose head is here or beyond: one that stands before it,
             because its store was restored, is refused with `StateBehindThreadError`.
         merge: Changes of the custom state by key.
+        metadata: Changes of the metadata by key.
+        title: The new title; an empty one takes it away.
         steps: Added to ``step_count``.
     """
 
     head: Head | None = None
     follows: Count | None = None
     merge: "MergeChanges | None" = None
+    metadata: "MergeChanges | None" = None
+    title: Title | None = None
     status: SessionStatus | None = None
     failure_reason: Text | None = None
     error: ErrorInfo | None = None
@@ -362,6 +376,7 @@ class CreateSession(StoredModel):
 
     agent_type: Text = ""
     user_id: Text | None = None
+    title: Title = ""
     mode: Literal["standard", "persistent"] | None = None
     status: SessionStatus = SessionStatus.ACTIVE
     custom_state: CheckedObject = Field(default_factory=dict)
@@ -378,7 +393,7 @@ class CreateSession(StoredModel):
 
 
 class MergeChanges(StoredModel):
-    """Changes of the custom state by key.
+    """Changes of a JSON object by key: of the custom state, or of the metadata.
 
     Attributes:
         values: Replace these keys.

@@ -1,7 +1,8 @@
 """Inputs of the activities over the session store and its locks; pages and filters."""
 
+from collections.abc import Collection
 from enum import Enum
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args
 
 from pydantic import (
     Field,
@@ -11,7 +12,7 @@ from pydantic import (
     model_serializer,
 )
 
-from helix_temporal.models.base import KnownFields, WireModel
+from helix_temporal.models.base import CheckedObject, KnownFields, WireModel
 from helix_temporal.models.checkpoints import (
     Checkpoint,
     NewRun,
@@ -164,11 +165,21 @@ class PageMessagesResult(StoredModel):
 
 
 class AppendResult(StoredModel):
-    """Where messages stand; a repeat gets the same answer."""
+    """Where messages stand; a repeat gets the same answer.
+
+    Attributes:
+        first_index: The position of the first message; where none was given, that of the next one.
+        count: How many messages were given.
+        head: The place after the last message.
+        new_version: Of the state, if a change of it was asked for.
+        warnings: Of that change: each names a key that was not what it expected.
+    """
 
     first_index: int
     count: int
     head: Head
+    new_version: int | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class CutMessages(StoredModel):
@@ -195,6 +206,10 @@ class OrderBy(StoredModel):
         return f"sessions.{self.field}.{self.direction}"
 
 
+ListedField = Literal["custom_state"]
+"""What lists show only if it is asked for, because it may be large."""
+
+
 class SessionQuery(StoredModel, KnownFields):
     """Which sessions to list; all filters must match.
 
@@ -204,6 +219,8 @@ class SessionQuery(StoredModel, KnownFields):
         metadata: All pairs must be there; compares text values.
         date_from, date_to: Of ``date_field``, from inclusive, to exclusive.
         offset: For numbered pages.  A ``cursor`` stays complete while sessions change.
+        include: What the summaries are to have besides.  A custom state may have 16 MiB: take a small
+            ``limit``.
     """
 
     user_id: Text | None = None
@@ -219,6 +236,12 @@ class SessionQuery(StoredModel, KnownFields):
     limit: Limit = DEFAULT_LIMIT
     offset: Count = 0
     cursor: str | None = None
+    include: tuple[ListedField, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether more is asked for than every summary has."""
+        return bool(self.include)
 
     def named(self) -> dict[str, Any]:
         """The fields that were given."""
@@ -234,24 +257,52 @@ class SessionQuery(StoredModel, KnownFields):
 
 
 class SessionSummary(StoredModel):
-    """A session in a list."""
+    """A session in a list: what a row of it shows, so that none has to be loaded for that.
+
+    Attributes:
+        custom_state: None unless `SessionQuery.include` asks for it.
+        updated_at: When the state was last changed, or messages were last appended.
+    """
 
     session_id: Id
     agent_type: Text = ""
     user_id: Text | None = None
+    title: Text = ""
     status: SessionStatus
     version: int
     step_count: int
     tags: tuple[Text, ...] = ()
+    metadata: CheckedObject = Field(default_factory=dict)
+    custom_state: CheckedObject | None = None
     parent_session_id: Id | None = None
     expires_at: Millis | None = None
     created_at: Millis
     updated_at: Millis
 
     @classmethod
-    def of(cls, state: SessionState) -> "SessionSummary":
+    def of(cls, state: SessionState, include: Collection[ListedField] = ()) -> "SessionSummary":
         """What a list shows of a state."""
-        return cls.model_validate({name: getattr(state, name) for name in cls.model_fields})
+        names = _SHOWN | set(include)
+        return cls.model_validate({name: getattr(state, name) for name in names})
+
+    @classmethod
+    def of_bytes(cls, body: bytes, include: Collection[ListedField] = ()) -> "SessionSummary":
+        """What a list shows of a state, or of a summary, as it is stored.
+
+        Raises:
+            ValidationError: The bytes are neither.
+        """
+        found = cls.model_validate_json(body)
+        return found.model_copy(update=dict.fromkeys(_ASKED_FOR - set(include)))
+
+    @classmethod
+    def bytes_of(cls, state: SessionState) -> bytes:
+        """What stores keep for lists beside a state, or in an index of theirs; `of_bytes` reads it."""
+        return state.model_dump_json(include=_SHOWN).encode()
+
+
+_ASKED_FOR: Final = frozenset(get_args(ListedField))
+_SHOWN: Final = {*SessionSummary.model_fields} - _ASKED_FOR
 
 
 class SessionPage(StoredModel):
@@ -391,10 +442,18 @@ class ForkSessionInput(SessionCall):
     at_message: Count | None = None
 
 
+OnDuplicate = Literal["error", "keep_first"]
+"""What becomes of a message whose id stands in the thread with other content: refused, or left out."""
+
+
 class SessionMessagesInput(SessionCall):
-    """Append messages, for sessions that no session workflow runs."""
+    """Append messages, for sessions that no session workflow runs; as `SessionStore.append_messages`."""
 
     messages: tuple[Message, ...]
+    touch: bool = True
+    change: StateChange | None = None
+    on_duplicate: OnDuplicate = "error"
+    expected_version: int | None = None
 
 
 class PageMessagesInput(SessionKey):

@@ -85,7 +85,12 @@ def fields_of_record(record: SessionRecord) -> dict[str, Any]:
 
 def inherited_by_fork(source: SessionState) -> dict[str, Any]:
     """What the state of a fork takes over from the state that it begins with."""
-    return {"custom_state": source.custom_state, "tags": source.tags, "user_id": source.user_id}
+    return {
+        "custom_state": source.custom_state,
+        "tags": source.tags,
+        "user_id": source.user_id,
+        "title": source.title,
+    }
 
 
 def make_new_session(

@@ -55,7 +55,9 @@ class StoreSessionStorage:
             if same < len(stored):
                 await self._store.truncate_messages(session.id, same)
             for start in range(same, len(session.messages), _STEP):
-                await self._store.append_messages(session.id, session.messages[start : start + _STEP])
+                # The state is saved after them.
+                part = session.messages[start : start + _STEP]
+                await self._store.append_messages(session.id, part, touch=False)
         await self._save_state(session)
 
     async def load(self, session_id: str) -> StoredSession | None:

@@ -190,6 +190,13 @@ async def _append(stage: Stage, session: str) -> Task:
     return stage.task("helix.sessions.append_messages", request)
 
 
+async def _append_and_change(stage: Stage, session: str) -> Task:
+    await _alone(stage, session)
+    change = StateChange(title="hello", merge=MERGE)
+    request = SessionMessagesInput(session_id=session, messages=NEW, change=change)
+    return stage.task("helix.sessions.append_messages", request)
+
+
 async def _fork(stage: Stage, session: str) -> Task:
     await _alone(stage, f"{session}-source")
     request = ForkSessionInput(session_id=f"{session}-source", new_session_id=session)
@@ -200,6 +207,9 @@ SCENES.update(
     {
         "a session is created in its store": Scene("helix.sessions.create", _create),
         "messages are appended by the session store": Scene("helix.sessions.append_messages", _append),
+        "messages and a title are appended by the session store": Scene(
+            "helix.sessions.append_messages", _append_and_change
+        ),
         "a session is forked by its store": Scene("helix.sessions.fork", _fork),
     }
 )

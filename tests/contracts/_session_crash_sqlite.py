@@ -15,7 +15,7 @@ from helix_temporal.stores.sqlite import Database, SqliteSessions, SqliteThreads
 from helix_temporal.testing.contracts.session_store import OpenSessions
 from tests._session_stores import store_over
 from tests._sessions import Place
-from tests.contracts._session_crashes import Attempt, Story
+from tests.contracts._session_crashes import STORIES, AnyStory, AppendAttempt, AppendStory, Attempt, Story
 
 KILLED = 9
 
@@ -63,7 +63,7 @@ def sessions_of(database: Database) -> OpenSessions:
     return store_over(Place(SqliteSessions(database, threads), threads))
 
 
-async def prepare(file: Path, story: Story) -> Attempt:
+async def prepare(file: Path, story: Story | AppendStory) -> Attempt | AppendAttempt:
     """What there is before the commit."""
     database = Database(file)
     try:
@@ -72,7 +72,7 @@ async def prepare(file: Path, story: Story) -> Attempt:
         await database.close()
 
 
-async def look_after(file: Path, attempt: Attempt) -> bool:
+async def look_after(file: Path, attempt: Attempt | AppendAttempt) -> bool:
     """Whether the commit happened; and all that must be true then."""
     database = Database(file)
     try:
@@ -84,7 +84,7 @@ async def look_after(file: Path, attempt: Attempt) -> bool:
         await database.close()
 
 
-def killed(attempt: Attempt, file: Path, dies_at: int) -> bool:
+def killed(attempt: Attempt | AppendAttempt, file: Path, dies_at: int) -> bool:
     """Make the commit in a child; whether it did not live to tell."""
     child = os.fork()
     if child == 0:
@@ -99,12 +99,12 @@ def killed(attempt: Attempt, file: Path, dies_at: int) -> bool:
     return code == KILLED
 
 
-def main(file: Path, seeds: int) -> None:
+def main(file: Path, seeds: int, story: AnyStory) -> None:
     """All points with all seeds; nothing happens up to one of them, and all of it from there on."""
     for seed in range(seeds):
         outcomes: list[bool] = []
         for point in itertools.count(1):
-            attempt = asyncio.run(prepare(file, Story(seed, f"{seed}-{point}")))
+            attempt = asyncio.run(prepare(file, story(seed, f"{story.__name__}{seed}-{point}")))
             died = killed(attempt, file, point)
             outcomes.append(asyncio.run(look_after(file, attempt)))
             if not died:
@@ -115,4 +115,5 @@ def main(file: Path, seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    for each in STORIES:
+        main(Path(sys.argv[1]), int(sys.argv[2]), each)

@@ -8,7 +8,8 @@ from typing import Any
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.checkpoints import CommitResult, RunChange, RunStatus
 from helix_temporal.models.messages import Message
-from helix_temporal.models.states import SessionState
+from helix_temporal.models.states import MergeChanges, SessionState, StateChange
+from helix_temporal.models.store_calls import AppendResult
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
@@ -163,17 +164,91 @@ class Attempt:
         assert await self.commit(store) == result
 
 
+@dataclass
+class AppendStory:
+    """One append that changes the state, made of a seed."""
+
+    seed: int
+    session_id: str
+    change: StateChange = field(init=False)
+    messages: list[Message] = field(init=False)
+
+    def __post_init__(self) -> None:
+        chance = random.Random(self.seed)
+        self.messages = talk(chance.choice([1, 2, 20]), "new-")
+        self.change = StateChange(
+            title=f"title {self.seed}",
+            metadata=MergeChanges(values={"seed": self.seed}),
+            merge=MergeChanges(appends={"log": ["x" * chance.choice([0, 100, 20_000])]}),
+        )
+
+    async def prepare(self, opened: OpenSessions) -> "AppendAttempt":
+        """Make the session to which messages will be appended."""
+        store = opened.sessions
+        await store.create_session(self.session_id)
+        await store.append_messages(self.session_id, talk(2))
+        return AppendAttempt(self, await image(store, self.session_id))
+
+
+@dataclass
+class AppendAttempt:
+    """The same append each time it is made."""
+
+    story: AppendStory
+    before: tuple[object, ...]
+
+    async def commit(self, store: SessionStore) -> AppendResult:
+        """Make it."""
+        story = self.story
+        return await store.append_messages(
+            story.session_id, story.messages, change=story.change, operation_id="operation"
+        )
+
+    async def happened(self, store: SessionStore) -> bool:
+        """Whether all of it is there; False if nothing is.  Anything else is a failure."""
+        story = self.story
+        if await image(store, story.session_id) == self.before:
+            return False
+        found = await loaded(store, story.session_id)
+        assert story.change.merge is not None
+        assert (found.title, found.metadata) == (story.change.title, {"seed": story.seed})
+        assert (found.custom_state, found.version) == (story.change.merge.appends, 2)
+        assert await messages_of(store, story.session_id) == talk(2) + story.messages
+        return True
+
+    async def check_after(self, store: SessionStore, *, together: bool = True) -> None:
+        """All or nothing, where state and messages lie together; then the repeat: one effect."""
+        if together:
+            await self.happened(store)
+        result = await self.commit(store)
+        assert await self.happened(store)
+        assert (result.first_index, result.new_version) == (2, 2)
+        assert await self.commit(store) == result
+        assert await self.happened(store)
+
+
+AnyStory = type[Story] | type[AppendStory]
+STORIES: tuple[AnyStory, ...] = (Story, AppendStory)
+
+
 async def break_everywhere(
-    clean: OpenSessions, broken: SessionStore, faults: Faults, seed: int, *, together: bool = True
+    clean: OpenSessions,
+    broken: SessionStore,
+    faults: Faults,
+    seed: int,
+    *,
+    together: bool = True,
+    story: AnyStory = Story,
 ) -> int:
     """Break the commit off at each of its points in turn, in a session of its own; how many points."""
     faults.arm(0)
-    attempt = await Story(seed, f"s{seed}-whole").prepare(clean)
+    begun = f"{story.__name__}{seed}"
+    attempt = await story(seed, f"{begun}-whole").prepare(clean)
     await attempt.commit(broken)
     await attempt.check_after(clean.sessions)
     points = faults.passed
     for point in range(1, points + 1):
-        attempt = await Story(seed, f"s{seed}-{point}").prepare(clean)
+        attempt = await story(seed, f"{begun}-{point}").prepare(clean)
         faults.arm(point)
         try:
             await attempt.commit(broken)

@@ -19,7 +19,7 @@ from helix_temporal.testing.proxy import CutReply, FaultProxy
 from tests import _postgres
 from tests._session_stores import store_over
 from tests._sessions import LONG, Place, memory_place, postgres_place, redis_place
-from tests.contracts._session_crashes import Faults, Story, break_everywhere
+from tests.contracts._session_crashes import STORIES, AnyStory, Faults, break_everywhere
 from tests.contracts._session_faults import BreakingConnection, BreakingDatabase, breaking_rows
 
 SEEDS = range(50 if LONG else 5)
@@ -41,12 +41,16 @@ async def postgres(postgres_dsn: str, prefix: str) -> AsyncIterator[Place]:
         yield Place(backend.sessions, backend.threads)
 
 
-async def test_in_memory_all_or_nothing_happens() -> None:
+@pytest.mark.parametrize("story", STORIES)
+async def test_in_memory_all_or_nothing_happens(story: AnyStory) -> None:
     """Before and after each call of the port (case 46)."""
     faults = Faults()
     async with memory_place()() as place:
         broken = store_over(Place(breaking_rows(place.rows, faults), place.threads))
-        points = [await break_everywhere(store_over(place), broken.sessions, faults, seed) for seed in SEEDS]
+        points = [
+            await break_everywhere(store_over(place), broken.sessions, faults, seed, story=story)
+            for seed in SEEDS
+        ]
     assert min(points) >= 4
 
 
@@ -61,19 +65,26 @@ async def test_in_sqlite_all_or_nothing_happens(data_directory: Path) -> None:
     assert child.returncode == 0, complaint.decode()
 
 
-async def test_in_redis_all_or_nothing_happens(redis_url: str, redis_prefix: str) -> None:
+@pytest.mark.parametrize("story", STORIES)
+async def test_in_redis_all_or_nothing_happens(redis_url: str, redis_prefix: str, story: AnyStory) -> None:
     """Before and after each command and script (case 46)."""
     connection = BreakingConnection(redis_url, prefix=redis_prefix, timeout=60)
     connection.faults = Faults()
     broken = store_over(Place(RedisSessions(connection), RedisThreads(connection)))
     async with redis_place(redis_url, redis_prefix) as place:
         clean = store_over(place)
-        points = [await break_everywhere(clean, broken.sessions, connection.faults, seed) for seed in SEEDS]
+        points = [
+            await break_everywhere(clean, broken.sessions, connection.faults, seed, story=story)
+            for seed in SEEDS
+        ]
     await connection.close()
     assert min(points) >= 4
 
 
-async def test_in_postgres_all_or_nothing_happens(postgres_dsn: str, postgres: Place, prefix: str) -> None:
+@pytest.mark.parametrize("story", STORIES)
+async def test_in_postgres_all_or_nothing_happens(
+    postgres_dsn: str, postgres: Place, prefix: str, story: AnyStory
+) -> None:
     """Before and after each statement (case 46)."""
     faults = Faults()
     database = BreakingDatabase(AsyncpgDatabase.from_dsn(postgres_dsn, timeout=60), faults)
@@ -81,15 +92,16 @@ async def test_in_postgres_all_or_nothing_happens(postgres_dsn: str, postgres: P
         PostgresSessions(database, table_prefix=prefix), PostgresThreads(database, table_prefix=prefix)
     )
     points = [
-        await break_everywhere(store_over(postgres), store_over(broken).sessions, faults, seed)
+        await break_everywhere(store_over(postgres), store_over(broken).sessions, faults, seed, story=story)
         for seed in SEEDS
     ]
     await database.close()
     assert min(points) >= 4
 
 
+@pytest.mark.parametrize("story", STORIES)
 async def test_a_terminated_backend_of_postgres_leaves_all_or_nothing(
-    postgres_dsn: str, postgres: Place, prefix: str
+    postgres_dsn: str, postgres: Place, prefix: str, story: AnyStory
 ) -> None:
     """The server ends the connection before or after each statement."""
     name = f"crashing{prefix}"
@@ -109,16 +121,16 @@ async def test_a_terminated_backend_of_postgres_leaves_all_or_nothing(
         PostgresSessions(database, table_prefix=prefix), PostgresThreads(database, table_prefix=prefix)
     )
     for seed in SEEDS:
-        await break_everywhere(store_over(postgres), store_over(broken).sessions, faults, seed)
+        await break_everywhere(store_over(postgres), store_over(broken).sessions, faults, seed, story=story)
     await database.close()
     await killer.close()
 
 
-async def cut_everywhere(clean: OpenSessions, broken: Place, proxy: FaultProxy) -> None:
+async def cut_everywhere(clean: OpenSessions, broken: Place, proxy: FaultProxy, story: AnyStory) -> None:
     """Lose the answer of each exchange with the server in turn, after some of its bytes, too."""
     for seed in SEEDS:
         for number in itertools.count():
-            attempt = await Story(seed, f"c{seed}-{number}").prepare(clean)
+            attempt = await story(seed, f"c{seed}-{number}").prepare(clean)
             proxy.fail(CutReply(after=seed % 3), skip=number)
             try:
                 await attempt.commit(store_over(broken).sessions)
@@ -131,8 +143,9 @@ async def cut_everywhere(clean: OpenSessions, broken: Place, proxy: FaultProxy) 
                 break
 
 
+@pytest.mark.parametrize("story", STORIES)
 async def test_an_answer_of_redis_that_is_lost_makes_no_second_effect(
-    redis_url: str, redis_prefix: str
+    redis_url: str, redis_prefix: str, story: AnyStory
 ) -> None:
     """The connection is cut in each answer in turn."""
     parts = urlsplit(redis_url)
@@ -141,15 +154,16 @@ async def test_an_answer_of_redis_that_is_lost_makes_no_second_effect(
         FaultProxy.start(f"{parts.hostname}:{parts.port}") as proxy,
         redis_place(f"redis://{proxy.address}", redis_prefix) as broken,
     ):
-        await cut_everywhere(store_over(place), broken, proxy)
+        await cut_everywhere(store_over(place), broken, proxy, story)
 
 
+@pytest.mark.parametrize("story", STORIES)
 async def test_an_answer_of_postgres_that_is_lost_makes_no_second_effect(
-    postgres_dsn: str, postgres: Place, prefix: str
+    postgres_dsn: str, postgres: Place, prefix: str, story: AnyStory
 ) -> None:
     """The connection is cut in each answer in turn."""
     parts = urlsplit(postgres_dsn)
     async with FaultProxy.start(f"{parts.hostname}:{parts.port}") as proxy:
         dsn = parts._replace(netloc=f"{parts.username}@{proxy.address}").geturl()
         async with postgres_place(dsn, prefix) as broken:
-            await cut_everywhere(store_over(postgres), broken, proxy)
+            await cut_everywhere(store_over(postgres), broken, proxy, story)

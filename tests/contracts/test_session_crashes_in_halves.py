@@ -13,7 +13,7 @@ from helix_temporal.testing.contracts._sessions_checkpoints import turns
 from helix_temporal.testing.contracts.session_store import OpenSessions
 from tests._session_stores import store_over
 from tests._sessions import Place, memory_place
-from tests.contracts._session_crashes import Faults, break_everywhere
+from tests.contracts._session_crashes import STORIES, AnyStory, Faults, break_everywhere
 from tests.contracts._session_faults import BreakingCalls, breaking_rows
 
 ID, FORK = "session", "the fork"
@@ -137,11 +137,14 @@ async def test_a_deletion_that_is_broken_off_is_ended_by_its_repeat(together: bo
         assert appended.first_index == 0
 
 
-async def test_a_commit_whose_messages_lie_elsewhere_is_ended_by_its_repeat() -> None:
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_commit_whose_messages_lie_elsewhere_is_ended_by_its_repeat(story: AnyStory) -> None:
     """Messages first, then the state with their head; the repeat finds what is there of it."""
     faults = Faults()
     async with memory_place(together=False)() as place:
         threads: Any = BreakingCalls(place.threads, faults)
         broken = store_over(Place(breaking_rows(place.rows, faults), threads))
         for seed in range(5):
-            await break_everywhere(store_over(place), broken.sessions, faults, seed, together=False)
+            await break_everywhere(
+                store_over(place), broken.sessions, faults, seed, together=False, story=story
+            )

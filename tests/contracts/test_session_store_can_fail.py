@@ -24,7 +24,7 @@ from helix_temporal.testing.contracts._sessions_base import Crowd, talk
 from helix_temporal.testing.contracts.session_store import OpenSessions, SessionStoreContract
 from tests._session_stores import store_over
 from tests._sessions import Place
-from tests.contracts._session_crashes import Faults, break_everywhere
+from tests.contracts._session_crashes import STORIES, AnyStory, Faults, break_everywhere
 
 WANTED = WantedRows()
 
@@ -74,6 +74,14 @@ class Torn(MemorySessions):
         return await super().commit(
             SessionCommit(change.session_id, first.revision, change.max_epoch, append=change.append)
         )
+
+
+class Untouched(MemorySessions):
+    """Leaves the state where there are messages in a commit."""
+
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
+        """Messages and rows alone."""
+        return await super().commit(replace(change, state=None) if change.append else change)
 
 
 class Resurrecting(MemorySessions):
@@ -162,6 +170,16 @@ CASES: dict[str, tuple[type[MemorySessions], Case]] = {
         Unfenced,
         lambda asked: asked.contract.test_an_epoch_may_be_as_large_as_a_clock(asked.store, asked.state, ID),
     ),
+    "an append that nobody sees in lists": (
+        Untouched,
+        lambda asked: asked.contract.test_an_append_lets_the_session_rise_in_lists(asked.store),
+    ),
+    "a change that is lost beside its messages": (
+        Untouched,
+        lambda asked: asked.contract.test_a_change_of_the_state_comes_with_the_messages(
+            asked.store, "another"
+        ),
+    ),
     "what comes back": (
         Resurrecting,
         lambda asked: asked.contract.test_a_new_session_under_the_old_id_starts_from_nothing(
@@ -187,7 +205,7 @@ async def asked(rows: MemorySessions, threads: MemoryThreads) -> Asked:
     place = Place(rows, threads)
     opened = store_over(place)
     state = await opened.sessions.create_session(ID)
-    await opened.sessions.append_messages(ID, talk(2))
+    await opened.sessions.append_messages(ID, talk(2), touch=False)
     crowd = cycle([store_over(place).sessions for _ in range(4)])
     return Asked(SessionStoreContract(), opened, crowd, state)
 
@@ -209,10 +227,11 @@ async def test_the_same_case_passes_a_store_that_keeps_it(name: str) -> None:
     await CASES[name][1](await asked(MemorySessions(threads), threads))
 
 
-async def test_a_store_that_commits_in_halves_is_found() -> None:
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_store_that_commits_in_halves_is_found(story: AnyStory) -> None:
     """The search for crashes finds one that matters."""
     threads = MemoryThreads()
     torn = Torn(threads)
     opened = store_over(Place(torn, threads))
     with pytest.raises(AssertionError):
-        await break_everywhere(opened, opened.sessions, torn.faults, seed=0)
+        await break_everywhere(opened, opened.sessions, torn.faults, seed=0, story=story)

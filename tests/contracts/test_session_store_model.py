@@ -25,6 +25,7 @@ from helix_temporal.models.states import (
     SubSessionRef,
     ToolResultSubmission,
 )
+from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.sessions import ANY_VERSION, SessionStore
 from helix_temporal.testing.builders import an_id
@@ -73,6 +74,14 @@ MESSAGES = st.lists(
     min_size=1,
     max_size=3,
     unique_by=lambda each: each.id,
+)
+CHANGES = st.sampled_from(
+    [
+        None,
+        StateChange(title="one", metadata=MergeChanges(values={"m": [1]}, removes=("gone",))),
+        StateChange(merge=MergeChanges(appends={"list": [3], "n": [1]}), steps=1),
+        StateChange(status=SessionStatus.PAUSED, follows=2),
+    ]
 )
 PATCHES = st.sampled_from(
     [
@@ -238,6 +247,53 @@ class _SameAnswers(RuleBasedStateMachine):
                 session_id, messages, epoch=epoch, operation_id=operation
             ),
         )
+
+    @rule(
+        session_id=SESSIONS,
+        messages=MESSAGES,
+        touch=st.booleans(),
+        change=CHANGES,
+        keeps=st.booleans(),
+        ahead=VERSIONS,
+        epoch=EPOCHS,
+        operation=OPERATIONS,
+    )
+    def append_and_change(
+        self,
+        session_id: str,
+        messages: list[Message],
+        touch: bool,
+        change: StateChange | None,
+        keeps: bool,
+        ahead: int | None,
+        epoch: int | None,
+        operation: str | None,
+    ) -> None:
+        async def act(opened: OpenSessions) -> object:
+            version = (await present(opened.sessions, session_id)).version
+            return await opened.sessions.append_messages(
+                session_id,
+                messages,
+                touch=touch,
+                change=change,
+                on_duplicate="keep_first" if keeps else "error",
+                expected_version=None if ahead is None else version + ahead,
+                epoch=epoch,
+                operation_id=operation,
+            )
+
+        self.both(session_id, act)
+
+    @rule(user=st.sampled_from([None, "u"]), whole=st.booleans())
+    def list_all(self, user: str | None, whole: bool) -> None:
+        query = SessionQuery(user_id=user, include=("custom_state",) if whole else ())
+
+        async def act(opened: OpenSessions) -> object:
+            page = await opened.sessions.list_sessions(query)
+            # Times differ between two stores, and with them the order.
+            return sorted(page.sessions, key=lambda each: each.session_id), page.total
+
+        self.both("a", act)
 
     @rule(session_id=SESSIONS, count=st.integers(0, 5), operation=OPERATIONS)
     def truncate(self, session_id: str, count: int, operation: str | None) -> None:

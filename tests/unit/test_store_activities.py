@@ -266,6 +266,39 @@ async def test_errors_are_typed_and_final(call: Caller, name: str, fields: dict[
     assert (caught.value.type, caught.value.non_retryable) == (kind, True)
 
 
+async def test_an_append_passes_on_all_that_is_asked_for(call: Caller) -> None:
+    """Two attempts are one change."""
+    change = {"title": "t", "metadata": {"values": {"a": 1}}, "merge": {"appends": {"log": [1]}}}
+    result = await call.twice(
+        "helix.sessions.append_messages", session_id="s", messages=[NOTE], change=change, expected_version=1
+    )
+    assert (result.first_index, result.new_version) == (0, 2)
+    state = await call.store.load_state("s")
+    assert state is not None
+    assert (state.title, state.metadata, state.custom_state) == ("t", {"a": 1}, {"log": [1]})
+    other = {**NOTE, "content": "other"}
+    result = await call.twice(
+        "helix.sessions.append_messages", session_id="s", messages=[other], on_duplicate="keep_first"
+    )
+    assert (result.first_index, result.new_version) == (0, None)
+    page = await call.once("helix.sessions.list", include=["custom_state"])
+    assert [(each.title, each.custom_state) for each in page.sessions] == [("t", {"log": [1]})]
+    with pytest.raises(ApplicationError) as caught:
+        await call.once("helix.sessions.append_messages", session_id="s", messages=[NOTE], expected_version=1)
+    assert caught.value.type == "StaleStateError"
+
+
+async def test_a_page_of_sessions_that_is_too_big_for_a_history_is_refused(call: Caller) -> None:
+    """Custom states may be large; whoever reaches the store lists them there."""
+    changes = {"values": {"text": "secret" * 100_000}}
+    await call.once("helix.sessions.merge_custom_state", session_id="s", changes=changes)
+    await call.once("helix.sessions.list")
+    with pytest.raises(ApplicationError, match=r"page of sessions: .* bytes") as caught:
+        await call.once("helix.sessions.list", include=["custom_state"])
+    assert caught.value.type == "TooLargeError"
+    assert "secret" not in str(caught.value)
+
+
 async def test_what_is_too_big_for_a_history_is_refused_without_its_content(call: Caller) -> None:
     """The error says how big, not what."""
     note = {**NOTE, "content": "secret" * 100_000}

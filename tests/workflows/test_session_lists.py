@@ -42,6 +42,7 @@ async def test_sessions_are_found_by_what_was_set(place: Settings, sid: str) -> 
     async with served(place, Desk()) as stand:
         mine = SessionProperties(
             user_id="u1",
+            title="Where is my order?",
             tags=("red", "round"),
             expires_at=later,
             workspaces=(WorkspaceRef(provider_id="disk", workspace_id="w"),),
@@ -59,6 +60,8 @@ async def test_sessions_are_found_by_what_was_set(place: Settings, sid: str) -> 
         )
         for client in (stand.sessions, near):
             assert await names(client, user_id="u1") == [f"{sid}-a"]
+            (shown,) = (await client.list_sessions(user_id="u1", include=("custom_state",))).items
+            assert (shown.title, shown.metadata, shown.custom_state) == (mine.title, {}, state.custom_state)
             assert await names(client, tags=("round",)) == [f"{sid}-a"]
             assert set(await names(client, status=(SessionStatus.ACTIVE,))) == {f"{sid}-{n}" for n in "abc"}
         first = await stand.sessions.list_sessions(limit=2)

@@ -12,7 +12,6 @@ from helix_temporal.models.store_calls import (
     ExpiredSession,
     SessionPage,
     SessionQuery,
-    SessionSummary,
     Unset,
 )
 from helix_temporal.models.stored_messages import head_after
@@ -41,6 +40,7 @@ from helix_temporal.stores.protocols.session_rows import (
     WantedRows,
     checksum_place,
 )
+from helix_temporal.stores.summaries import decode_summaries, encode_summary
 from helix_temporal.stores.threads.operations import check_step, not_hot_error
 
 logger = logging.getLogger(__name__)
@@ -165,12 +165,12 @@ class PostgresSessions:
         after = (None, None) if query.cursor is None else decode_cursor(scope, query.cursor)
         skipped = 0 if query.cursor else query.offset
         rows = await self._database.fetch(
-            self._queries[_LISTS[field, direction]], *filters, *after, query.limit + 1, skipped
+            self._queries[_LISTS[field, direction]], *filters, *after, query.limit + 1, skipped, query.whole
         )
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
         return SessionPage(
-            sessions=tuple(_parse_sound_rows(rows[: query.limit], SessionSummary)),
+            sessions=decode_summaries(rows[: query.limit], query, "PostgreSQL"),
             total=total,
             offset=query.offset,
             limit=query.limit,
@@ -303,6 +303,7 @@ def _state_values(session_id: str, stored: StoredState) -> list[Any]:
         state.created_at,
         state.updated_at,
         stored.due_at,
+        encode_summary(state),
     ]
 
 

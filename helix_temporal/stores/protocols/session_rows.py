@@ -236,7 +236,9 @@ class SessionRows(Protocol):
         ...
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        """Sessions by an index, never by reading all.
+        """Sessions by an index, never by reading all, and what is shown of them with it.
+
+        With ``query.include`` the state's own bytes tell, which then are the JSON of a `SessionState`.
 
         Raises:
             InvalidCursorError: The cursor is not of this kind of query.

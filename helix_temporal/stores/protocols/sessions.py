@@ -47,6 +47,7 @@ from helix_temporal.models.store_calls import (
     CutMessages,
     DueSession,
     ExpiredSession,
+    OnDuplicate,
     Page,
     PageMessagesResult,
     SessionPage,
@@ -427,7 +428,7 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
     ) -> SessionState:
         """Copy a session under a new id, with its messages up to a finished turn.
 
-        Copies custom state, tags and metadata; not runs, staging, pending calls, suspension or
+        Copies title, custom state, tags and metadata; not runs, staging, pending calls, suspension or
         operations.  The same source and new id again find the first fork.
 
         Messages that `append_messages` added after the last commit of the state are copied where hot
@@ -446,15 +447,46 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         session_id: str,
         messages: Sequence[Message],
         *,
+        touch: bool = True,
+        change: StateChange | None = None,
+        on_duplicate: OnDuplicate = "error",
+        expected_version: int | None = None,
         epoch: int | None = None,
         operation_id: str | None = None,
     ) -> AppendResult:
-        """Append in order, all or nothing; no new version of the state.
+        """Append in order, all or nothing; without a ``change`` no new version of the state.
 
-        A message whose id is among the newest 200 with the same content is there already.
+        A message whose id is among the newest 200 with the same content is there already: it is left
+        out, and the answer is as if it had been appended now.  Older ids are not looked for, and stand
+        twice then.
+
+        The state follows in the same unit where hot threads lie with the sessions.  Elsewhere it follows
+        the messages: if the caller dies between the two, a repeat with the same ``operation_id`` ends it.
+        The state's ``head`` stays; `save_state_and_promote_staging` moves it, and makes a checkpoint.
+
+        Args:
+            session_id: Which.
+            messages: In their order.
+            touch: The state's ``updated_at`` becomes the time of the append, if anything was appended, so
+                that the session rises in lists.  The state is written for that: leave it out where a
+                large one has many small appends.
+            change: Of the state, with the messages; version +1, also if all messages are there already.
+                Only an ``operation_id`` makes it repeatable.
+            on_duplicate: ``keep_first``: a message whose id is among the newest 200 with other content, or
+                comes twice in this call, is left out as if it were the same.
+            expected_version: Only if the state has this version.  Where threads lie elsewhere somebody may
+                change the state after the messages are there: the error comes then, and a repeat at the
+                new version finds them.
+            epoch: The fence; None writes unfenced.
+            operation_id: A repeat with the same one gets the first answer.
 
         Raises:
-            IdempotencyConflictError: An id stands there with other content; nothing was appended.
+            IdempotencyConflictError: An id stands there with other content; or the operation id was another
+                request's.
+            StaleStateError: The version is another.
+            StateBehindThreadError: The state's head is before what the change ``follows``.
+            InvalidRequestError: Two messages have the same id; or an argument is none that there is.
+            TooLargeError: A message is too large, or the state is then.
         """
         ...
 
@@ -548,7 +580,7 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
     # -- lists
 
     async def list_sessions(self, query: SessionQuery = ...) -> SessionPage:
-        """Sessions that match, by an index.
+        """Sessions that match, by an index, with their titles and metadata; nothing else is read.
 
         Raises:
             InvalidCursorError: See there.

@@ -11,6 +11,8 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 
+from pydantic import ValidationError
+
 from helix_temporal.errors import HelixError, InvalidIdError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import SessionState
@@ -36,6 +38,7 @@ from helix_temporal.stores.protocols.session_rows import (
 from helix_temporal.stores.redis import threads
 from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value
 from helix_temporal.stores.redis.scripts import Script, assemble_script
+from helix_temporal.stores.sessions.operations import matches_query
 
 _LETTERS: Final = {
     RowKind.CHECKPOINT: b"c",
@@ -200,7 +203,6 @@ _SIZES: Final = re.compile(rb"\d+ \d+ ([08]) ([08])")
 _FACET: Final = 16
 _EXPIRES, _DUE, _CLEANUP = 1, 2, 4
 _NEVER: Final = bytes(8)
-_SHOWN: Final = {*SessionSummary.model_fields}
 _EVERY: Final = 2**53
 """More than there can be, and a number that Lua knows."""
 
@@ -225,7 +227,7 @@ def encode_index_document(stored: StoredState) -> bytes:
         _NEVER if due is None else time_bytes(due),
         len(facets),
     )
-    return with_checksum(b"".join((head, *facets, state.model_dump_json(include=_SHOWN).encode())))
+    return with_checksum(b"".join((head, *facets, SessionSummary.bytes_of(state))))
 
 
 class IndexRow(NamedTuple):
@@ -459,11 +461,15 @@ class SessionLists:
             plan, after, skip
         )
         places = [each for each in found if is_readable(id_of(each))]
-        rows = await self.read_rows([id_of(each) for each in places[: query.limit]])
+        shown = [id_of(each) for each in places[: query.limit]]
+        if query.whole:
+            summaries = await self._read_whole(query, [read_id(each) for each in shown])
+        else:
+            summaries = [row.summary for row in await self.read_rows(shown)]
         more = len(found) > query.limit
         last = places[: query.limit][-1] if more and places else b""
         return SessionPage(
-            sessions=tuple(row.summary for row in rows),
+            sessions=tuple(summaries),
             total=total,
             offset=query.offset,
             limit=query.limit,
@@ -484,6 +490,36 @@ class SessionLists:
         return [row for row in found if row is not None]
 
     # -- inside
+
+    async def _read_whole(self, query: SessionQuery, ids: Sequence[str]) -> list[SessionSummary]:
+        """What the sessions themselves say, asked all at once; the index has no custom state.
+
+        One that was changed since, so that it does not match any more, is left out; so is a damaged one.
+        """
+        keys = [f"{self._connection.key_of(each)}:session" for each in ids]
+        try:
+            held = await self._connection.send_pipeline([("HGET", key, "s") for key in keys])
+        except StoreUnavailableError:
+            raise
+        except HelixError:
+            # One of the keys holds something else; the others are asked without it.
+            held = [None] * len(keys)
+            if len(keys) > 1:
+                return [each for one in ids for each in await self._read_whole(query, [one])]
+            logger.warning("session %r is left out of a list: its key is no session's", ids[0])
+        states = [self._decode_state(*each) for each in zip(ids, keys, held, strict=True)]
+        matching = (each for each in states if each is not None and matches_query(each, query))
+        return [SessionSummary.of(state, query.include) for state in matching]
+
+    def _decode_state(self, session_id: str, key: str, body: bytes | None) -> SessionState | None:
+        if body is None:
+            return None
+        where = f"the state in {self._connection.place_of(key)}"
+        try:
+            return SessionState.model_validate_json(verify_checksum(body, where, session_id, "state"))
+        except (HelixError, ValidationError) as error:
+            logger.warning("session %r is left out of a list: %s", session_id, error)
+            return None
 
     async def _read_or_remake(self, session_id: bytes, held: bytes | None) -> IndexRow | None:
         if held is None:

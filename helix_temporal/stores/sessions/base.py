@@ -43,7 +43,7 @@ class SessionStoreBase:
         self.loop = Loop(rows, require_epoch=require_epoch, recalls=recalls)
         self.threads = Threads(threads, rows, together=rows.keeps_threads if together is None else together)
         self.streams = streams
-        self.with_thread = WantedRows(keys=orders.KEYS, thread=self.threads.together)
+        self.with_thread = WantedRows(keys=orders.KEYS, thread=self.threads.in_one_unit)
 
     async def view_session(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SeenSession:
         """A session in one instant.

@@ -16,11 +16,9 @@ from helix_temporal.errors import (
     HeadMovedError,
     IdempotencyConflictError,
     InvalidRequestError,
-    StateBehindThreadError,
     StoreUnavailableError,
     ThreadNotFoundError,
 )
-from helix_temporal.models.base import only_set
 from helix_temporal.models.checkpoints import (
     CheckpointId,
     CheckpointMeta,
@@ -30,7 +28,7 @@ from helix_temporal.models.checkpoints import (
     StepCommit,
 )
 from helix_temporal.models.messages import Message
-from helix_temporal.models.states import MergeChanges, SessionState, StateChange
+from helix_temporal.models.states import SessionState, StateChange
 from helix_temporal.models.stored_messages import Head, StoredMessage, head_after
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_rows import RowKey, RowKind, WantedRows
@@ -48,9 +46,8 @@ from helix_temporal.stores.sessions.decisions import (
     checkpoint_state_row,
     decode_model,
     digest_parts,
-    next_version,
 )
-from helix_temporal.stores.sessions.life import apply_merge, check_version, replace_state
+from helix_temporal.stores.sessions.life import apply_state_change, check_version, replace_state
 from helix_temporal.stores.sessions.loop import check_fence, encode_state, pause_before_retry
 from helix_temporal.stores.sessions.messages import encode_new_messages, known_positions
 from helix_temporal.stores.sessions.runs import ChangedRun, change_run, wanted_for_change
@@ -223,25 +220,8 @@ def _next_state(seen: SeenSession, request: StepRequest) -> tuple[SessionState, 
     given = request.next_state
     if isinstance(given, SessionState):
         return replace_state(seen, given, request.expected), ()
-    stored = seen.present
-    check_version(stored, request.expected)
-    _check_place(stored, given)
-    names = ("head", "status", "failure_reason", "error", "output", "agent_type")
-    changes = only_set(**{name: getattr(given, name) for name in names})
-    custom, warnings = apply_merge(stored.custom_state, given.merge or MergeChanges())
-    changes |= {"custom_state": custom, "step_count": stored.step_count + given.steps}
-    return next_version(stored, stored, seen.now, **changes), warnings
-
-
-def _check_place(stored: SessionState, change: StateChange) -> None:
-    if change.follows is not None and stored.head.position < change.follows:
-        raise StateBehindThreadError(
-            f"session {stored.session_id!r}: the state stands at {stored.head.position}, and the change "
-            f"builds on one at {change.follows} or beyond; bring it forward first",
-            session_id=stored.session_id,
-            position=stored.head.position,
-            expected=change.follows,
-        )
+    check_version(seen.present, request.expected)
+    return apply_state_change(seen, given)
 
 
 def furthest_head(seen: SeenSession, given: Head, thread: HasHead | None) -> Head:
@@ -368,14 +348,14 @@ async def _append_at_end(
 ) -> StepAppend:
     """The messages as a step at the end of the thread, or where they stand already."""
     await store.threads.carry_out_pending(session_id)
-    seen = await store.view_session(session_id, WantedRows(thread=store.threads.together))
+    seen = await store.view_session(session_id, WantedRows(thread=store.threads.in_one_unit))
     _ = seen.present
     there = await store.threads.join_thread(seen)
     newest = await store.threads.list_newest_ids(session_id, there, DEDUP + len(messages))
     place = known_positions(newest, there.head, messages[:1]).get(messages[0].id, there.head.position)
     head = there.head
     if place < head.position:
-        before = await store.threads.read(session_id, place - 1, place) if place else []
+        before = await store.threads.read(session_id, place - 1, place, epoch=there.epoch) if place else []
         head = Head(position=place, last_id=before[0].id if before else "")
     return StepAppend(session_id, there.epoch, head, messages, commits=True)
 
@@ -393,7 +373,7 @@ async def _commit_state(
         return decide_commit(seen, request, await _head_after_commit(store, seen, request))
 
     given = isinstance(request.next_state, SessionState)
-    thread = store.threads.together and (given or request.append is not None)
+    thread = store.threads.in_one_unit and (given or request.append is not None)
     wanted = wanted_for_commit(request, thread=thread)
     return await store.loop.make_change(call, wanted, decide, CommitResult, keeps=True)
 

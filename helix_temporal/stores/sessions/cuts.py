@@ -57,8 +57,9 @@ async def _decide_cut(
     _check_kept(seen.session_id, head.position, kept, state.head.position)
     if there is None or not count:
         return Decision(CutMessages(messages=(), head=head))
-    found = await store.threads.read(seen.session_id, max(kept - 1, 0), head.position)
-    if len(found) != head.position - max(kept - 1, 0) or found[-1].id != head.last_id:
+    start = max(kept - 1, 0)
+    found = await store.threads.read(seen.session_id, start, head.position, epoch=there.epoch)
+    if len(found) != head.position - start or found[-1].id != head.last_id:
         return None  # it was cut meanwhile
     to = Head(position=kept, last_id=found[0].id if kept else "")
     order = order_to_take_back(there, to, seen.now, operation_id)

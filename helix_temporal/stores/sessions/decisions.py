@@ -107,6 +107,11 @@ class Call:
     operation_id: str | None = None
     fenced: bool = True
 
+    @property
+    def named(self) -> bool:
+        """Whether it says who makes it, or which operation it is."""
+        return self.epoch is not None or self.operation_id is not None
+
     def compute_digest(self) -> str:
         """Of what is asked for; neither who asks nor when is in it."""
         return digest_parts(self.name, *self.content)
@@ -114,16 +119,23 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class SeenSession:
-    """A view with its state decoded."""
+    """A view with its state decoded.
+
+    Attributes:
+        looked_at: When the store was asked, by this process's clock that never goes back, in seconds.
+        passed: Milliseconds since, where the view is used again without asking.
+    """
 
     session_id: str
     view: SessionView
     state: SessionState | None
+    looked_at: float = 0.0
+    passed: int = 0
 
     @property
     def now(self) -> int:
         """The store's clock."""
-        return self.view.now
+        return self.view.now + self.passed
 
     @property
     def present(self) -> SessionState:

@@ -3,8 +3,13 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from helix_temporal.errors import InvalidRequestError, SessionExistsError, StaleStateError
-from helix_temporal.models.base import JsonObject
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionExistsError,
+    StaleStateError,
+    StateBehindThreadError,
+)
+from helix_temporal.models.base import JsonObject, only_set
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import (
     CasConflict,
@@ -16,6 +21,7 @@ from helix_temporal.models.states import (
     SaveResult,
     SessionState,
     SessionStatus,
+    StateChange,
 )
 from helix_temporal.models.store_calls import UNSET, Unset
 from helix_temporal.stores.protocols.session_rows import STATE_ALONE
@@ -29,6 +35,8 @@ from helix_temporal.stores.sessions.checks import (
     revalidate_model,
 )
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession, next_version
+
+_NO_CHANGES: Final = MergeChanges()
 
 
 def decide_creation(
@@ -151,6 +159,37 @@ def apply_merge(state: JsonObject, changes: MergeChanges) -> tuple[JsonObject, t
         else:
             warnings.append(f"{key}: is no list; nothing was added")
     return custom, tuple(warnings)
+
+
+def apply_state_change(seen: SeenSession, change: StateChange) -> tuple[SessionState, tuple[str, ...]]:
+    """The next version of a state after a change by one that has not read it, and the merges' warnings.
+
+    Raises:
+        StateBehindThreadError: The state's head is before what the change ``follows``.
+    """
+    stored = seen.present
+    _check_place(stored, change)
+    names = ("head", "title", "status", "failure_reason", "error", "output", "agent_type")
+    changes = only_set(**{name: getattr(change, name) for name in names})
+    custom, warnings = apply_merge(stored.custom_state, change.merge or _NO_CHANGES)
+    metadata, others = apply_merge(stored.metadata, change.metadata or _NO_CHANGES)
+    changes |= {
+        "custom_state": custom,
+        "metadata": metadata,
+        "step_count": stored.step_count + change.steps,
+    }
+    return seen.next_state(**changes), (*warnings, *(f"metadata: {each}" for each in others))
+
+
+def _check_place(stored: SessionState, change: StateChange) -> None:
+    if change.follows is not None and stored.head.position < change.follows:
+        raise StateBehindThreadError(
+            f"session {stored.session_id!r}: the state stands at {stored.head.position}, and the change "
+            f"builds on one at {change.follows} or beyond; bring it forward first",
+            session_id=stored.session_id,
+            position=stored.head.position,
+            expected=change.follows,
+        )
 
 
 def decide_increment(seen: SeenSession, field: str) -> Decision[CountResult]:

@@ -14,8 +14,11 @@ from helix_temporal.errors import (
     IdempotencyConflictError,
     InvalidRequestError,
     StoreUnavailableError,
+    TooLargeError,
 )
+from helix_temporal.models.base import dump_json
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.limits import MAX_METADATA
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.session_rows import (
@@ -66,7 +69,7 @@ class Recall:
 
     def __init__(self, limit: int = _SESSIONS) -> None:
         self._limit = limit
-        self._known: dict[str, tuple[Recalled, float]] = {}
+        self._known: dict[str, Recalled] = {}
 
     def keep_session(
         self,
@@ -88,8 +91,8 @@ class Recall:
         view = replace(
             seen.view, revision=revision, max_epoch=max_epoch, state=stored.body, rows=rows, thread=None
         )
-        recalled = Recalled(SeenSession(seen.session_id, view, stored.state), covers, STATE_ALONE)
-        self._known[seen.session_id] = recalled, time.monotonic()
+        written = replace(seen, view=view, state=stored.state)
+        self._known[seen.session_id] = Recalled(written, covers, STATE_ALONE)
         if len(self._known) > self._limit:
             del self._known[next(iter(self._known))]
 
@@ -99,17 +102,17 @@ class Recall:
         With ``new_at`` what is not known may pass for new, where the session was left at that head of its
         thread: whoever comes from there comes after this process's own commit.
         """
-        recalled, at = self._known.pop(session_id, (None, 0.0))
+        recalled = self._known.pop(session_id, None)
         unknown = None if recalled is None else _unknown_rows(wanted, recalled.covers)
         if recalled is None or unknown is None:
             return None
-        passed, seen, covers = time.monotonic() - at, recalled.seen, recalled.covers
+        seen, covers = recalled.seen, recalled.covers
+        passed = time.monotonic() - seen.looked_at
         if unknown != STATE_ALONE:
             if seen.present.head != new_at or passed > _NEW_FOR:
                 return None
             covers = wanted
-        view = replace(seen.view, now=seen.view.now + int(passed * 1000))
-        return Recalled(replace(seen, view=view), covers, unknown)
+        return Recalled(replace(seen, passed=int(passed * 1000)), covers, unknown)
 
 
 def _rows_after(seen: SeenSession, decision: Decision[Any]) -> list[SessionRow]:
@@ -180,7 +183,7 @@ class Loop:
     async def view_session(self, session_id: str, wanted: WantedRows) -> SeenSession:
         """A session in one instant."""
         view = await self.rows.view(session_id, wanted)
-        return SeenSession(session_id, view, decode_state(view.state, session_id))
+        return SeenSession(session_id, view, decode_state(view.state, session_id), time.monotonic())
 
     async def make_change(
         self,
@@ -222,7 +225,7 @@ class Loop:
                 decision = outcome if isinstance(outcome, Decision) else await outcome
                 if decision is None:
                     continue
-                done = await self._commit_decision(seen, call, decision, answer, wanted if keeps else None)
+                done = await self.commit_seen(seen, call, decision, answer, wanted if keeps else None)
                 if done is not None:
                     return done
                 await pause_before_retry(number)
@@ -230,6 +233,24 @@ class Loop:
             f"session {call.session_id!r}: {call.name} was overtaken {TRIES} times",
             session_id=call.session_id,
         )
+
+    async def change_recalled(
+        self, call: Call, wanted: WantedRows, decide: Decide[T], answer: Any
+    ) -> ChangeDone[T] | None:
+        """Make a change without a look, where this process wrote the session last; None: look.
+
+        The store is asked again once a minute, for its clock.
+
+        Raises:
+            HelixError: As `SessionRows.commit`.
+        """
+        if self.recall is None:
+            return None
+        async with self.lock_session(call.session_id):
+            recalled = self.recall.pop_session(call.session_id, wanted)
+            if recalled is None or recalled.seen.passed > _NEW_FOR * 1000:
+                return None
+            return await self._try_recalled(recalled, call, decide, answer, keeps=True)
 
     async def _try_recalled(
         self, recalled: Recalled, call: Call, decide: Decide[T], answer: Any, keeps: bool
@@ -248,9 +269,9 @@ class Loop:
         if decision is None or not decision.writes:
             return None
         kept = recalled.covers if keeps else None
-        return await self._commit_decision(seen, call, decision, answer, kept, recalled.unless)
+        return await self.commit_seen(seen, call, decision, answer, kept, recalled.unless)
 
-    async def _commit_decision(
+    async def commit_seen(
         self,
         seen: SeenSession,
         call: Call,
@@ -259,6 +280,10 @@ class Loop:
         kept: WantedRows | None,
         unless: WantedRows = STATE_ALONE,
     ) -> ChangeDone[T] | None:
+        """Commit what was decided on ``seen``; None if somebody was faster.
+
+        ``kept`` was asked for when it was seen: the session is remembered so, where this store does so.
+        """
         there = decision.state is not None or seen.state is not None
         if there and not decision.deletes and call.operation_id is not None:
             remembered = _operation_row(seen, call, decision.answer, answer)
@@ -283,8 +308,9 @@ class Loop:
         )
         if committed is None:
             return None
-        if self.recall is not None and kept is not None and stored is not None:
-            self.recall.keep_session(seen, kept, decision, stored, committed.revision, max_epoch)
+        left = stored or _seen_state(seen)
+        if self.recall is not None and kept is not None and left is not None:
+            self.recall.keep_session(seen, kept, decision, left, committed.revision, max_epoch)
         return ChangeDone(decision.answer, appended=committed.appended)
 
     def lock_session(self, session_id: str) -> asyncio.Lock:
@@ -332,8 +358,14 @@ def encode_state(state: SessionState) -> bytes:
     """The state as it is stored.
 
     Raises:
-        TooLargeError: It exceeds 16 MiB.
+        TooLargeError: It exceeds 16 MiB, or its metadata exceed 64 KiB.
     """
+    size = len(dump_json(state.metadata)) if state.metadata else 0
+    if size > MAX_METADATA:
+        raise TooLargeError(
+            f"session {state.session_id!r}: metadata: {size} > {MAX_METADATA} bytes; lists show them: keep "
+            "what is large in the custom state"
+        )
     return encode_model(state, f"session {state.session_id!r}: state")
 
 
@@ -341,6 +373,13 @@ def _stored_state(decision: Decision[Any]) -> StoredState | None:
     if decision.state is None:
         return None
     return StoredState(decision.state, decision.body or encode_state(decision.state))
+
+
+def _seen_state(seen: SeenSession) -> StoredState | None:
+    """The state as it is stored, where a commit left it."""
+    if seen.state is None or seen.view.state is None:
+        return None
+    return StoredState(seen.state, seen.view.state)
 
 
 def _with_operation(wanted: WantedRows, call: Call) -> WantedRows:

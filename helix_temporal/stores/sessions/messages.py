@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from helix_temporal.errors import (
@@ -15,9 +15,9 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.messages import Message, decode_message
-from helix_temporal.models.states import SaveResult
-from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, PageMessagesResult
-from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
+from helix_temporal.models.states import SaveResult, StateChange
+from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, OnDuplicate, PageMessagesResult
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after
 from helix_temporal.models.turns import encode_messages
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.session_rows import WantedRows
@@ -30,22 +30,27 @@ from helix_temporal.stores.sessions.checks import (
     revalidate_model,
 )
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
-from helix_temporal.stores.sessions.life import check_version
-from helix_temporal.stores.sessions.loop import pause_before_retry
+from helix_temporal.stores.sessions.life import apply_state_change, check_version
+from helix_temporal.stores.sessions.loop import encode_state, pause_before_retry
 from helix_temporal.stores.sessions.threads import DEDUP, RecentMessages, Standing
 
 
-def encode_new_messages(messages: Sequence[Message]) -> tuple[StoredMessage, ...]:
-    """The messages as a thread keeps them.
+def encode_new_messages(
+    messages: Sequence[Message], *, keep_first: bool = False
+) -> tuple[StoredMessage, ...]:
+    """The messages as a thread keeps them; with ``keep_first`` the first one of each id.
 
     Raises:
         InvalidRequestError: Two have the same id.
         InvalidMessageError, TooLargeError: One cannot be kept.
     """
     stored = encode_messages([revalidate_model(message, Message) for message in messages])
-    if len({each.id for each in stored}) < len(stored):
+    first = {each.id: each for each in reversed(stored)}
+    if len(first) == len(stored):
+        return stored
+    if not keep_first:
         raise InvalidRequestError("two messages of one append have the same id")
-    return stored
+    return tuple(each for each in stored if first[each.id] is each)
 
 
 def known_positions(newest: Sequence[str], head: Head, messages: Sequence[StoredMessage]) -> dict[str, int]:
@@ -69,17 +74,19 @@ def plan_append(
     head: Head,
     there: Mapping[int, StoredMessage],
     places: Mapping[str, int],
+    *,
+    keep_first: bool = False,
 ) -> AppendPlan:
     """Leave out what is there already.
 
-    ``there`` are the messages at ``places``, by position.
+    ``there`` are the messages at ``places``, by position; with ``keep_first`` nobody looks at them.
 
     Raises:
         IdempotencyConflictError: An id stands there with other content.
         HeadMovedError: Between a look at the ids and one at the messages the thread was cut.
     """
     for message in messages:
-        stands = there.get(places[message.id]) if message.id in places else message
+        stands = there.get(places[message.id]) if message.id in places and not keep_first else message
         if stands is None or stands.id != message.id:
             raise HeadMovedError(f"session {session_id!r}: its thread was cut meanwhile; look again")
         if stands != message:
@@ -101,41 +108,160 @@ def plan_append(
 _TRIES: Final = 100
 
 
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """What is asked for with messages.
+
+    Attributes:
+        touch: The session counts as changed now.
+        change: Of the state, with the messages.
+        keep_first: What stands in the thread under an id of theirs is not looked at.
+        expected: The version that the state must have.
+    """
+
+    messages: tuple[StoredMessage, ...]
+    touch: bool = True
+    change: StateChange | None = None
+    keep_first: bool = False
+    expected: int | None = None
+
+    @property
+    def reads_state(self) -> bool:
+        """Whether the state decides."""
+        return self.change is not None or self.expected is not None
+
+    def in_unit(self, store: SessionStoreBase) -> bool:
+        """Whether messages and state are one commit."""
+        return store.threads.in_one_unit and (self.touch or self.reads_state)
+
+    def make_call(self, session_id: str, epoch: int | None, operation_id: str | None) -> Call:
+        """The request as a call; only what says something of the content tells one from another."""
+        content: list[object] = [[[each.kind, each.id, each.body] for each in self.messages]]
+        if self.reads_state:
+            content += [self.change, self.expected]
+        return Call("append_messages", session_id, tuple(content), epoch, operation_id)
+
+
+def decide_append(
+    seen: SeenSession, request: AppendRequest, result: AppendResult, *, adds: bool
+) -> Decision[AppendResult]:
+    """What becomes of the state; ``adds``: there are messages that were not in the thread before.
+
+    Raises:
+        StateBehindThreadError: The state's head is before what the change ``follows``.
+        TooLargeError: The state is too large then.
+    """
+    if request.change is not None:
+        state, warnings = apply_state_change(seen, request.change)
+        told = {"new_version": state.version, "warnings": warnings}
+        return Decision(result.model_copy(update=told), state, encode_state(state))
+    touched = decide_touch(seen) if request.touch and adds else Decision(None)
+    return Decision(result, touched.state, touched.body)
+
+
+def decide_touch(seen: SeenSession) -> Decision[None]:
+    """The state with the time of now, if it has an earlier one; no new version."""
+    stored = seen.present
+    if seen.now <= stored.updated_at:
+        return Decision(None)
+    state = stored.model_copy(update={"updated_at": seen.now})
+    return Decision(None, state, encode_state(state))
+
+
 async def append_messages(
     store: SessionStoreBase,
     session_id: str,
     messages: Sequence[Message],
     *,
+    touch: bool = True,
+    change: StateChange | None = None,
+    on_duplicate: OnDuplicate = "error",
+    expected_version: int | None = None,
     epoch: int | None = None,
     operation_id: str | None = None,
 ) -> AppendResult:
     """See `SessionStore.append_messages`.
 
-    Where threads lie in another store the messages are appended first, and then remembered with the
-    operation; a repeat after a crash between the two finds them by their ids.
+    Where threads lie in another store the messages are appended first.  Then the state is committed, with
+    the operation; a repeat after a crash between the two finds the messages by their ids.
     """
-    stored = encode_new_messages(messages)
-    content = [[message.kind, message.id, message.body] for message in stored]
-    call = Call("append_messages", session_id, (content,), epoch, operation_id)
-
+    if on_duplicate not in {"error", "keep_first"}:
+        raise InvalidRequestError("on_duplicate: error or keep_first expected")
+    keep_first = on_duplicate == "keep_first"
+    request = AppendRequest(
+        encode_new_messages(messages, keep_first=keep_first),
+        touch,
+        None if change is None else revalidate_model(change, StateChange),
+        keep_first,
+        checked_version(expected_version),
+    )
+    call = request.make_call(session_id, epoch, operation_id)
     store.loop.check_call(call)
-    if stored and epoch is None and operation_id is None:
-        async with store.loop.lock_session(session_id):
-            result = await _append_where_left(store, session_id, stored)
+    if messages and not call.named and request.in_unit(store):
+        result = await _commit_where_left(store, call, request)
         if result is not None:
             return result
+    elif messages and not call.named and not request.reads_state:
+        async with store.loop.lock_session(session_id):
+            beside = await _append_where_left(store, session_id, request.messages)
+        if beside is not None:
+            seen, result = beside
+            if touch:
+                await _touch_session(store, seen, call)
+            return result
+    return await _append_at_end(store, call, request)
 
-    async def decide(seen: SeenSession) -> Decision[AppendResult] | None:
-        return await _append_messages(store, seen, call, stored)
 
+@dataclass(slots=True)
+class _Appending:
+    """One append, tried until nobody comes between.
+
+    Attributes:
+        appended: Messages of it are in a thread that lies elsewhere.
+        left: Where it leaves the thread, once it succeeds.
+    """
+
+    store: SessionStoreBase
+    call: Call
+    request: AppendRequest
+    appended: bool = False
+    left: RecentMessages | None = None
+
+    async def decide(self, seen: SeenSession) -> Decision[AppendResult] | None:
+        plan = await _plan_append(self.store, seen, self.request)
+        if plan is None:
+            return None
+        self.left, threads = plan.left, self.store.threads
+        adds = self.appended or plan.step is not None
+        decision = decide_append(seen, self.request, plan.result, adds=adds)
+        if plan.step is None:
+            return decision
+        in_unit = self.call.named or self.request.reads_state or decision.state is not None
+        if threads.in_one_unit and in_unit:
+            return replace(decision, append=plan.step)
+        await threads.append(plan.step)
+        self.appended = True
+        return decision
+
+
+async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendRequest) -> AppendResult:
+    session_id, appending = call.session_id, _Appending(store, call, request)
+    # In one unit with the session nobody makes a thread hot that was put away meanwhile.
+    passing = (HeadMovedError, FencedError, *((ThreadNotFoundError,) if store.threads.in_one_unit else ()))
     for number in range(_TRIES):
         try:
-            return await store.make_change(call, store.with_thread, decide, AppendResult)
-        except (HeadMovedError, FencedError) as error:
+            done = await store.loop.make_change(
+                call, store.with_thread, appending.decide, AppendResult, keeps=True
+            )
+        except passing as error:
             if "session_id" in error.facts:
                 raise
-            # Somebody else appended to the thread, or opened it, between look and append.
+            # Somebody else appended to the thread, opened it or put it away, between look and append.
             await pause_before_retry(number)
+        else:
+            if appending.left is not None:
+                store.threads.recent.keep_thread(session_id, appending.left)
+            return done.answer
     raise StoreUnavailableError(f"session {session_id!r}: append was overtaken {_TRIES} times")
 
 
@@ -151,12 +277,13 @@ async def get_messages(
     offset, limit = checked_count(offset, "offset"), checked_limit(limit)
     if order not in {"asc", "desc"}:
         raise InvalidRequestError("order: asc or desc expected")
-    total = await get_message_count(store, session_id)
+    there = await _find_shown(store, session_id)
+    total = there.visible_end(session_id) if there else 0
     start, stop = offset, min(offset + limit, total)
     if order == "desc":
         start, stop = max(total - offset - limit, 0), max(total - offset, 0)
-    # Not at the same time: an order for the thread, carried out by the count, may make it another one.
-    stored = await store.threads.read(session_id, start, stop)
+    # Not at the same time: an order for the thread, carried out by that look, may make it another one.
+    stored = await store.threads.read(session_id, start, stop, epoch=there.epoch if there else None)
     messages = [decode_message(message) for message in stored]
     return PageMessagesResult(
         messages=tuple(messages if order == "asc" else reversed(messages)),
@@ -169,13 +296,16 @@ async def get_messages(
 
 async def get_message_count(store: SessionStoreBase, session_id: str) -> int:
     """See `SessionStore.get_message_count`."""
+    there = await _find_shown(store, session_id)
+    return there.visible_end(session_id) if there else 0
+
+
+async def _find_shown(store: SessionStoreBase, session_id: str) -> Standing | None:
+    """Where the thread stands whose messages are shown; None for an unknown session, and one without any."""
     seen = await store.view_session(session_id, store.with_thread)
     while seen.state is not None and await store.threads.carry_out_seen(seen):
         seen = await store.view_session(session_id, store.with_thread)
-    if seen.state is None:
-        return 0
-    there = await store.threads.find_standing(seen)
-    return there.visible_end(session_id) if there else 0
+    return None if seen.state is None else await store.threads.find_standing(seen)
 
 
 async def truncate_messages(
@@ -213,42 +343,44 @@ async def truncate_messages(
     return result
 
 
-async def _append_messages(
-    store: SessionStoreBase, seen: SeenSession, call: Call, messages: tuple[StoredMessage, ...]
-) -> Decision[AppendResult] | None:
-    _ = seen.present
-    if await store.threads.carry_out_seen(seen):
+async def _commit_where_left(
+    store: SessionStoreBase, call: Call, request: AppendRequest
+) -> AppendResult | None:
+    """Messages and state in one unit where this process left both, without a look; None if it is not so."""
+    session_id, left = call.session_id, None
+
+    async def decide(seen: SeenSession) -> Decision[AppendResult] | None:
+        nonlocal left
+        left = store.threads.recent.pop_thread(session_id)
+        if left is None or not left.lacks(request.messages) or orders.pending_order(seen) is not None:
+            return None
+        check_version(seen.present, request.expected)
+        step = StepAppend(session_id, left.epoch, left.head, request.messages, commits=True)
+        count, end = len(request.messages), head_after(left.head, request.messages)
+        result = AppendResult(first_index=left.head.position, count=count, head=end)
+        return replace(decide_append(seen, request, result, adds=True), append=step)
+
+    try:
+        done = await store.loop.change_recalled(call, WantedRows(keys=orders.KEYS), decide, AppendResult)
+    except (ConflictError, ThreadNotFoundError):
+        # Somebody else appended to the thread, opened it or put it away.
         return None
-    session_id = seen.session_id
-    if not messages:
-        there = await store.threads.find_standing(seen)
-        return Decision(plan_append(session_id, (), there.head if there else EMPTY, {}, {}).result)
-    at = await store.threads.join_thread(seen)
-    newest = await store.threads.list_newest_ids(session_id, at, DEDUP + len(messages))
-    plan = await _plan_append(store, session_id, messages, at, newest)
-    if not plan.new:
-        return Decision(plan.result)
-    step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
-    store.threads.recent.keep_thread(
-        session_id, RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
-    )
-    named = call.epoch is not None or call.operation_id is not None
-    if store.threads.in_one_unit and named:
-        return Decision(plan.result, append=step)
-    await store.threads.append(step)
-    return Decision(plan.result)
+    if left is None or done is None:
+        return None
+    store.threads.recent.keep_thread(session_id, left.with_appended(request.messages))
+    return done.answer
 
 
 async def _append_where_left(
     store: SessionStoreBase, session_id: str, messages: tuple[StoredMessage, ...]
-) -> AppendResult | None:
+) -> tuple[SeenSession, AppendResult] | None:
     """Append where this process left the thread, while the session is looked at; None if it is not so.
 
     What was appended while the session turns out to have an order for its thread is cut with the
     rest, and appended again by the caller.
     """
     recent = store.threads.recent.pop_thread(session_id)
-    if recent is None or not {message.id for message in messages}.isdisjoint(recent.newest):
+    if recent is None or not recent.lacks(messages):
         return None
     step = StepAppend(session_id, recent.epoch, recent.head, messages, commits=True)
     seen, appended = await asyncio.gather(
@@ -265,20 +397,51 @@ async def _append_where_left(
         raise appended
     after = recent.with_appended(messages)
     store.threads.recent.keep_thread(session_id, after)
-    return AppendResult(first_index=recent.head.position, count=len(messages), head=after.head)
+    return seen, AppendResult(first_index=recent.head.position, count=len(messages), head=after.head)
+
+
+async def _touch_session(store: SessionStoreBase, seen: SeenSession, call: Call) -> None:
+    """Let the session count as changed now, after messages that lie elsewhere and were appended meanwhile."""
+    wanted = WantedRows(keys=orders.KEYS)
+    if await store.loop.commit_seen(seen, call, decide_touch(seen), None, wanted) is None:
+        await store.loop.make_change(call, wanted, decide_touch, None, keeps=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedStep:
+    """What an append answers, the step of those messages that are new, if any is, and what it leaves."""
+
+    result: AppendResult
+    step: StepAppend | None = None
+    left: RecentMessages | None = None
 
 
 async def _plan_append(
-    store: SessionStoreBase,
-    session_id: str,
-    messages: tuple[StoredMessage, ...],
-    at: Standing,
-    newest: list[str],
-) -> AppendPlan:
+    store: SessionStoreBase, seen: SeenSession, request: AppendRequest
+) -> _PlannedStep | None:
+    """Look at the thread; None: it had to be told something first, look again."""
+    check_version(seen.present, request.expected)
+    if await store.threads.carry_out_seen(seen):
+        return None
+    session_id, messages = seen.session_id, request.messages
+    if not messages:
+        there = await store.threads.find_standing(seen)
+        return _PlannedStep(plan_append(session_id, (), there.head if there else EMPTY, {}, {}).result)
+    at = await store.threads.join_thread(seen)
+    recent = store.threads.recent.pop_thread(session_id)
+    if recent is not None and (recent.epoch, recent.head) == (at.epoch, at.head) and recent.lacks(messages):
+        newest: Sequence[str] = recent.newest
+    else:
+        newest = await store.threads.list_newest_ids(session_id, at, DEDUP + len(messages))
     places = known_positions(newest, at.head, messages)
-    there: dict[int, StoredMessage] = {}
-    if places:
+    there_already: dict[int, StoredMessage] = {}
+    if places and not request.keep_first:
         first, last = min(places.values()), max(places.values())
-        found = await store.threads.read(session_id, first, last + 1)
-        there = dict(enumerate(found, first))
-    return plan_append(session_id, messages, at.head, there, places)
+        found = await store.threads.read(session_id, first, last + 1, epoch=at.epoch)
+        there_already = dict(enumerate(found, first))
+    plan = plan_append(session_id, messages, at.head, there_already, places, keep_first=request.keep_first)
+    if not plan.new:
+        return _PlannedStep(plan.result)
+    step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
+    left = RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
+    return _PlannedStep(plan.result, step, left)

@@ -124,7 +124,7 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
     shown = rest[: query.limit]
     more = len(rest) > len(shown)
     return SessionPage(
-        sessions=tuple(SessionSummary.of(each) for each in shown),
+        sessions=tuple(SessionSummary.of(each, query.include) for each in shown),
         total=len(matching),
         offset=query.offset,
         limit=query.limit,

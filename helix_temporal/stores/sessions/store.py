@@ -29,9 +29,9 @@ class RowSessions(SessionStoreBase):
             threads elsewhere (Redis beside PostgreSQL) it must be False.
         require_epoch: Refuse writes of a session's writer that name no epoch.
         streams: Where sessions are shown: what was shown of one goes with it.
-        recalls: A run's commit does not look at the session again where nobody has written it since this
-            process recorded the run.  Only over a backend that is ``durable``: the others may forget a
-            session, and have its revisions a second time.
+        recalls: A run's commit, or an append, does not look at the session again where nobody has written
+            it since this process recorded the run, or appended.  Only over a backend that is ``durable``:
+            the others may forget a session, and have its revisions a second time.
 
     Raises:
         InvalidConfigError: ``together`` over a backend that keeps no threads.

@@ -146,6 +146,10 @@ class RecentMessages:
     head: Head
     newest: tuple[str, ...]
 
+    def lacks(self, messages: Sequence[StoredMessage]) -> bool:
+        """Whether none of these is among the newest ones."""
+        return {message.id for message in messages}.isdisjoint(self.newest)
+
     def with_appended(self, new: Sequence[StoredMessage]) -> "RecentMessages":
         """The same once these are appended."""
         newest = (*self.newest, *(message.id for message in new))
@@ -242,8 +246,10 @@ class Threads:
         except ThreadNotFoundError:
             return None
 
-    async def read(self, session_id: str, start: int, stop: int) -> list[StoredMessage]:
-        """The messages of a range, as far as they are there."""
+    async def read(
+        self, session_id: str, start: int, stop: int, *, epoch: int | None = None
+    ) -> list[StoredMessage]:
+        """The messages of a range, as far as they are there; of the thread of this epoch, if one is named."""
         messages: list[StoredMessage] = []
         while start < stop:
             wanted = ReadPage(
@@ -254,6 +260,7 @@ class Threads:
                 max_bytes=MAX_PAGE_BYTES,
                 committed_only=False,
                 whole=False,
+                epoch=epoch,
             )
             try:
                 page = await self.store.read(wanted)
@@ -313,7 +320,7 @@ class Threads:
         """
         there = await self.find_standing(seen)
         if there is not None and not there.closed:
-            if seen.view.thread is None and self.together:
+            if seen.view.thread is None and self.in_one_unit:
                 await self.store.hydrate(seen.session_id, there.epoch)
             return there
         epoch = there.epoch if there else seen.view.thread.epoch if seen.view.thread else 0

@@ -1,21 +1,16 @@
 """Sessions in SQLite: one in `sessions` each, and its rows in `session_rows`."""
 
-import logging
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from pydantic import ValidationError
-
-from helix_temporal.errors import StoreCorruptError
 from helix_temporal.models.base import dump_json
 from helix_temporal.models.store_calls import (
     DueSession,
     ExpiredSession,
     SessionPage,
     SessionQuery,
-    SessionSummary,
     Unset,
 )
 from helix_temporal.stores.checksums import verify_checksum, with_checksum
@@ -35,6 +30,7 @@ from helix_temporal.stores.protocols.session_rows import (
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
 from helix_temporal.stores.sqlite.threads import SqliteThreads
+from helix_temporal.stores.summaries import decode_summaries, encode_summary
 from helix_temporal.stores.threads.operations import not_hot_error
 
 _SCAN: Final = 500
@@ -45,7 +41,6 @@ _LISTS: Final = {
     ("updated_at", "desc"): "session_list_updated_at_desc",
 }
 """The statement that lists sessions in an order; see ``sql/session_lists.sql``."""
-_log = logging.getLogger(__name__)
 
 
 class SqliteSessions:
@@ -149,6 +144,7 @@ class SqliteSessions:
             "after_id": after[1],
             "limit": query.limit + 1,
             "offset": 0 if query.cursor else query.offset,
+            "whole": int(query.whole),
         }
         filters = _filter_values(query)
         async with self._database.read() as on:
@@ -157,7 +153,7 @@ class SqliteSessions:
         more = len(rows) > query.limit
         last = rows[query.limit - 1] if more else None
         return SessionPage(
-            sessions=tuple(_parse_summaries(rows[: query.limit])),
+            sessions=decode_summaries(rows[: query.limit], query, "SQLite"),
             total=count[0]["total"],
             offset=query.offset,
             limit=query.limit,
@@ -255,7 +251,6 @@ def _state_of(session_id: str, row: sqlite3.Row) -> bytes | None:
 
 def _state_values(stored: StoredState) -> dict[str, Any]:
     state = stored.state
-    summary = dump_json(SessionSummary.of(state).model_dump(mode="json"))
     return {
         "agent_type": state.agent_type,
         "user_id": state.user_id,
@@ -267,7 +262,7 @@ def _state_values(stored: StoredState) -> dict[str, Any]:
         "updated_at": state.updated_at,
         "expires_at": state.expires_at,
         "due_at": stored.due_at,
-        "summary": with_checksum(summary, state.session_id, "summary"),
+        "summary": encode_summary(state),
         "state": with_checksum(stored.body, state.session_id, "state"),
     }
 
@@ -301,20 +296,6 @@ def _filter_values(query: SessionQuery) -> dict[str, Any]:
 def _page_values(before: int, limit: int, after: tuple[int, str] | None) -> dict[str, Any]:
     at, session_id = (None, None) if after is None else after
     return {"before": before, "limit": limit, "after_at": at, "after_id": session_id}
-
-
-def _parse_summaries(rows: list[sqlite3.Row]) -> list[SessionSummary]:
-    found: list[SessionSummary] = []
-    for row in rows:
-        session_id = row["session_id"]
-        try:
-            body = verify_checksum(
-                row["summary"], f"the summary of {session_id!r} in SQLite", session_id, "summary"
-            )
-            found.append(SessionSummary.model_validate_json(body))
-        except (StoreCorruptError, ValidationError) as error:
-            _log.warning("session %r is left out of a list: %s", session_id, error)
-    return found
 
 
 # ---- rows ----------------------------------------------------------------------------------------

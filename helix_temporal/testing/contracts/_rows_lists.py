@@ -8,6 +8,7 @@ from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSumm
 from helix_temporal.stores.protocols.session_rows import RowKind, SessionRows
 from helix_temporal.testing.contracts._rows_base import (
     BY_CREATION,
+    SESSIONS,
     WAYS,
     ListFixtures,
     a_change,
@@ -113,7 +114,10 @@ class ListContract(ListFixtures):
             status="interrupted",
             version=9,
             step_count=7,
+            title="t\u00fc",
             tags=("b", "a"),
+            metadata={"k": {"l": [1, 2.5, None]}},
+            custom_state={"large": True},
             parent_session_id="p",
             expires_at=2**53 + 1,
             created_at=2**53 + 3,
@@ -122,7 +126,21 @@ class ListContract(ListFixtures):
         await committed(store, a_change(session_id, state=row))
         page = await store.list_sessions(SessionQuery())
         assert page.sessions == (SessionSummary.of(row.state),)
+        assert page.sessions[0].custom_state is None
         assert (page.offset, page.limit, page.next_cursor) == (0, 50, None)
+
+    @pytest.mark.parametrize("filters", WAYS)
+    async def test_custom_states_come_with_the_list(
+        self, listed: SessionRows, filters: dict[str, Any]
+    ) -> None:
+        """Only if they are asked for, whichever way the list is read."""
+        for name, fields in SESSIONS.items():
+            await saved(listed, name, **fields, custom_state={"name": name})
+        query = SessionQuery(include=("custom_state",), **filters)
+        page = await listed.list_sessions(query)
+        plain = await listed.list_sessions(SessionQuery(**filters))
+        assert [each.custom_state for each in page.sessions] == [{"name": name} for name in ids(plain)]
+        assert (ids(page), page.total) == (ids(plain), plain.total)
 
     async def test_times_are_compared_exactly(self, store: SessionRows) -> None:
         """They are integers, not doubles."""

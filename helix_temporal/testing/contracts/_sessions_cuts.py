@@ -87,9 +87,9 @@ class CutsContract(SessionFixtures):
     ) -> None:
         """Writers and takers at once: each message stands, or was given to exactly one."""
         await store.append_messages(session_id, talk(6))
-        cuts, *_ = await asyncio.gather(
+        cuts, _ = await asyncio.gather(
             asyncio.gather(*(store.cut_messages(session_id, 1) for _ in range(6))),
-            *(store.append_messages(session_id, talk(1, f"n{n}-")) for n in range(6)),
+            asyncio.gather(*(store.append_messages(session_id, talk(1, f"n{n}-")) for n in range(6))),
         )
         taken = [message.id for cut in cuts for message in cut.messages]
         added = [*(f"m{n}" for n in range(6)), *(f"n{n}-0" for n in range(6))]

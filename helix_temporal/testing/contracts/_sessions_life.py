@@ -132,6 +132,7 @@ def a_full_state(state: SessionState) -> SessionState:
         state,
         agent_type="clerk ü",
         user_id="user\\1",
+        title="Über alles 🙂",
         thread_id="the thread",
         status=SessionStatus.FAILED,
         failure_reason="parent_suspended",

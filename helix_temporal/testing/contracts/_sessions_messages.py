@@ -143,6 +143,42 @@ class MessagesContract(SessionFixtures):
             await store.append_messages(session_id, [said("new"), said("other", message_id="m1")])
         assert await image(store, session_id) == before
 
+    async def test_the_first_content_of_an_id_may_be_kept(
+        self, store: SessionStore, state: SessionState, session_id: str
+    ) -> None:
+        """A mirror that sends an entry again, changed, is told what the first one was told."""
+        first = await store.append_messages(session_id, talk(3))
+        other = [said("other", message_id="m0"), said("another", message_id="m1"), talk(3)[2]]
+        before = await image(store, session_id)
+        assert await store.append_messages(session_id, other, on_duplicate="keep_first") == first
+        assert await image(store, session_id) == before
+        new = said("new", message_id="new")
+        twice = [other[1], new, said("twice", message_id="new")]
+        added = await store.append_messages(session_id, twice, on_duplicate="keep_first")
+        assert (added.first_index, added.count, added.head.position) == (1, 2, 4)
+        assert await messages_of(store, session_id) == [*talk(3), new]
+        with pytest.raises(IdempotencyConflictError):
+            await store.append_messages(session_id, other)
+        with pytest.raises(InvalidRequestError):
+            await store.append_messages(session_id, twice)
+        with pytest.raises(InvalidRequestError):
+            await store.append_messages(session_id, other, on_duplicate="replace")  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("touch", [True, False])
+    async def test_two_hundred_ids_are_looked_at(
+        self, store: SessionStore, crowd: Crowd, state: SessionState, session_id: str, touch: bool
+    ) -> None:
+        """By whoever appended before, and by whoever did not; of a larger append all."""
+        await store.append_messages(session_id, talk(201), touch=touch)
+        for each in (store, next(crowd)):
+            again = await each.append_messages(session_id, talk(201)[1:4], touch=touch)
+            assert (again.first_index, again.head.position) == (1, 4)
+            assert (await each.append_messages(session_id, talk(201), touch=touch)).first_index == 0
+        await store.append_messages(session_id, talk(9, "later-"), touch=touch)
+        again = await store.append_messages(session_id, talk(11)[10:], touch=touch)
+        assert (again.first_index, again.head.position) == (10, 11)
+        assert await store.get_message_count(session_id) == 210
+
     async def test_messages_of_a_turn_are_cut_away(
         self, store: SessionStore, state: SessionState, session_id: str
     ) -> None:

@@ -1,10 +1,12 @@
 """Lists of sessions: filters, order, pages, and what has expired."""
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
-from helix_temporal.errors import InvalidCursorError, InvalidRequestError
-from helix_temporal.models.states import CreateSession, SessionStatus
+from helix_temporal.errors import InvalidCursorError, InvalidRequestError, TooLargeError
+from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, SessionStatus
 from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import SessionFixtures, loaded
@@ -90,6 +92,76 @@ class QueryContract(SessionFixtures):
         assert {each.session_id for each in page.sessions} == set(SESSIONS)
         for each in page.sessions:
             assert each == SessionSummary.of(await loaded(store, each.session_id))
+
+    async def test_a_list_shows_titles_and_metadata(self, store: SessionStore, six: None) -> None:
+        """A front end's list of conversations costs one call, not one more for each row."""
+        metadata = {"model": "ü", "n": 1, "deep": {"a": [1.5, None, True]}, "none": None}
+        await store.create_session("s7", CreateSession(title="Where is it? 🙂", metadata=metadata))
+        found = {each.session_id: each for each in (await store.list_sessions()).sessions}
+        assert (found["s7"].title, found["s7"].metadata) == ("Where is it? 🙂", metadata)
+        assert (found["s1"].title, found["s1"].metadata) == ("", SESSIONS["s1"].metadata)
+        state = await loaded(store, "s7")
+        await store.save_state("s7", state.model_copy(update={"title": "Found", "metadata": {"n": 2}}))
+        found = {each.session_id: each for each in (await store.list_sessions()).sessions}
+        assert (found["s7"].title, found["s7"].metadata) == ("Found", {"n": 2})
+
+    async def test_a_list_has_custom_states_only_if_they_are_asked_for(
+        self, store: SessionStore, six: None
+    ) -> None:
+        """They may be large; all of them come with the list, in its order and on its pages."""
+        for name in SESSIONS:
+            await store.merge_custom_state(name, MergeChanges(values={"name": name, "text": "x" * 20_000}))
+        plain = await store.list_sessions()
+        assert {each.custom_state for each in plain.sessions} == {None}
+        query = SessionQuery(include=("custom_state",), limit=4)
+        first = await store.list_sessions(query)
+        rest = await store.list_sessions(query.model_copy(update={"cursor": first.next_cursor}))
+        for each in (*first.sessions, *rest.sessions):
+            assert each == SessionSummary.of(await loaded(store, each.session_id), query.include)
+            assert each.custom_state is not None
+            assert each.custom_state["name"] == each.session_id
+        shown = [each.session_id for each in (*first.sessions, *rest.sessions)]
+        assert shown == [each.session_id for each in plain.sessions]
+        assert (first.total, rest.total) == (6, 6)
+        query = query.model_copy(update={"user_id": "ann"})
+        assert {each.session_id for each in (await store.list_sessions(query)).sessions} == {"s1", "s3"}
+        await store.delete_session("s1")
+        assert [each.session_id for each in (await store.list_sessions(query)).sessions] == ["s3"]
+
+    async def test_what_a_list_shows_is_the_callers_own(self, store: SessionStore) -> None:
+        """Who changes it changes no session."""
+        options = CreateSession(metadata={"a": {"b": 1}}, custom_state={"c": [1]})
+        await store.create_session("s", options)
+        query = SessionQuery(include=("custom_state",))
+        shown: list[Any] = [each.model_dump() for each in (await store.list_sessions(query)).sessions]
+        for each in (await store.list_sessions(query)).sessions:
+            vars(each)["metadata"]["a"]["b"] = 2
+            vars(each)["custom_state"]["c"].append(2)
+        assert [each.model_dump() for each in (await store.list_sessions(query)).sessions] == shown
+        assert (await loaded(store, "s")).custom_state == {"c": [1]}
+
+    async def test_a_title_has_three_hundred_characters_at_most(
+        self, store: SessionStore, state: SessionState, session_id: str
+    ) -> None:
+        """Characters, not bytes; one more is refused and changes nothing."""
+        await store.save_state(session_id, state.model_copy(update={"title": "🙂" * 300}))
+        with pytest.raises(InvalidRequestError):
+            await store.save_state(
+                session_id, state.model_copy(update={"title": "x" * 301}), expected_version=2
+            )
+        assert (await loaded(store, session_id)).title == "🙂" * 300
+
+    async def test_metadata_that_no_list_could_show_are_refused(
+        self, store: SessionStore, state: SessionState, session_id: str
+    ) -> None:
+        """At most 64 KiB as JSON; larger things belong into the custom state."""
+        with pytest.raises(TooLargeError):
+            await store.create_session("other", CreateSession(metadata={"a": "x" * 65_536}))
+        assert await store.load_state("other") is None
+        with pytest.raises(TooLargeError):
+            await store.save_state(session_id, state.model_copy(update={"metadata": {"a": "x" * 65_536}}))
+        assert await loaded(store, session_id) == state
+        await store.save_state(session_id, state.model_copy(update={"metadata": {"a": "x" * 65_528}}))
 
     async def test_a_filter_follows_every_change(self, store: SessionStore, six: None) -> None:
         """No index keeps what a session was before (case 105)."""

@@ -15,6 +15,7 @@ module's function is, and the class binds `SharedSessionsContract`, too.
 Numbers in docstrings, like (case 21), are those of the project's list of cases.
 """
 
+from helix_temporal.testing.contracts._sessions_append import AppendContract
 from helix_temporal.testing.contracts._sessions_base import OpenSessions, SessionOpener
 from helix_temporal.testing.contracts._sessions_cas import StatusContract, VersionContract
 from helix_temporal.testing.contracts._sessions_checkpoints import CheckpointContract
@@ -44,6 +45,7 @@ class SessionStoreContract(
     OperationContract,
     MessagesContract,
     CutsContract,
+    AppendContract,
     StagingContract,
     CommitContract,
     CheckpointContract,

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from helix_temporal.errors import InvalidConfigError, MigrationError, SchemaVersionError
+from helix_temporal.models.states import SessionState
+from helix_temporal.models.store_calls import SessionQuery, SessionSummary
 from helix_temporal.stores.postgres import (
     AsyncpgDatabase,
     Migration,
@@ -148,6 +150,24 @@ async def test_what_version_7_holds_is_there_afterwards(
     assert await PostgresUsage(database, table_prefix=table_prefix).get_entries("sé") == [some_tokens("sé")]
     done = await sessions.commit(SessionCommit("sé", 1, 0, removes=keys))
     assert done == RowsCommitted(2)
+
+
+async def test_sessions_of_version_7_are_shown_in_lists(
+    database: AsyncpgDatabase, migrations: PostgresMigrations, table_prefix: str
+) -> None:
+    """They have no summary until they are written again; their states tell as much."""
+    await migrations.run(target=7)
+    state = SessionState(
+        session_id="s", metadata={"n": [1.5, None]}, custom_state={"a": 1}, created_at=1, updated_at=2
+    )
+    await _add_session(database, table_prefix, body=state.model_dump_json().encode())
+    await migrations.run()
+    sessions = PostgresSessions(database, table_prefix=table_prefix)
+    page = await sessions.list_sessions(SessionQuery())
+    assert page.sessions == (SessionSummary.of(state),)
+    whole = SessionQuery(include=("custom_state",))
+    page = await sessions.list_sessions(whole)
+    assert page.sessions == (SessionSummary.of(state, whole.include),)
 
 
 def test_twenty_processes_at_once_apply_each_version_once(postgres_dsn: str, table_prefix: str) -> None:

@@ -101,8 +101,9 @@ async def test_a_list_scans_no_table_whatever_was_listed_before(
     name = f"session_list_{field}_{direction}"
     await _prepare(connection, name)
     calls = {
-        what: f"{_literals(_filter_values(SessionQuery(**filters)))}, NULL, NULL, 51, 0"
+        (what, whole): f"{_literals(_filter_values(SessionQuery(**filters)))}, NULL, NULL, 51, 0, {whole}"
         for what, filters in FILTERS.items()
+        for whole in ("false", "true")
     }
     for arguments in calls.values():
         await connection.execute(f"EXECUTE {name} ({arguments})")
@@ -123,7 +124,7 @@ async def test_a_count_of_few_sessions_reads_few(connection: Any) -> None:
 async def test_a_list_goes_on_at_its_cursor(connection: Any) -> None:
     """A late page costs what the first one does."""
     await _prepare(connection, "session_list_updated_at_desc")
-    arguments = f"{_literals(_filter_values(SessionQuery()))}, 100, 's100', 51, 0"
+    arguments = f"{_literals(_filter_values(SessionQuery()))}, 100, 's100', 51, 0, false"
     plan = await _plan(connection, "session_list_updated_at_desc", arguments)
     assert "Index Cond: (ROW(updated_at, session_id) < ROW('100'::bigint, 's100'::text))" in plan
 

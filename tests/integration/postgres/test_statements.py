@@ -40,4 +40,4 @@ def test_every_statement_quotes_every_prefix() -> None:
 def test_a_part_is_renumbered_behind_other_arguments() -> None:
     """A thread's append becomes part of a larger statement without being written twice."""
     assert "t.thread_id = $1 AND" in load_statement("thread_append")
-    assert "t.thread_id = $37 AND" in load_statement("session_update_append")
+    assert "t.thread_id = $38 AND" in load_statement("session_update_append")

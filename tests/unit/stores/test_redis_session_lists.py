@@ -185,6 +185,28 @@ async def test_a_damaged_session_keeps_no_other_from_the_lists(
     assert await marks(backend) == 0
 
 
+async def test_custom_states_come_from_the_sessions_that_are_sound_and_match_still(
+    found: RedisBackend, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index says which, and they are asked after it: one may be another's by then, gone or damaged."""
+    sessions, connection = found.sessions, found.sessions._connection
+    for name in "abcde":
+        await sessions.commit(change(name, user_id="ann", custom_state={"name": name}))
+    query = SessionQuery(user_id="ann", include=("custom_state",))
+    assert {each.session_id for each in (await sessions.list_sessions(query)).sessions} == {*"abcde"}
+    with monkeypatch.context() as patched:
+        fail_update(sessions, patched, StoreUnavailableError("gone"))
+        await sessions.commit(change("b", 1, user_id="bob"))
+    await gone(found, "c")
+    await connection.send_command("HSET", f"{connection.key_of('d')}:session", "s", "damaged")
+    await connection.send_command("DEL", f"{connection.key_of('e')}:session")
+    await connection.send_command("SET", f"{connection.key_of('e')}:session", "somebody else's")
+    page = await sessions._index._lists.list_sessions(query)
+    assert [each.custom_state for each in page.sessions] == [{"name": "a"}]
+    assert "session 'd' is left out of a list" in caplog.text
+    assert "session 'e' is left out of a list" in caplog.text
+
+
 async def test_readers_look_after_any_number_of_dead_writers(
     backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:

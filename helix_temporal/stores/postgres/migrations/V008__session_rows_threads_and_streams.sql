@@ -23,13 +23,15 @@ BEGIN
 END $$;
 
 -- rev counts every change of anything of the session, 0 is a session that was never written; a deleted session keeps
--- its row, rev and max_epoch.  due_at is the earliest deadline of what the session waits for.
+-- its row, rev and max_epoch.  due_at is the earliest deadline of what the session waits for.  summary is what lists show,
+-- so that they need not read the state; a session that was not written since has none.
 ALTER TABLE "{prefix}states"
     ADD COLUMN rev             BIGINT  NOT NULL DEFAULT 0,
     ADD COLUMN max_epoch       BIGINT  NOT NULL DEFAULT 0,
     ADD COLUMN deleted         BOOLEAN NOT NULL DEFAULT false,
     ADD COLUMN cleanup_pending BOOLEAN NOT NULL DEFAULT false,
-    ADD COLUMN due_at          BIGINT;
+    ADD COLUMN due_at          BIGINT,
+    ADD COLUMN summary         BYTEA;
 UPDATE "{prefix}states"
 SET rev = 1, body = "{prefix}with_checksum"(body, convert_to(session_id, 'UTF8') || '\x00'::bytea || 'state'::bytea);
 CREATE INDEX "{prefix}states_cleanup" ON "{prefix}states" (session_id) WHERE cleanup_pending;

@@ -5,7 +5,7 @@ WITH guard AS (
     SET rev = s.rev + 1, max_epoch = greatest(s.max_epoch, $3::bigint), deleted = true, body = '', version = 0,
         status = '', agent_type = '', user_id = NULL, parent_session_id = NULL, root_session_id = NULL, tags = '{}',
         metadata = '{}', mode = NULL, failure_reason = NULL, step_count = 0, resume_count = 0, expires_at = NULL,
-        cleanup_pending = false, due_at = NULL
+        cleanup_pending = false, due_at = NULL, summary = NULL
     WHERE s.session_id = $1 AND s.rev = $2
     RETURNING s.session_id, s.rev
 ), removed AS (

@@ -1,31 +1,35 @@
 -- Lists over all sessions.
 
 -- name: session_list_created_at_asc
-SELECT session_id, created_at AS at, summary FROM sessions
+SELECT session_id, created_at AS at, {include:session_shown} FROM sessions
 WHERE {include:session_matches}
     AND (:after_at IS NULL OR (created_at, session_id) > (:after_at, :after_id))
 ORDER BY created_at, session_id LIMIT :limit OFFSET :offset
 
 -- name: session_list_created_at_desc
-SELECT session_id, created_at AS at, summary FROM sessions
+SELECT session_id, created_at AS at, {include:session_shown} FROM sessions
 WHERE {include:session_matches}
     AND (:after_at IS NULL OR (created_at, session_id) < (:after_at, :after_id))
 ORDER BY created_at DESC, session_id DESC LIMIT :limit OFFSET :offset
 
 -- name: session_list_updated_at_asc
-SELECT session_id, updated_at AS at, summary FROM sessions
+SELECT session_id, updated_at AS at, {include:session_shown} FROM sessions
 WHERE {include:session_matches}
     AND (:after_at IS NULL OR (updated_at, session_id) > (:after_at, :after_id))
 ORDER BY updated_at, session_id LIMIT :limit OFFSET :offset
 
 -- name: session_list_updated_at_desc
-SELECT session_id, updated_at AS at, summary FROM sessions
+SELECT session_id, updated_at AS at, {include:session_shown} FROM sessions
 WHERE {include:session_matches}
     AND (:after_at IS NULL OR (updated_at, session_id) < (:after_at, :after_id))
 ORDER BY updated_at DESC, session_id DESC LIMIT :limit OFFSET :offset
 
 -- name: session_list_count
 SELECT count(*) AS total FROM sessions WHERE {include:session_matches}
+
+-- name: _session_shown
+-- The summary, or the state that it is part of.
+CASE WHEN :whole THEN state ELSE summary END AS shown, :whole AS whole
 
 -- name: _session_matches
 -- What a list filters by, each or null.

@@ -7,6 +7,7 @@ from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.states import StateChange
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.hot import StepAppend
+from helix_temporal.stores.protocols.session_rows import RowsCommitted, SessionCommit
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Tiered
@@ -69,6 +70,26 @@ class TestAColdThread:
         await gone_cold(place)
         assert (await place.store.append_messages("s", talk("3b"), operation_id="op")).first_index == 5
         assert await ids_of(place) == ["1a", "1b", "2a", "2b", "3a", "3b"]
+
+    async def test_that_went_cold_before_the_commit_is_made_hot_again(
+        self, place: Tiered, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between the look and the unit of messages and state."""
+        await a_session(place)
+        commit, header = place.rows.commit, await place.hot.read_header("s")
+        assert header is not None
+
+        async def evict_first(change: SessionCommit) -> RowsCommitted | None:
+            monkeypatch.undo()
+            await place.threads.flush(FlushThread("s", header.epoch))
+            await place.threads.evict("s", header.epoch)
+            return await commit(change)
+
+        monkeypatch.setattr(place.rows, "commit", evict_first)
+        change = StateChange(title="t")
+        result = await place.store.append_messages("s", talk("3a"), change=change)
+        assert (result.first_index, result.new_version) == (4, 4)
+        assert await ids_of(place) == ["1a", "1b", "2a", "2b", "3a"]
 
     async def test_is_made_hot_by_a_commit(self, place: Tiered) -> None:
         """A step that comes after an eviction is committed like any other."""

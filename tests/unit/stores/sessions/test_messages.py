@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from helix_temporal.errors import IdempotencyConflictError, SessionNotFoundError
+from helix_temporal.errors import IdempotencyConflictError, SessionNotFoundError, StaleStateError
 from helix_temporal.models.checkpoints import StepCommit
 from helix_temporal.models.messages import Message
+from helix_temporal.models.states import SessionStatus, StateChange
 from helix_temporal.models.stored_messages import Head
+from helix_temporal.stores.protocols.session_rows import RowsCommitted, SessionCommit
 from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.stores.sessions import RowSessions
 from tests.unit.stores.sessions._stores import Apart, Together
@@ -24,6 +26,12 @@ def said(*ids: str, text: str = "hi") -> list[Message]:
     return [Message(id=each, role="user", content=text) for each in ids]
 
 
+async def updated_at(store: RowSessions) -> int:
+    state = await store.load_state("s")
+    assert state is not None
+    return state.updated_at
+
+
 async def ids_of(store: RowSessions, session_id: str = "s") -> list[str]:
     return [each.id for each in (await store.get_messages(session_id, limit=200)).messages]
 
@@ -38,6 +46,60 @@ class TestAnAppendAfterAnother:
         assert (result.first_index, result.count, result.head) == (1, 2, Head(position=3, last_id="c"))
         assert place.rows.calls == ["view"]
         assert await ids_of(place.store) == ["a", "b", "c"]
+
+    async def test_that_lets_the_session_rise_is_one_commit_more(self, place: Together | Apart) -> None:
+        """Together it is the same unit; elsewhere it follows the messages."""
+        await place.store.create_session("s")
+        await place.store.append_messages("s", said("a"))
+        place.clock.at += 5
+        place.rows.calls.clear()
+        await place.store.append_messages("s", said("b", "c"))
+        assert place.rows.calls == ["view", "commit"]
+        state = await place.store.load_state("s")
+        assert state is not None
+        assert (state.updated_at, state.version) == (int(place.clock.at * 1000), 1)
+
+    async def test_looks_at_nothing_where_the_store_recalls(self, place: Together | Apart) -> None:
+        """What this process wrote last it knows; whoever wrote since is found by the commit."""
+        store, other = place.another(recalls=True), place.another()
+        await store.create_session("s")
+        await store.append_messages("s", said("a"))
+        place.clock.at += 5
+        await store.append_messages("s", said("b"))
+        place.rows.calls.clear()
+        await store.append_messages("s", said("c", "d"))
+        together = isinstance(place, Together)
+        assert place.rows.calls == (["commit"] if together else ["view"])
+        for text, writer in (("e", other), ("f", store), ("g", store)):
+            place.clock.at += 5
+            await writer.append_messages("s", said(text))
+        await other.update_status("s", SessionStatus.PAUSED)
+        await store.append_messages("s", said("h"), change=StateChange(title="t"))
+        state = await place.store.load_state("s")
+        assert state is not None
+        assert (state.status, state.title, state.version) == (SessionStatus.PAUSED, "t", 3)
+        assert await ids_of(place.store) == [*"abcdefgh"]
+        await store.delete_session("s")
+        with pytest.raises(SessionNotFoundError):
+            await store.append_messages("s", said("i"))
+
+    async def test_that_looks_at_nothing_has_the_stores_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It counts on from the last look, without a drift; once a minute it looks again."""
+        place, passed = Together(), 0.0
+        monkeypatch.setattr("time.monotonic", lambda: passed)
+        store = place.another(recalls=True)
+        await store.create_session("s")
+        place.clock.at += 1
+        await store.append_messages("s", said("a"))
+        place.rows.calls.clear()
+        for n in range(40):
+            passed += 1.0009
+            await store.append_messages("s", said(f"b{n}"))
+        assert place.rows.calls == ["commit"] * 40
+        assert await updated_at(place.store) == int(place.clock.at * 1000 + 40 * 1000.9)
+        passed, place.clock.at = passed + 60, place.clock.at + 90
+        await store.append_messages("s", said("c"))
+        assert await updated_at(place.store) == place.clock.at * 1000
 
     async def test_knows_what_it_appended(self, place: Together | Apart) -> None:
         """A repeat is told where its messages stand."""
@@ -97,6 +159,28 @@ class TestAnAppendAfterAnother:
                 await other.restore_checkpoint("s", made.checkpoint_id)
         assert (await place.store.append_messages("s", said("c"))).first_index == 1
         assert await ids_of(place.store) == ["a", "c"]
+
+
+class TestAnAppendAtAVersion:
+    @pytest.mark.parametrize("touch", [True, False])
+    async def test_is_one_unit_with_the_look_at_it(
+        self, touch: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever changes the state between look and append is seen, and nothing is appended."""
+        place = Together()
+        await place.store.create_session("s")
+        await place.store.append_messages("s", said("a"))
+        commit = place.rows.commit
+
+        async def overtaken(change: SessionCommit) -> RowsCommitted | None:
+            monkeypatch.undo()
+            await place.another().update_status("s", SessionStatus.PAUSED)
+            return await commit(change)
+
+        monkeypatch.setattr(place.rows, "commit", overtaken)
+        with pytest.raises(StaleStateError):
+            await place.store.append_messages("s", said("b"), touch=touch, expected_version=1)
+        assert await ids_of(place.store) == ["a"]
 
 
 class TestManyAppends:
