@@ -4,7 +4,9 @@ from typing import Any, Final
 
 import asyncpg
 
+from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import StoredMessage
+from helix_temporal.stores.summaries import encode_summary
 
 _STATE: Final = """
     UPDATE "{prefix}states"
@@ -126,19 +128,39 @@ class BarePostgres:
 
     async def fill(self, count: int) -> None:
         """So many sessions of a hundred users."""
-        await self._execute(
-            'INSERT INTO "{prefix}states" (session_id, body, version, status, agent_type, user_id,'
-            " created_at, updated_at)"
-            " SELECT 'session-' || n, convert_to(repeat(md5(n::text), 16), 'UTF8'), 1, 'active', 'agent',"
-            " 'user-' || n % 100, n, n"
-            " FROM generate_series(1, $1::bigint) AS n",
-            count,
+        columns = (
+            "session_id",
+            "body",
+            "version",
+            "status",
+            "agent_type",
+            "user_id",
+            "created_at",
+            "updated_at",
+        )
+        await self._connection.copy_records_to_table(
+            f"{self._prefix}states",
+            records=map(_state_row, range(1, count + 1)),
+            columns=(*columns, "summary"),
         )
         await self._execute('VACUUM ANALYZE "{prefix}states"')
 
     async def _execute(self, query: str, *args: Any) -> str:
         done: str = await self._connection.execute(query.replace("{prefix}", self._prefix), *args)
         return done
+
+
+def _state_row(number: int) -> tuple[Any, ...]:
+    """A session whose list entry is as the store writes it, and whose state is as large as a small one."""
+    state = SessionState(
+        session_id=f"session-{number}",
+        agent_type="agent",
+        user_id=f"user-{number % 100}",
+        created_at=number,
+        updated_at=number,
+    )
+    shown = (state.agent_type, state.user_id, number, number)
+    return state.session_id, bytes(512), 1, "active", *shown, encode_summary(state)
 
 
 def _values(position: int, step: tuple[StoredMessage, StoredMessage]) -> list[Any]:
