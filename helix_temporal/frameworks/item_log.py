@@ -10,16 +10,18 @@ from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
+    StaleStateError,
     StoreCorruptError,
     StoreUnavailableError,
 )
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.messages import Message
-from helix_temporal.models.states import CreateSession
+from helix_temporal.models.states import CreateSession, SessionState, StateChange
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 T = TypeVar("T")
+Fold = Callable[[SessionState], StateChange]
 
 ATTEMPTS: Final = 5
 """Of one change, where a store does not answer: each repeats the first one, and adds nothing to it."""
@@ -44,8 +46,20 @@ class ItemLog:
         self._session_id = validate_id(session_id, "session id")
         self._create = create or CreateSession()
 
-    async def append_items(self, items: Sequence[JsonObject]) -> None:
+    async def append_items(
+        self,
+        items: Sequence[JsonObject],
+        *,
+        names: Sequence[str | None] | None = None,
+        fold: Fold | None = None,
+    ) -> None:
         """Append the items in order, all or none; asked again where a store does not answer, they stand once.
+
+        Args:
+            items: To be appended.
+            names: Of each item, where it has one: one whose name is among the newest 200 is there already.
+            fold: What the session's state is to have of them, decided on the state as it is; it may be asked
+                more than once.
 
         Raises:
             StoreUnavailableError: It did not answer `ATTEMPTS` times; the items may be there or not.
@@ -53,9 +67,13 @@ class ItemLog:
         """
         if not items:
             return
-        name = secrets.token_hex(12)
-        rows = [self._encode_item(f"{name}/{at}", item) for at, item in enumerate(items)]
-        await _insist(lambda: self._append_rows(rows))
+        batch = secrets.token_hex(12)
+        given = names or [None] * len(items)
+        rows = [
+            self._encode_item(name or f"{batch}/{at}", item)
+            for at, (name, item) in enumerate(zip(given, items, strict=True))
+        ]
+        await _insist(lambda: self._append_rows(rows, fold))
 
     async def read_items(self, limit: int | None = None) -> list[JsonObject]:
         """The newest ``limit`` items, or all, oldest first.
@@ -96,12 +114,33 @@ class ItemLog:
 
         await _insist(clear)
 
-    async def _append_rows(self, rows: list[Message]) -> None:
-        try:
-            await self._store.append_messages(self._session_id, rows)
-        except SessionNotFoundError:
-            await self._store.create_session(self._session_id, self._create, if_not_exists=True)
-            await self._store.append_messages(self._session_id, rows)
+    async def _append_rows(self, rows: list[Message], fold: Fold | None) -> None:
+        for attempt in range(_OVERTAKEN):
+            try:
+                change, version = await self._decide_change(fold)
+                await self._store.append_messages(
+                    self._session_id,
+                    rows,
+                    change=change,
+                    expected_version=version,
+                    on_duplicate="keep_first",
+                )
+            except SessionNotFoundError:
+                await self._store.create_session(self._session_id, self._create, if_not_exists=True)
+            except StaleStateError:
+                # Others wrote between look and append; rows that are there already are left out next time.
+                await asyncio.sleep(retry_pause(attempt, first=0.001, longest=0.05))
+            else:
+                return
+        raise StoreUnavailableError(f"session {self._session_id!r}: append was overtaken {_OVERTAKEN} times")
+
+    async def _decide_change(self, fold: Fold | None) -> tuple[StateChange | None, int | None]:
+        if fold is None:
+            return None, None
+        state = await self._store.load_state(self._session_id)
+        if state is None:
+            raise SessionNotFoundError(f"Session not found: {self._session_id!r}")
+        return fold(state), state.version
 
     async def _read_rows(self, limit: int | None) -> list[Message] | None:
         """The newest rows, oldest first; None if some were cut between two pages."""

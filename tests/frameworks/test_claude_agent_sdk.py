@@ -1,0 +1,194 @@
+"""`HelixSessionStore` under the suite that the Claude Agent SDK has for stores, and beyond it."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_agent_sdk import fold_session_summary
+from claude_agent_sdk.testing import run_session_store_conformance
+
+from helix_temporal.frameworks.claude_agent_sdk import HelixSessionStore
+from helix_temporal.stores.protocols.sessions import SessionStore
+from tests.docs._pages import ROOT, titled
+from tests.frameworks.conftest import StoreOpener
+
+KEY: Any = {"project_key": "/home/u/a project", "session_id": "0b7c"}
+SUB: Any = {**KEY, "subpath": "subagents/agent-1"}
+
+
+def entry(number: int, **more: Any) -> Any:
+    """An entry with a name."""
+    return {"type": "user", "uuid": f"u{number}", "n": number, **more}
+
+
+class Prefixed:
+    """The store with projects of its own: the suite wants an empty one each time."""
+
+    def __init__(self, inner: HelixSessionStore) -> None:
+        self._inner, self._prefix = inner, uuid.uuid4().hex
+
+    def _own(self, key: Any) -> Any:
+        return (
+            f"{self._prefix}{key}"
+            if isinstance(key, str)
+            else {**key, "project_key": f"{self._prefix}{key['project_key']}"}
+        )
+
+    async def append(self, key: Any, entries: Any) -> None:
+        """As the store."""
+        await self._inner.append(self._own(key), entries)
+
+    async def load(self, key: Any) -> Any:
+        """As the store."""
+        return await self._inner.load(self._own(key))
+
+    async def list_sessions(self, project_key: str) -> Any:
+        """As the store."""
+        return await self._inner.list_sessions(self._own(project_key))
+
+    async def list_session_summaries(self, project_key: str) -> Any:
+        """As the store."""
+        return await self._inner.list_session_summaries(self._own(project_key))
+
+    async def delete(self, key: Any) -> None:
+        """As the store."""
+        await self._inner.delete(self._own(key))
+
+    async def list_subkeys(self, key: Any) -> Any:
+        """As the store."""
+        return await self._inner.list_subkeys(self._own(key))
+
+
+@pytest.fixture
+async def sessions(store: SessionStore) -> HelixSessionStore:
+    """The store under test."""
+    return HelixSessionStore(store)
+
+
+async def test_the_suite_of_the_sdk(sessions: HelixSessionStore) -> None:
+    """All of its contracts, the optional ones too."""
+    await run_session_store_conformance(lambda: Prefixed(sessions))
+
+
+async def test_a_batch_that_is_sent_again_stands_once(sessions: HelixSessionStore) -> None:
+    """Whole, or overlapping another one: the uuid is the name."""
+    await sessions.append(KEY, [entry(n) for n in range(4)])
+    await sessions.append(KEY, [entry(n) for n in range(4)])
+    await sessions.append(KEY, [entry(n) for n in range(2, 7)])
+    assert await sessions.load(KEY) == [entry(n) for n in range(7)]
+
+
+async def test_an_entry_whose_content_has_changed_since_stands_as_it_came_first(
+    sessions: HelixSessionStore,
+) -> None:
+    """Ignored, as the contract allows, and no error."""
+    await sessions.append(KEY, [entry(1)])
+    await sessions.append(KEY, [entry(1, more="text"), entry(2)])
+    assert await sessions.load(KEY) == [entry(1), entry(2)]
+
+
+async def test_entries_without_a_name_are_appended_as_they_are(sessions: HelixSessionStore) -> None:
+    """Titles and tags, twice if they come twice."""
+    title: Any = {"type": "custom-title", "customTitle": "hi"}
+    for _ in range(2):
+        await sessions.append(KEY, [title])
+    assert await sessions.load(KEY) == [title, title]
+
+
+async def test_appends_at_once_lose_nothing(open_store: StoreOpener) -> None:
+    """From several processes; each batch is in one piece."""
+    async with AsyncExitStack() as stack:
+        stores = [HelixSessionStore(await stack.enter_async_context(open_store())) for _ in range(3)]
+        batches = [[entry(10 * n + at) for at in range(3)] for n in range(12)]
+        await asyncio.gather(*(stores[n % 3].append(KEY, batch) for n, batch in enumerate(batches)))
+        loaded: list[Any] = await stores[0].load(KEY) or []
+        found = [loaded[at : at + 3] for at in range(0, len(loaded), 3)]
+        assert sorted(found, key=lambda batch: batch[0]["n"]) == batches
+
+
+async def test_the_summary_is_that_of_all_entries(open_store: StoreOpener) -> None:
+    """Whoever appended them, in the order in which they stand."""
+    entries = [
+        entry(
+            n,
+            timestamp=f"2026-01-01T00:00:0{n}.000Z",
+            customTitle=f"title {n}",
+            message={"role": "user", "content": f"m{n}"},
+        )
+        for n in range(8)
+    ]
+    async with open_store() as one, open_store() as two:
+        stores = [HelixSessionStore(one), HelixSessionStore(two)]
+        for at, each in enumerate(entries):
+            await stores[at % 2].append(KEY, [each])
+        (summary,) = await stores[0].list_session_summaries(KEY["project_key"])
+        folded: Any = None
+        for each in entries:
+            folded = fold_session_summary(folded, KEY, [each])
+        assert (summary["session_id"], summary["data"]) == (KEY["session_id"], folded["data"])
+
+
+async def test_the_newest_transcript_is_told_by_its_time(sessions: HelixSessionStore) -> None:
+    """An append changes it."""
+    other: Any = {**KEY, "session_id": "other"}
+    await sessions.append(KEY, [entry(1)])
+    await sessions.append(other, [entry(1)])
+    await asyncio.sleep(0.01)
+    await sessions.append(KEY, [entry(2)])
+    times = {each["session_id"]: each["mtime"] for each in await sessions.list_sessions(KEY["project_key"])}
+    assert times[KEY["session_id"]] > times["other"]
+
+
+async def test_a_thousand_entries_are_loaded(sessions: HelixSessionStore) -> None:
+    """In order, as they were."""
+    entries = [entry(n, text="\x00\ud800 é" * 3) for n in range(1000)]
+    for first in range(0, 1000, 250):
+        await sessions.append(KEY, entries[first : first + 250])
+    assert await sessions.load(KEY) == entries
+
+
+async def test_a_transcript_is_there_in_another_process(open_store: StoreOpener) -> None:
+    """With those of its sub-agents."""
+    async with open_store() as store:
+        await HelixSessionStore(store).append(KEY, [entry(1)])
+        await HelixSessionStore(store).append(SUB, [entry(2)])
+    async with open_store() as store:
+        sessions = HelixSessionStore(store)
+        assert await sessions.load(KEY) == [entry(1)]
+        assert await sessions.load(SUB) == [entry(2)]
+        assert await sessions.list_subkeys(KEY) == [SUB["subpath"]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(("a", 'b","c'), ('a","b', "c")), (("a/b", "c"), ("a", "b/c")), (("x" * 300, "s"), ("x" * 301, "s"))],
+)
+async def test_keys_do_not_meet(sessions: HelixSessionStore, one: Any, other: Any) -> None:
+    """However they are made up, and however long they are."""
+    first: Any = {"project_key": one[0], "session_id": one[1]}
+    second: Any = {"project_key": other[0], "session_id": other[1]}
+    await sessions.append(first, [entry(1)])
+    assert await sessions.load(second) is None
+    await sessions.append({**second, "subpath": "s" * 300}, [entry(2)])
+    assert await sessions.load(first) == [entry(1)]
+
+
+def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the process that the SDK starts: what it would mirror is in the store afterwards."""
+    programs = dict(titled(ROOT / "docs" / "frameworks.md", "python"))
+
+    async def query(*, prompt: str, options: Any) -> AsyncIterator[str]:
+        await options.session_store.append(KEY, [entry(1, text=prompt)])
+        for each in await options.session_store.load(KEY):
+            yield each["text"]
+
+    monkeypatch.setattr("claude_agent_sdk.query", query)
+    monkeypatch.setenv("HELIX_DATA_DIRECTORY", str(tmp_path / "data"))
+    printed: list[Any] = []
+    code = compile(programs["assistant.py"], "assistant.py", "exec")
+    exec(code, {"__name__": "__main__", "print": printed.append})
+    assert printed == ["What is in this folder?"]
