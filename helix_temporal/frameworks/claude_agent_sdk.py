@@ -40,7 +40,11 @@ class HelixSessionStore:
         self._store = store
 
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
-        """Append a batch, all or none, and fold it into the transcript's summary in the same change."""
+        """Append a batch, all or none, and fold it into the transcript's summary in the same change.
+
+        Raises:
+            SessionNotFoundError: The transcript was deleted: a process that mirrors it still is too late.
+        """
         items: list[Any] = list(entries)
         names = [_find_name(entry) for entry in items]
         is_main = "subpath" not in key
@@ -95,7 +99,7 @@ class HelixSessionStore:
             metadata["subpath"] = key["subpath"]
             parent = _main_id(key["project_key"], key["session_id"])
         create = CreateSession(agent_type=_KIND, metadata=metadata, parent_session_id=parent)
-        return ItemLog(self._store, _session_id(key), ENTRY_FORMAT, create)
+        return ItemLog(self._store, _session_id(key), ENTRY_FORMAT, create, revives=False)
 
     def _list_transcripts(
         self, project_key: str, *, with_summary: bool = False

@@ -37,12 +37,20 @@ class ItemLog:
         session_id: Its id in the store.
         item_format: What the items are, as their rows say: ``openai-agents/1``.
         create: What the session begins with.
+        revives: An append begins a session anew that was deleted; otherwise it fails with
+            `SessionNotFoundError`, as for ids that are never used twice.
     """
 
     def __init__(
-        self, store: SessionStore, session_id: str, item_format: str, create: CreateSession | None = None
+        self,
+        store: SessionStore,
+        session_id: str,
+        item_format: str,
+        create: CreateSession | None = None,
+        *,
+        revives: bool = True,
     ) -> None:
-        self._store, self._format = store, item_format
+        self._store, self._format, self._revives = store, item_format, revives
         self._session_id = validate_id(session_id, "session id")
         self._create = create or CreateSession()
 
@@ -126,7 +134,9 @@ class ItemLog:
                     on_duplicate="keep_first",
                 )
             except SessionNotFoundError:
-                await self._store.create_session(self._session_id, self._create, if_not_exists=True)
+                await self._store.create_session(
+                    self._session_id, self._create, if_not_exists=True, revive=self._revives
+                )
             except StaleStateError:
                 # Others wrote between look and append; rows that are there already are left out next time.
                 await asyncio.sleep(retry_pause(attempt, first=0.001, longest=0.05))

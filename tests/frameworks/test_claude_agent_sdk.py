@@ -11,6 +11,7 @@ import pytest
 from claude_agent_sdk import fold_session_summary
 from claude_agent_sdk.testing import run_session_store_conformance
 
+from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.frameworks.claude_agent_sdk import HelixSessionStore
 from helix_temporal.stores.protocols.sessions import SessionStore
 from tests.docs._pages import ROOT, titled
@@ -141,6 +142,20 @@ async def test_the_newest_transcript_is_told_by_its_time(sessions: HelixSessionS
     await sessions.append(KEY, [entry(2)])
     times = {each["session_id"]: each["mtime"] for each in await sessions.list_sessions(KEY["project_key"])}
     assert times[KEY["session_id"]] > times["other"]
+
+
+async def test_a_transcript_that_was_deleted_is_not_brought_back(open_store: StoreOpener) -> None:
+    """By a process that still mirrors it, or one of its sub-agents."""
+    async with open_store() as one, open_store() as two:
+        late, other = HelixSessionStore(one), HelixSessionStore(two)
+        await late.append(KEY, [entry(1)])
+        await late.append(SUB, [entry(1)])
+        await other.delete(KEY)
+        for key in (KEY, SUB):
+            with pytest.raises(SessionNotFoundError, match="was deleted"):
+                await late.append(key, [entry(2)])
+            assert await other.load(key) is None
+        assert await other.list_sessions(KEY["project_key"]) == []
 
 
 async def test_a_thousand_entries_are_loaded(sessions: HelixSessionStore) -> None:

@@ -311,13 +311,15 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         options: CreateSession = ...,
         *,
         if_not_exists: bool = False,
+        revive: bool = True,
         epoch: int | None = None,
         operation_id: str | None = None,
     ) -> SessionState:
-        """Make a session with version 1.
+        """Make a session with version 1; with ``revive`` off, not under the id of one that was deleted.
 
         Raises:
             SessionExistsError: It exists, and ``if_not_exists`` was not asked for.
+            SessionNotFoundError: It was deleted, and ``revive`` is off.
         """
         ...
 

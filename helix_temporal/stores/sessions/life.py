@@ -6,6 +6,7 @@ from typing import Any, Final
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionExistsError,
+    SessionNotFoundError,
     StaleStateError,
     StateBehindThreadError,
 )
@@ -40,7 +41,7 @@ _NO_CHANGES: Final = MergeChanges()
 
 
 def decide_creation(
-    seen: SeenSession, options: CreateSession, *, if_not_exists: bool
+    seen: SeenSession, options: CreateSession, *, if_not_exists: bool, revive: bool = True
 ) -> Decision[SessionState]:
     """See `SessionStore.create_session`."""
     if seen.state is not None:
@@ -48,6 +49,11 @@ def decide_creation(
             return Decision(seen.state)
         raise SessionExistsError(
             f"session {seen.session_id!r} exists; continue it or choose another id",
+            session_id=seen.session_id,
+        )
+    if seen.view.revision and not revive:
+        raise SessionNotFoundError(
+            f"Session not found: {seen.session_id!r} was deleted, and this call does not begin it anew",
             session_id=seen.session_id,
         )
     fields = {name: getattr(options, name) for name in CreateSession.model_fields}
@@ -217,17 +223,20 @@ async def create_session(
     options: CreateSession = _NEW,
     *,
     if_not_exists: bool = False,
+    revive: bool = True,
     epoch: int | None = None,
     operation_id: str | None = None,
 ) -> SessionState:
     """See `SessionStore.create_session`."""
     options = revalidate_model(options, CreateSession)
-    call = Call("create_session", session_id, (options, if_not_exists), epoch, operation_id)
+    content = (options, if_not_exists) if revive else (options, if_not_exists, revive)
+    call = Call("create_session", session_id, content, epoch, operation_id)
 
     async def decide(seen: SeenSession) -> Decision[SessionState]:
+        decision = decide_creation(seen, options, if_not_exists=if_not_exists, revive=revive)
         if seen.state is None and seen.view.revision:
             await store.threads.delete_left(seen)
-        return decide_creation(seen, options, if_not_exists=if_not_exists)
+        return decision
 
     return await store.make_change(call, STATE_ALONE, decide, SessionState)
 

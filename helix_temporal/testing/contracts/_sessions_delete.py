@@ -122,6 +122,20 @@ class DeleteContract(SessionFixtures):
             await store.create_session(session_id, epoch=4)
         await store.create_session(session_id, epoch=5)
 
+    async def test_a_session_that_was_deleted_is_not_begun_anew_by_who_does_not_want_that(
+        self, store: SessionStore, session_id: str
+    ) -> None:
+        """A late writer that makes its session at first use."""
+        await store.create_session(session_id, revive=False)
+        await store.create_session(session_id, if_not_exists=True, revive=False)
+        await store.delete_session(session_id)
+        for _ in range(2):
+            with pytest.raises(SessionNotFoundError, match="was deleted, and this call"):
+                await store.create_session(session_id, if_not_exists=True, revive=False, operation_id="op")
+        assert not await store.session_exists(session_id)
+        await store.create_session(session_id)
+        await store.create_session(session_id, if_not_exists=True, revive=False)
+
     @pytest.mark.parametrize("name", MUTATIONS)
     async def test_nothing_can_be_done_to_a_session_that_is_gone(
         self, store: SessionStore, session_id: str, name: str
