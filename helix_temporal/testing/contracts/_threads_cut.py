@@ -348,15 +348,15 @@ class CutContract(ThreadFixtures):
                 if not page.messages:
                     await asyncio.sleep(0)
                     continue
-                last = page.messages[-2].id if len(page.messages) > 1 else ""
-                to = Head(position=page.head.position - 1, last_id=last)
+                *before, newest = page.messages
+                to = Head(position=page.head.position - 1, last_id=before[0].id if before else "")
                 taker = replace(author, epoch=next(epochs))
                 try:
                     await taker.open(rewind_to=to, expected_head=page.head)
                 except (HeadMovedError, FencedError):
                     await asyncio.sleep(0)
                 else:
-                    taken.append(page.messages[-1].id)
+                    taken.append(newest.id)
                     return
 
         await asyncio.gather(*(append(f"m{n}") for n in range(12)), *(take_newest() for _ in range(6)))

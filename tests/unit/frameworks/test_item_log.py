@@ -1,7 +1,7 @@
 """Items of a framework in a session: appended once, read in order, taken back by one."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,7 +49,7 @@ def log(store: Lossy, monkeypatch: pytest.MonkeyPatch) -> ItemLog:
 
 
 def a_log(store: Lossy, item_format: str = "test/1") -> ItemLog:
-    return ItemLog(store, "s", item_format, CreateSession(user_id="u"))
+    return ItemLog(cast("Any", store), "s", item_format, CreateSession(user_id="u"))
 
 
 def items(count: int, first: int = 0) -> list[Any]:
@@ -126,8 +126,8 @@ async def test_several_that_pop_get_different_items(log: ItemLog, store: Lossy) 
         *(a_log(store).append_items(items(1, n)) for n in range(10, 15)),
     )
     taken = [item["n"] for item in got if item is not None]
-    left: list[Any] = [item["n"] for item in await log.read_items()]
-    assert sorted([*left, *taken]) == list(range(15))
+    found: list[Any] = [*taken, *(item["n"] for item in await log.read_items())]
+    assert sorted(found) == list(range(15))
 
 
 async def test_after_it_was_cleared_a_log_goes_on(log: ItemLog) -> None:
