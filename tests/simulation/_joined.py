@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -17,9 +17,8 @@ from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions.store import RowSessions
 from tests.simulation._blobs import SimBlobs
 from tests.simulation._hot import SimHot
-from tests.simulation._patches import simulated
-from tests.simulation._run import Verdict
-from tests.simulation._world import Trace, Violation, World
+from tests.simulation._run import Verdict, run_seed
+from tests.simulation._world import Trace, World
 
 T = TypeVar("T")
 
@@ -168,13 +167,4 @@ def simulate_joined(
     seed: int, *, trace: Trace | None = None, broken: AbstractContextManager[Any] | None = None
 ) -> Verdict:
     """Run one seed; ``broken`` removes a guard of the code under test while it runs."""
-    world = World(seed, trace=trace)
-    with ExitStack() as stack:
-        stack.enter_context(simulated(world.random, world.loop.time))
-        if broken is not None:
-            stack.enter_context(broken)
-        try:
-            world.loop.run(_Joined(world).run())
-        except Violation as violation:
-            return Verdict(seed, str(violation), world.seen)
-    return Verdict(seed, "", world.seen)
+    return run_seed(World(seed, trace=trace), lambda world: _Joined(world).run(), broken)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,8 @@ from helix_temporal.stores.memory import MemoryThreads
 from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.stores.protocols.threads import FlushStatus, OpenThread, ReadPage
 from helix_temporal.testing.builders import a_message, an_answer
-from tests.simulation._patches import simulated
-from tests.simulation._run import Verdict
-from tests.simulation._world import Trace, Violation, World, run_now
+from tests.simulation._run import Verdict, run_seed
+from tests.simulation._world import Trace, World, run_now
 
 NAMES = ("troubled", "well", "fine")
 STEP_SECONDS = 0.5
@@ -166,13 +165,4 @@ def simulate_neighbours(
     seed: int, *, trace: Trace | None = None, broken: AbstractContextManager[Any] | None = None
 ) -> Verdict:
     """Run one seed; ``broken`` removes a guard of the code under test while it runs."""
-    world = World(seed, trace=trace)
-    with ExitStack() as stack:
-        stack.enter_context(simulated(world.random, world.loop.time))
-        if broken is not None:
-            stack.enter_context(broken)
-        try:
-            world.loop.run(_Neighbours(world).run())
-        except Violation as violation:
-            return Verdict(seed, str(violation), world.seen)
-    return Verdict(seed, "", world.seen)
+    return run_seed(World(seed, trace=trace), lambda world: _Neighbours(world).run(), broken)

@@ -2,9 +2,10 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from tests.simulation._patches import simulated
 from tests.simulation._story import Plan, Story
@@ -55,6 +56,23 @@ def simulate(
     if not why and not exit_mode and world.seen["TURN RUN AGAIN"]:
         why = "a turn was run again"
     return Verdict(seed, why, world.seen)
+
+
+def run_seed(
+    world: World,
+    story: Callable[[World], Coroutine[Any, Any, None]],
+    broken: AbstractContextManager[Any] | None,
+) -> Verdict:
+    """Run a story that ends at the first `Violation`; ``broken`` as in `simulate`, entered as it is."""
+    with ExitStack() as stack:
+        stack.enter_context(simulated(world.random, world.loop.time))
+        if broken is not None:
+            stack.enter_context(broken)
+        try:
+            world.loop.run(story(world))
+        except Violation as violation:
+            return Verdict(world.seed, str(violation), world.seen)
+    return Verdict(world.seed, "", world.seen)
 
 
 def _why(world: World, story: Story) -> str:
