@@ -24,6 +24,11 @@ MAX_PAYLOAD: Final = 2_000_000
 MAX_TEXT: Final = 1024 * 1024
 """A message, or the result of a call."""
 
+MAX_CUT: Final = 200
+"""Messages that are taken back in one operation, which keeps them for a repetition."""
+MAX_CUT_TEXT: Final = 4 * 1024 * 1024
+"""All messages that are taken back in one operation, as they are stored; one alone may be larger."""
+
 MAX_METADATA: Final = 64 * 1024
 """A session's metadata, as JSON: every list shows them."""
 MAX_TITLE: Final = 300

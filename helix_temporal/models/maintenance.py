@@ -188,6 +188,15 @@ class CleanupSummary(WireModel):
     running: int = 0
     would_end: int = 0
 
+    @property
+    def ended(self) -> int:
+        """Sessions that it ended, or would end.
+
+        Those that ended before, run on or fail stay in the list of the expired: counted, they would keep
+        a clean-up that stops after so many from ever coming to the ones behind them.
+        """
+        return self.marked + self.would_end
+
     def plus(self, **counts: int) -> "CleanupSummary":
         """With these counted in."""
         return self.model_copy(update={name: getattr(self, name) + more for name, more in counts.items()})
@@ -202,7 +211,7 @@ class CleanUpExpiredInput(WireModel):
     """End sessions that are past their time.
 
     Attributes:
-        max_sessions: Stop after so many.
+        max_sessions: Stop after so many that were ended.
     """
 
     page: Limit = 200

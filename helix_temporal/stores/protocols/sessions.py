@@ -524,7 +524,13 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         ...
 
     async def cut_messages(
-        self, session_id: str, count: int, *, head: Head | None = None, operation_id: str | None = None
+        self,
+        session_id: str,
+        count: int,
+        *,
+        head: Head | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
     ) -> CutMessages:
         """Take back the newest ``count`` messages, and return them; no new version of the state.
 
@@ -534,13 +540,15 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
 
         Args:
             session_id: Whose.
-            count: How many.
+            count: How many, 200 at most.
             head: Only if the messages end here: how many they are, and the id of the last one.
+            epoch: The fence of whoever writes; see `save_state`.
             operation_id: The same again finds the first answer, though others have appended since.
 
         Raises:
             HeadMovedError: They end elsewhere than at ``head``; nothing was cut.
-            InvalidRequestError: There are fewer; or the state was committed with one of them; or a session
+            TooLargeError: They are several, and have more than 4 MiB.
+            InvalidRequestError: There are fewer; or more than 200 are asked for; or the state was committed with one of them; or a session
                 workflow has a turn under way.
         """
         ...
