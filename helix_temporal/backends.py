@@ -35,11 +35,13 @@ from helix_temporal.settings import Settings
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.locks import LockManager
+from helix_temporal.stores.protocols.records import Records
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore, Transform
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
+from helix_temporal.stores.records import RowRecords
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.stores.workspace_providers import import_providers
@@ -87,6 +89,7 @@ class Backends:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
         locks, usage: Leases, and what sessions used.
         sessions: The session store; None with ``session_store="none"``.
+        records: Named bytes beside its sessions; None where there is no session store.
         streams: Where sessions are shown live; None with ``stream_store="none"``.
     """
 
@@ -135,12 +138,13 @@ class Backends:
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
         self.sessions: SessionStore | None = None
+        self.records: Records | None = None
         self._states: SessionSync | None = None
         if settings.session_store != "none":
-            self.sessions, self._states = self._make_session_store(shared=hot is None)
+            self.sessions, self.records, self._states = self._make_session_store(shared=hot is None)
         self._used = UsageLog(None if self.sessions is None else self.usage)
 
-    def _make_session_store(self, *, shared: bool) -> tuple[SessionStore, SessionSync]:
+    def _make_session_store(self, *, shared: bool) -> tuple[SessionStore, Records, SessionSync]:
         chosen = self._places.chosen
         rows = self._places[chosen.state_in].sessions
         beside = shared and chosen.threads_in == chosen.state_in
@@ -150,7 +154,8 @@ class Backends:
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
         apart = RowSessions(rows, recalls=recalls)
-        return store, SessionSync(apart, self.threads, together=store if together else None)
+        states = SessionSync(apart, self.threads, together=store if together else None)
+        return store, RowRecords(store), states
 
     async def check(self) -> None:
         """Refuse servers that would lose data: eviction policy, conditional writes, versions of tables.

@@ -50,6 +50,7 @@ _LETTERS: Final = {
     RowKind.REF: b"f",
     RowKind.OPERATION: b"o",
     RowKind.THREAD: b"l",
+    RowKind.RECORD: b"e",
 }
 """Stored: never changed, never used again for another kind."""
 
@@ -92,10 +93,11 @@ def time_bytes(time: int) -> bytes:
 def view_args(wanted: WantedRows) -> tuple[Value, ...]:
     """The arguments of ``session_view.lua`` after the id."""
     return (
-        f"{int(wanted.thread)} {len(wanted.keys)} {len(wanted.groups)}",
+        f"{int(wanted.thread)} {len(wanted.keys)} {len(wanted.groups)} {len(wanted.newest)}",
         *(field_of(name) for name in wanted.keys),
         *(_LETTERS[kind] + group.encode() for kind, group in wanted.groups),
         *(_LETTERS[kind] for kind in wanted.newest),
+        *(_places_of_group(kind, group) for kind, group in wanted.newest_in),
     )
 
 
@@ -168,6 +170,28 @@ def page_args(
         # What follows a place is NUL and the group: beyond all groups of it, or before the first.
         lowest, highest = (lowest, b"(%b\0" % place) if descending else (b"[%b\1" % place, highest)
     return letter, lowest, highest, int(descending), limit
+
+
+def group_page_args(
+    kind: RowKind, group: str, limit: int, after: str | None, descending: bool
+) -> tuple[Value, ...]:
+    """The arguments of ``session_page.lua`` after the id, for one group of rows of order 0."""
+    places = _places_of_group(kind, group)
+    lowest, highest = b"[%b\0" % places, b"(%b\1" % places
+    if after is not None:
+        place = b"(%b\0%b%b" % (places, order_bytes(0), after.encode())
+        lowest, highest = (lowest, place) if descending else (place, highest)
+    return _LETTERS[kind], lowest, highest, int(descending), limit
+
+
+def groups_args(kind: RowKind, first: str, stop: str, limit: int) -> tuple[Value, ...]:
+    """The arguments of ``session_groups.lua`` after the id."""
+    return _places_of_group(kind, first), _places_of_group(kind, stop), limit
+
+
+def _places_of_group(kind: RowKind, group: str) -> bytes:
+    """What the places of a group's rows begin with, before a NUL."""
+    return b"%bg%b" % (_LETTERS[kind], group.encode())
 
 
 def read_rows(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[SessionRow]:

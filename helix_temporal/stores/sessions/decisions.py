@@ -198,8 +198,10 @@ class ChangeDone(Generic[T]):
     Attributes:
         repeated: The operation's first answer was found, and nothing was decided.
         appended: What became of the decision's step.
+        revision: The session's, after the change.
     """
 
     answer: T
     repeated: bool = False
     appended: Appended | None = None
+    revision: int = 0

@@ -47,19 +47,21 @@ NOTHING: Final = SessionImage()
 def select_rows(held: SessionImage, wanted: WantedRows) -> tuple[SessionRow, ...]:
     """The rows that a view wants, each once."""
     names = [name for name in wanted.keys if name in held.rows]
-    if not wanted.groups and not wanted.newest:
+    if not wanted.groups and not wanted.newest and not wanted.newest_in:
         return tuple(held.rows[name] for name in dict.fromkeys(names))
     groups = set(wanted.groups)
-    newest: dict[RowKind, tuple[int, str, RowKey | None]] = dict.fromkeys(wanted.newest, _NOWHERE)
-    looked_at = {kind for kind, _ in groups} | newest.keys()
+    newest: dict[RowKind | tuple[RowKind, str], tuple[int, str, RowKey | None]]
+    newest = dict.fromkeys((*wanted.newest, *wanted.newest_in), _NOWHERE)
+    looked_at = {kind for kind, _ in (*groups, *wanted.newest_in)} | set(wanted.newest)
     for name, row in held.rows.items():
         kind = name.kind
         if kind not in looked_at:
             continue
         if (kind, name.group) in groups:
             names.append(name)
-        if kind in newest and (row.order, name.key) > newest[kind][:2]:
-            newest[kind] = (row.order, name.key, name)
+        for place in (kind, (kind, name.group)):
+            if place in newest and (row.order, name.key) > newest[place][:2]:
+                newest[place] = (row.order, name.key, name)
     names += [name for _, _, name in newest.values() if name is not None]
     return tuple(held.rows[name] for name in dict.fromkeys(names))
 
@@ -80,7 +82,13 @@ def apply_commit(held: SessionImage, change: SessionCommit) -> SessionImage | No
 
 
 def page_rows(
-    held: SessionImage, kind: RowKind, *, limit: int, after: tuple[int, str] | None, descending: bool
+    held: SessionImage,
+    kind: RowKind,
+    *,
+    limit: int,
+    after: tuple[int, str] | None,
+    descending: bool,
+    count: bool,
 ) -> RowPage:
     """See `SessionRows.read_page`."""
     of_kind = sorted(
@@ -89,7 +97,28 @@ def page_rows(
         reverse=descending,
     )
     beyond = [each for each in of_kind if after is None or _is_beyond(_place_of_row(each), after, descending)]
-    return RowPage(tuple(beyond[:limit]), len(of_kind))
+    return RowPage(tuple(beyond[:limit]), len(of_kind) if count else None)
+
+
+def read_group(
+    held: SessionImage, kind: RowKind, group: str, *, limit: int, after: str | None, descending: bool
+) -> tuple[SessionRow, ...]:
+    """See `SessionRows.read_group`."""
+    names = sorted(
+        (name for name in held.rows if (name.kind, name.group) == (kind, group)),
+        key=lambda name: name.key,
+        reverse=descending,
+    )
+    beyond = [
+        name for name in names if after is None or (name.key < after if descending else name.key > after)
+    ]
+    return tuple(held.rows[name] for name in beyond[:limit])
+
+
+def list_groups(held: SessionImage, kind: RowKind, first: str, stop: str, limit: int) -> tuple[str, ...]:
+    """See `SessionRows.list_groups`."""
+    found = {name.group for name in held.rows if name.kind is kind and first <= name.group < stop}
+    return tuple(sorted(found)[:limit])
 
 
 def without_old_operations(held: SessionImage, before: int, limit: int) -> tuple[SessionImage, int]:

@@ -308,7 +308,9 @@ async def list_staged(
     rows: dict[tuple[str, str], StagedRow] = {}
     limit, after = _MANY, None
     while True:
-        page = await store.loop.rows.read_page(session_id, RowKind.STAGED, limit=limit, after=after)
+        page = await store.loop.rows.read_page(
+            session_id, RowKind.STAGED, limit=limit, after=after, count=False
+        )
         rows |= {(each.group, each.key): staged_row_of(each) for each in page.rows}
         if len(page.rows) < limit:
             return sorted(rows.values(), key=_order_of_row)

@@ -1,0 +1,5 @@
+"""Records beside sessions: named bytes, over the port `SessionRows`."""
+
+from helix_temporal.stores.records.store import RowRecords
+
+__all__ = ["RowRecords"]

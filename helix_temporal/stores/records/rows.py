@@ -1,0 +1,120 @@
+"""Records as rows of a session: names, and bodies with the time of writing.  Pure."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from helix_temporal.errors import InvalidRequestError, StoreCorruptError, TooLargeError
+from helix_temporal.stores.protocols.records import (
+    Record,
+    RecordChange,
+    RecordName,
+    WantedRecords,
+)
+from helix_temporal.stores.protocols.session_rows import RowKey, RowKind, SessionRow, WantedRows
+from helix_temporal.stores.sessions.checks import checked_text
+from helix_temporal.stores.sessions.decisions import MAX_BODY
+
+MAX_NAME: Final = 1024
+"""Bytes of a key or a group.  With a session's id, both must fit into an entry of PostgreSQL's index."""
+MAX_PAGE: Final = 1000
+
+_KIND: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PART: Final = "/"
+"""Between kind and group: no kind has it, so the first one ends the kind."""
+_INLINE: Final = b"\x01"
+_HEADER: Final = 9
+
+
+def group_of(kind: str, group: str) -> str:
+    """The row's group of a record's kind and group.
+
+    Raises:
+        InvalidRequestError, InvalidMessageError, TooLargeError: They are not what `RecordName` says.
+    """
+    if _KIND.fullmatch(checked_text(kind, "kind of a record", MAX_NAME)) is None:
+        raise InvalidRequestError("kind of a record: 1 to 64 of A-Z a-z 0-9 _ . - expected")
+    return f"{kind}{_PART}{checked_text(group, 'group of a record', MAX_NAME)}"
+
+
+def groups_of_kind(kind: str) -> tuple[str, str]:
+    """The first group that a kind can have, and what comes after all of them."""
+    first = group_of(kind, "")
+    return first, f"{kind}{chr(ord(_PART) + 1)}"
+
+
+def group_in(row_group: str) -> str:
+    """The group in a row's group."""
+    return row_group.partition(_PART)[2]
+
+
+def checked_key(key: str) -> str:
+    """A record's key.
+
+    Raises:
+        InvalidRequestError, InvalidMessageError, TooLargeError: It is not what `RecordName` says.
+    """
+    if key == "":
+        raise InvalidRequestError("key of a record: empty")
+    return checked_text(key, "key of a record", MAX_NAME)
+
+
+def row_key(name: RecordName) -> RowKey:
+    """The row of a record."""
+    return RowKey(RowKind.RECORD, checked_key(name.key), group_of(name.kind, name.group))
+
+
+def wanted_rows(wanted: WantedRecords) -> WantedRows:
+    """The rows of the records that are wanted."""
+    return WantedRows(
+        keys=tuple(row_key(RecordName(*name)) for name in wanted.names),
+        groups=tuple((RowKind.RECORD, group_of(*each)) for each in wanted.groups),
+        newest_in=tuple((RowKind.RECORD, group_of(*each)) for each in wanted.newest),
+    )
+
+
+def check_record(record: Record) -> None:
+    """Refuse a record that no store can keep.
+
+    Raises:
+        TooLargeError: The body exceeds 16 MiB.
+        InvalidRequestError: The body is not bytes, or the name is none.
+    """
+    row_key(record.name)
+    if not isinstance(record.body, bytes):
+        raise InvalidRequestError(f"body of a record: bytes expected, got {type(record.body).__name__}")
+    if len(record.body) > MAX_BODY:
+        raise TooLargeError(f"body of a record: {len(record.body)} > {MAX_BODY} bytes")
+
+
+def encode_record(record: Record, written_at: int) -> SessionRow:
+    """A record as it is stored, with the time of writing in ms since 1970."""
+    name = row_key(record.name)
+    body = b"".join((_INLINE, written_at.to_bytes(8, "big"), record.body))
+    return SessionRow(name.kind, name.key, body, name.group)
+
+
+def decode_record(row: SessionRow) -> Record:
+    """Inverse of `encode_record`.
+
+    Raises:
+        StoreCorruptError: The row holds no record.
+    """
+    kind, part, group = row.group.partition(_PART)
+    if not part or len(row.body) < _HEADER or row.body[:1] != _INLINE:
+        raise StoreCorruptError(f"a record of kind {kind!r}: the stored bytes are none")
+    return Record(kind, row.key, row.body[_HEADER:], group)
+
+
+def in_order(records: Iterable[Record]) -> tuple[Record, ...]:
+    """By kind, group and key: text sorts by code points as UTF-8 does by bytes."""
+    return tuple(sorted(records, key=lambda each: (each.kind, each.group, each.key)))
+
+
+def plain_parts(change: RecordChange) -> tuple[object, ...]:
+    """A change for the digest of a request."""
+    return (
+        [(*each.name, each.body) for each in change.puts],
+        [tuple(name) for name in change.removes],
+        [tuple(each) for each in change.clears],
+    )
