@@ -41,7 +41,8 @@ from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore, Transform
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
-from helix_temporal.stores.records import RowRecords
+from helix_temporal.stores.record_packs import RecordPacks
+from helix_temporal.stores.records import RecordUpkeep, RowRecords
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.stores.workspace_providers import import_providers
@@ -139,6 +140,7 @@ class Backends:
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
         self.sessions: SessionStore | None = None
         self.records: Records | None = None
+        self._record_upkeep: RecordUpkeep | None = None
         self._states: SessionSync | None = None
         if settings.session_store != "none":
             self.sessions, self.records, self._states = self._make_session_store(shared=hot is None)
@@ -150,7 +152,15 @@ class Backends:
         beside = shared and chosen.threads_in == chosen.state_in
         # A durable store never gives a revision twice, so its rows may be remembered.
         recalls = rows.durable
-        store = RowSessions(rows, self.threads, together=beside, streams=self.streams, recalls=recalls)
+        packs = None
+        if self.blobs is not None:
+            packs = RecordPacks(self.blobs, prefix=self.settings.s3_prefix)
+        store = RowSessions(
+            rows, self.threads, together=beside, streams=self.streams, packs=packs, recalls=recalls
+        )
+        if packs is not None:
+            after = self.settings.archive_records_after
+            self._record_upkeep = RecordUpkeep(store, after=int(after.total_seconds() * 1000))
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
         apart = RowSessions(rows, recalls=recalls)
@@ -218,7 +228,11 @@ class Backends:
         sessions = self.make_session_activities(registry)
         threads = self._make_thread_activities(transforms)
         maintenance = MaintenanceActivities(
-            self.hot, self.threads, self.tiered.upkeep if self.tiered else None, beat_every=every
+            self.hot,
+            self.threads,
+            self.tiered.upkeep if self.tiered else None,
+            self._record_upkeep,
+            beat_every=every,
         )
         tools = ToolRunner(
             self.threads,

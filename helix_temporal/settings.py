@@ -216,6 +216,8 @@ class Settings(_Group):
         read_v1: Threads without a manifest begin as their version 1 snapshot, if there is one.
         v1_prefix, v1_thread_key: Where those lie.
         v1_adapter: The format of their rows; found by their shape if empty.
+        archive_records_after: With a cold tier: records of sessions go to the archive so long after they
+            were written.
         archive_hmac_key: Signs manifests; at least 16 characters.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
         health_file: Touched every five seconds by a worker that serves, and removed when it ends.
@@ -275,6 +277,7 @@ class Settings(_Group):
     v1_prefix: str = "threads"
     v1_thread_key: str = "messages"
     v1_adapter: str = ""
+    archive_records_after: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(days=7)
     archive_hmac_key: SecretStr | None = None
     allow_plaintext: bool = False
     health_file: Path | None = None

@@ -173,3 +173,34 @@ class Records(Protocol):
             SessionNotFoundError: As for `write`.
         """
         ...
+
+    async def archive(
+        self,
+        session_id: str,
+        kind: str,
+        group: str = "",
+        *,
+        before: str | None = None,
+        written_before: int | None = None,
+        limit: int = ...,
+    ) -> int:
+        """Move the bodies of old records of a group to the archive; how many were moved.
+
+        They are read as before, many at once with one request for each object that holds them.  Records that
+        are replaced or removed meanwhile are left alone, and so are short ones.  Who writes by a revision
+        that was read before is refused then, as after any other write.
+
+        Args:
+            session_id: Whose.
+            kind: Of which kind.
+            group: Of which group.
+            before: Only those with a lower key.
+            written_before: Only those that were written before this time, ms since 1970 by the store's clock.
+            limit: So many at most (1–1,000).
+
+        Raises:
+            InvalidConfigError: There is no archive.
+            SessionNotFoundError: There is no session.
+            StoreUnavailableError: Store or archive do not answer; what was moved is moved, repeat the call.
+        """
+        ...

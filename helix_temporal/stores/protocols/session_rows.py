@@ -47,6 +47,8 @@ class RowKind(StrEnum):
     """What the session's thread must still be told.  No group; key: what; order: 0."""
     RECORD = "record"
     """A record of whoever uses `Records`.  Group: its kind and group; key: its key; order: 0."""
+    PACK = "pack"
+    """Names a pack of archived records.  No group; key: its id; order: when it was begun, in ms."""
 
 
 class RowKey(NamedTuple):

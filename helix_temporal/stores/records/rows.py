@@ -1,8 +1,9 @@
 """Records as rows of a session: names, and bodies with the time of writing.  Pure."""
 
 import re
+import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from helix_temporal.errors import InvalidRequestError, StoreCorruptError, TooLargeError
 from helix_temporal.stores.protocols.records import (
@@ -12,6 +13,7 @@ from helix_temporal.stores.protocols.records import (
     WantedRecords,
 )
 from helix_temporal.stores.protocols.session_rows import RowKey, RowKind, SessionRow, WantedRows
+from helix_temporal.stores.record_packs import PackRef, compute_checksum
 from helix_temporal.stores.sessions.checks import checked_text
 from helix_temporal.stores.sessions.decisions import MAX_BODY
 
@@ -23,7 +25,13 @@ _KIND: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PART: Final = "/"
 """Between kind and group: no kind has it, so the first one ends the kind."""
 _INLINE: Final = b"\x01"
+_ARCHIVED: Final = b"\x02"
 _HEADER: Final = 9
+"""Bytes before the body: its form, and the time of writing."""
+_STUB: Final = struct.Struct(">16sQII")
+"""In place of an archived body: pack, offset, size and checksum."""
+WORTH: Final = 4 * _STUB.size
+"""Shorter bodies are not archived: a row would be about as long."""
 
 
 def group_of(kind: str, group: str) -> str:
@@ -57,6 +65,17 @@ def checked_key(key: str) -> str:
     if key == "":
         raise InvalidRequestError("key of a record: empty")
     return checked_text(key, "key of a record", MAX_NAME)
+
+
+def checked_page(limit: object) -> int:
+    """The size of a page of records.
+
+    Raises:
+        InvalidRequestError: It is not 1-1,000.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
+        raise InvalidRequestError(f"limit: 1 to {MAX_PAGE} expected")
+    return limit
 
 
 def row_key(name: RecordName) -> RowKey:
@@ -94,16 +113,60 @@ def encode_record(record: Record, written_at: int) -> SessionRow:
     return SessionRow(name.kind, name.key, body, name.group)
 
 
-def decode_record(row: SessionRow) -> Record:
-    """Inverse of `encode_record`.
+class StoredRecord(NamedTuple):
+    """A record as its row has it.
+
+    Attributes:
+        written_at: When it was written, in ms since 1970.
+        body: Its bytes, or where they are.
+    """
+
+    name: RecordName
+    written_at: int
+    body: bytes | PackRef
+
+
+def decode_record(row: SessionRow) -> StoredRecord:
+    """Inverse of `encode_record` and `encode_stub`.
 
     Raises:
         StoreCorruptError: The row holds no record.
     """
     kind, part, group = row.group.partition(_PART)
-    if not part or len(row.body) < _HEADER or row.body[:1] != _INLINE:
-        raise StoreCorruptError(f"a record of kind {kind!r}: the stored bytes are none")
-    return Record(kind, row.key, row.body[_HEADER:], group)
+    form, written_at, body = row.body[:1], int.from_bytes(row.body[1:_HEADER], "big"), row.body[_HEADER:]
+    name = RecordName(kind, row.key, group)
+    if part and form == _INLINE and len(row.body) >= _HEADER:
+        return StoredRecord(name, written_at, body)
+    if part and form == _ARCHIVED and len(body) == _STUB.size:
+        pack, *place = _STUB.unpack(body)
+        return StoredRecord(name, written_at, PackRef(pack.hex(), *place))
+    raise StoreCorruptError(f"a record of kind {kind!r}: the stored bytes are none")
+
+
+def encode_stub(stored: StoredRecord, ref: PackRef) -> SessionRow:
+    """The row of a record whose body is in a pack; the time of writing stays."""
+    name = row_key(stored.name)
+    place = _STUB.pack(bytes.fromhex(ref.pack), ref.offset, ref.size, ref.checksum)
+    body = b"".join((_ARCHIVED, stored.written_at.to_bytes(8, "big"), place))
+    return SessionRow(name.kind, name.key, body, name.group)
+
+
+def cut_from_pack(session_id: str, stored: StoredRecord, ref: PackRef, whole: bytes) -> Record:
+    """An archived record, out of the bodies of its pack.
+
+    Raises:
+        StoreCorruptError: What is there is not this record's body.
+    """
+    kind, key, group = stored.name
+    body = whole[ref.offset : ref.offset + ref.size]
+    if len(body) != ref.size or checksum_of(session_id, stored.name, body) != ref.checksum:
+        raise StoreCorruptError(f"a record of kind {kind!r} of session {session_id!r} is not in its pack")
+    return Record(kind, key, body, group)
+
+
+def checksum_of(session_id: str, name: RecordName, body: bytes) -> int:
+    """The checksum of an archived body."""
+    return compute_checksum(body, session_id, name.kind, name.group, name.key)
 
 
 def in_order(records: Iterable[Record]) -> tuple[Record, ...]:

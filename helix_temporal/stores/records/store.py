@@ -2,11 +2,7 @@
 
 from typing import Final
 
-from helix_temporal.errors import (
-    InvalidRequestError,
-    StaleStateError,
-    StoreUnavailableError,
-)
+from helix_temporal.errors import StaleStateError, StoreUnavailableError
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import CreateSession, SessionState
 from helix_temporal.stores.protocols.records import (
@@ -18,11 +14,12 @@ from helix_temporal.stores.protocols.records import (
     WantedRecords,
 )
 from helix_temporal.stores.protocols.session_rows import STATE_ALONE, RowKind
+from helix_temporal.stores.records.archive import Chosen, archive_group, read_bodies, unless_gone
 from helix_temporal.stores.records.rows import (
     MAX_PAGE,
     check_record,
     checked_key,
-    decode_record,
+    checked_page,
     encode_record,
     group_in,
     group_of,
@@ -61,9 +58,15 @@ class RowRecords:
 
     async def read(self, session_id: str, wanted: WantedRecords = NO_RECORDS) -> RecordView:
         """See `Records.read`."""
-        view = await self._rows.view(validate_id(session_id, "session id"), wanted_rows(wanted))
-        records = in_order(decode_record(row) for row in view.rows)
-        return RecordView(view.revision, view.max_epoch, view.state is not None, records)
+        rows = wanted_rows(wanted)
+        validate_id(session_id, "session id")
+
+        async def read() -> RecordView:
+            view = await self._rows.view(session_id, rows)
+            records = await read_bodies(self._sessions, session_id, view.rows)
+            return RecordView(view.revision, view.max_epoch, view.state is not None, in_order(records))
+
+        return await unless_gone(session_id, read)
 
     async def write(
         self,
@@ -102,15 +105,17 @@ class RowRecords:
         descending: bool = False,
     ) -> tuple[Record, ...]:
         """See `Records.read_page`."""
-        rows = await self._rows.read_group(
-            validate_id(session_id, "session id"),
-            RowKind.RECORD,
-            group_of(kind, group),
-            limit=_checked_limit(limit),
-            after=None if after is None else checked_key(after),
-            descending=descending,
-        )
-        return tuple(decode_record(row) for row in rows)
+        validate_id(session_id, "session id")
+        row_group, limit = group_of(kind, group), checked_page(limit)
+        beyond = None if after is None else checked_key(after)
+
+        async def read() -> tuple[Record, ...]:
+            rows = await self._rows.read_group(
+                session_id, RowKind.RECORD, row_group, limit=limit, after=beyond, descending=descending
+            )
+            return tuple(await read_bodies(self._sessions, session_id, rows))
+
+        return await unless_gone(session_id, read)
 
     async def list_groups(self, session_id: str, kind: str) -> tuple[str, ...]:
         """See `Records.list_groups`."""
@@ -146,6 +151,26 @@ class RowRecords:
         raise StoreUnavailableError(
             f"session {session_id!r}: take_over was overtaken {TRIES} times", session_id=session_id
         )
+
+    async def archive(
+        self,
+        session_id: str,
+        kind: str,
+        group: str = "",
+        *,
+        before: str | None = None,
+        written_before: int | None = None,
+        limit: int = MAX_PAGE,
+    ) -> int:
+        """See `Records.archive`."""
+        validate_id(session_id, "session id")
+        chosen = Chosen(
+            group_of(kind, group),
+            None if before is None else checked_key(before),
+            None if written_before is None else checked_count(written_before, "written_before"),
+            checked_page(limit),
+        )
+        return await archive_group(self._sessions, session_id, chosen)
 
     async def _state_to_write(
         self, seen: SeenSession, create: CreateSession | None, revive: bool, *, touch: bool
@@ -198,9 +223,3 @@ def _check_revision(seen: SeenSession, expected: int | None) -> None:
         expected_revision=expected,
         actual_revision=seen.view.revision,
     )
-
-
-def _checked_limit(limit: object) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise InvalidRequestError(f"limit: 1 to {MAX_PAGE} expected")
-    return limit

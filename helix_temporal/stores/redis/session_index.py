@@ -51,6 +51,7 @@ _LETTERS: Final = {
     RowKind.OPERATION: b"o",
     RowKind.THREAD: b"l",
     RowKind.RECORD: b"e",
+    RowKind.PACK: b"k",
 }
 """Stored: never changed, never used again for another kind."""
 

@@ -8,8 +8,13 @@
 
         @pytest.fixture
         async def another(self, opened): ...   # records of the same store, as another process has them
+
+    class TestMyArchive(RecordArchiveContract):
+        @pytest.fixture
+        async def archive(self): ...   # an `OpenArchive.over(rows, FaultyBlobs(blobs))`
 """
 
+from helix_temporal.testing.contracts._records_archive import OpenArchive, RecordArchiveContract
 from helix_temporal.testing.contracts._records_base import OpenRecords
 from helix_temporal.testing.contracts._records_reads import ReadContract, RecordNameContract
 from helix_temporal.testing.contracts._records_writes import (
@@ -18,7 +23,7 @@ from helix_temporal.testing.contracts._records_writes import (
     WriteContract,
 )
 
-__all__ = ["OpenRecords", "RecordsContract"]
+__all__ = ["OpenArchive", "OpenRecords", "RecordArchiveContract", "RecordsContract"]
 
 
 class RecordsContract(
