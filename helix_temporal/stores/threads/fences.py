@@ -11,8 +11,9 @@ epoch with the fence first: a writer that was replaced is refused, however late 
 
 `Fence.find_refusal` is the rule.  Where the atomic change is not Python the rule runs once more, below a
 comment ``rule: stores.threads.fences.Fence.find_refusal``; the errors are always worded here.
-Each rule is removed by ``tests/simulation/_ablations.py`` and, on all backends, by
-``tests/contracts/test_fence_can_fail.py``.
+``tests/simulation/_ablations.py`` removes each rule in simulated sessions, and
+``tests/contracts/test_fence_can_fail.py`` removes each one, with its copies, on each backend: simulation and
+contracts then fail.
 """
 
 from dataclasses import dataclass
