@@ -20,7 +20,10 @@ PACKAGE: Final = Path(helix_temporal.__file__).parent
 STORES: Final = PACKAGE / "stores"
 BACKENDS: Final = ("memory", "sqlite", "redis", "postgres")
 SCRIPTS: Final = sorted(
-    each for backend in BACKENDS for folder in ("lua", "sql") for each in (STORES / backend / folder).glob("*")
+    each
+    for backend in BACKENDS
+    for folder in ("lua", "sql")
+    for each in (STORES / backend / folder).glob("*")
 )
 COPIES_LIE_IN: Final = [*SCRIPTS, *(each for backend in BACKENDS for each in (STORES / backend).glob("*.py"))]
 
@@ -30,18 +33,11 @@ DECLARATION: Final = re.compile(r"^ *# copies: ((?:\w+, )*\w+)$")
 LIKE_A_DECLARATION: Final = re.compile(r"^ *# *copies\b", re.IGNORECASE | re.MULTILINE)
 
 COMMENT: Final = re.compile(r"^\s*--.*$", re.MULTILINE)
+_FIELD: Final = r"(?:\[(?:EPOCH|CLOSED|VERSION|REVISION|FENCE|TOKEN)\]|\brevision\b)"
+_COLUMN: Final = r"\b[a-z]\.(?:epoch|max_epoch|rev|revision|slice_version|fence|fencing_token)\b"
 COMPARISONS: Final = {
-    ".lua": re.compile(
-        r"""(?: \[(?:EPOCH|CLOSED|VERSION|REVISION|FENCE|TOKEN)\] | \brevision\b )
-            [ )']* (?: ==|~=|<=?|>=? )
-          | (?: ==|~=|<=?|>=? ) [ (\w]* (?: \[(?:EPOCH|CLOSED|VERSION|REVISION|FENCE|TOKEN)\] | \brevision\b )""",
-        re.VERBOSE,
-    ),
-    ".sql": re.compile(
-        r"""\b[a-z]\.(?:epoch|max_epoch|rev|revision|slice_version|fence|fencing_token)\b ,? \s* (?: [=<>] | \$\d )
-          | \bNOT\ [a-z]\.closed\b | \bcoalesce\([a-z]\.fence\b""",
-        re.VERBOSE,
-    ),
+    ".lua": re.compile(rf"{_FIELD}[ )']*(?:==|~=|<|>)|(?:==|~=|<=?|>=?)[ (\w]*{_FIELD}"),
+    ".sql": re.compile(rf"{_COLUMN},?\s*(?:[=<>]|\$\d)|\bNOT [a-z]\.closed\b|\bcoalesce\([a-z]\.fence\b"),
 }
 """What compares a writer with who may write: its epoch, fence, token, or the version that it has read."""
 
@@ -97,7 +93,9 @@ def test_every_marker_names_a_rule_that_is_there() -> None:
     found = markers(COPIES_LIE_IN)
     assert len(found) > 140
     names = {name for name, _ in found}
-    assert [each for each in sorted(names) if not callable(pkgutil.resolve_name(f"helix_temporal.{each}"))] == []
+    assert [
+        each for each in sorted(names) if not callable(pkgutil.resolve_name(f"helix_temporal.{each}"))
+    ] == []
 
 
 def test_every_marker_has_the_one_form() -> None:

@@ -1,7 +1,7 @@
 """What a view and a commit make of a session: pure.
 
-The memory backend finds the session, asks here, and stores what `apply_commit` returns.  The others decide the
-same in scripts and statements, below comments ``rule: stores.sessions.operations.`` and the rule's name.
+The memory backend finds the session, asks here, and stores what `apply_commit` returns.  The others decide
+the same in scripts and statements, below comments ``rule: stores.sessions.operations.`` and the rule's name.
 """
 
 from collections.abc import Iterable, Mapping

@@ -5,7 +5,7 @@ A backend whose atomic unit is Python finds the thread, asks an operation here, 
 statement or a script asks the single decisions.  All times are seconds since 1970 of the backend's clock.
 
 A rule that a script or a statement repeats says so in a comment, ``# copies:`` and the backends.  Each copy
-stands below a comment ``rule:`` with the rule's name, so ``grep -rn 'rule: stores.threads.operations.'`` finds
+stands below a comment ``rule:`` with the rule's name: ``grep -rn 'rule: stores.threads.operations.'`` finds
 all copies of the rules below.  Whoever changes a rule changes these with it; the contracts of `HotTier` hold
 all of them to the same answers.
 """
