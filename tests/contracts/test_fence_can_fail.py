@@ -24,7 +24,7 @@ from helix_temporal.stores.sqlite import SqliteBackend
 from helix_temporal.stores.threads.fences import Fence
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.testing.builders import EPOCH, an_id, grown
-from helix_temporal.testing.contracts._hot_fence import WRITES, FenceContract, Write
+from helix_temporal.testing.contracts._hot_fence import WRITES, FenceContract
 from helix_temporal.testing.contracts._hot_install import InstallContract
 from helix_temporal.testing.contracts._hot_life import DropContract
 from helix_temporal.testing.contracts._hot_trim import TrimContract
@@ -86,7 +86,7 @@ def _promise(contract: type[Any], name: str, *args: object) -> Any:
 
 def _write_promises() -> Iterator[Any]:
     for write in WRITES:
-        call: Write = write.values[0]
+        call: Any = write.values[0]
         if write.id != REFUSED_FOR_ITS_PLACE:
             for each in ADMITS:
                 yield _with_id(_promise(FenceContract, each.__name__, call), f"{each.__name__}-{write.id}")
