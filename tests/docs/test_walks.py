@@ -5,6 +5,8 @@ import inspect
 import pkgutil
 import re
 import textwrap
+import tomllib
+from itertools import chain
 
 import pytest
 
@@ -25,6 +27,19 @@ def test_there_are_three_walks() -> None:
         "A question to a person, from a sub-agent, and its answer",
         "One append, on each backend",
     ]
+
+
+def test_the_table_of_layers_is_that_of_the_import_contract() -> None:
+    """A reader who looks for a folder finds it, and what it may import: all that stands below it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["id"] == "layers")
+    table = re.findall(r"^\| (`[^|]+) \|", PAGE[: PAGE.index("## Three levels")], re.MULTILINE)
+    named = [sorted(re.findall(r"`(\w+)(?:/|\.py)`", row)) for row in table]
+    public = [sorted(re.findall(r"\b[a-z]\w*", layer)) for layer in layers]
+    assert sorted(chain(*named)) == sorted(chain(*public))
+    rank = {name: number for number, layer in enumerate(public) for name in layer}
+    ranks = [rank[name] for name in chain(*named)]
+    assert ranks == sorted(ranks)
 
 
 @pytest.mark.parametrize(("title", "walk"), WALKS, ids=[title for title, _ in WALKS])
