@@ -9,7 +9,7 @@ from unittest.mock import patch
 from helix_temporal.activities import sessions, steps
 from helix_temporal.activities._runtime import as_reopen
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier import KeepHot, TieredThreads, flush, opening, store
+from helix_temporal.coldtier import KeepHot, TieredThreads, liveness, opening, plan, store
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.opening import Opening
@@ -179,7 +179,8 @@ def hot_continues(shop: Shop) -> Iterator[None]:
         return hot is not None and not hot.header.deleted
 
     with _all(
-        patch.object(flush, "continues_archive", believing),
+        patch.object(liveness, "continues_archive", believing),
+        patch.object(plan, "continues_archive", believing),
         patch.object(opening, "continues_archive", believing),
     ):
         yield

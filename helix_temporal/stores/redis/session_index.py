@@ -418,6 +418,7 @@ def time_at(place: bytes) -> int:
     return int.from_bytes(place[:8], "big")
 
 
+# rule: stores.sessions.operations.list_sessions
 def select_places(
     plan: QueryPlan, places: Iterable[bytes], after: bytes | None, skip: int
 ) -> Sequence[bytes]:
@@ -432,6 +433,7 @@ def _order_letter(field: str) -> bytes:
     return b"c" if field == "created_at" else b"u"
 
 
+# rule: stores.sessions.operations.matches_query
 def _groups_of(query: SessionQuery) -> Iterable[tuple[bytes, ...]]:
     if query.user_id is not None:
         yield (encode_facet("user", query.user_id),)
@@ -738,6 +740,7 @@ class SessionIndex:
         await self.mend_rows()
         return await self._lists.list_sessions(query)
 
+    # rule: stores.sessions.operations.list_expired
     async def list_expired(
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[ExpiredSession, ...]:
@@ -750,6 +753,7 @@ class SessionIndex:
             for at, session_id in found
         )
 
+    # rule: stores.sessions.operations.list_due
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[DueSession, ...]:

@@ -1,6 +1,7 @@
-"""What a view and a commit make of a session: pure.  The memory backend asks here; SQL and Lua say the same.
+"""What a view and a commit make of a session: pure.
 
-A backend finds the session, asks here, and stores what `apply_commit` returns.
+The memory backend finds the session, asks here, and stores what `apply_commit` returns.  The others decide
+the same in scripts and statements, below comments ``rule: stores.sessions.operations.`` and the rule's name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,6 +45,7 @@ NOTHING: Final = SessionImage()
 """What is held of a session that nobody has ever written."""
 
 
+# copies: redis, postgres, sqlite
 def select_rows(held: SessionImage, wanted: WantedRows) -> tuple[SessionRow, ...]:
     """The rows that a view wants, each once."""
     names = [name for name in wanted.keys if name in held.rows]
@@ -66,6 +68,7 @@ def select_rows(held: SessionImage, wanted: WantedRows) -> tuple[SessionRow, ...
     return tuple(held.rows[name] for name in dict.fromkeys(names))
 
 
+# copies: redis, postgres, sqlite
 def apply_commit(held: SessionImage, change: SessionCommit) -> SessionImage | None:
     """The session after the change, the step in it left out; None if it may not happen."""
     if held.revision != change.revision or select_rows(held, change.unless):
@@ -81,6 +84,7 @@ def apply_commit(held: SessionImage, change: SessionCommit) -> SessionImage | No
     return replace(after, stored=change.state or held.stored, rows=rows)
 
 
+# copies: redis, postgres, sqlite
 def page_rows(
     held: SessionImage,
     kind: RowKind,
@@ -121,6 +125,7 @@ def list_groups(held: SessionImage, kind: RowKind, first: str, stop: str, limit:
     return tuple(sorted(found)[:limit])
 
 
+# copies: redis, postgres, sqlite
 def without_old_operations(held: SessionImage, before: int, limit: int) -> tuple[SessionImage, int]:
     """The session without up to ``limit`` operation rows older than ``before``, and how many went."""
     old = [
@@ -136,6 +141,7 @@ def without_old_operations(held: SessionImage, before: int, limit: int) -> tuple
 # ---- lists of sessions ------------------------------------------------------------------------------
 
 
+# copies: redis, postgres, sqlite
 def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> SessionPage:
     """See `SessionRows.list_sessions`; looks at every state that is given."""
     order_field, direction = query.order_by.field, query.order_by.direction
@@ -162,6 +168,7 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
     )
 
 
+# copies: redis, postgres, sqlite
 def matches_query(state: SessionState, query: SessionQuery) -> bool:
     """Whether a session is one of those that a query asks for."""
     parent, at = query.parent_session_id, getattr(state, query.date_field)
@@ -177,6 +184,7 @@ def matches_query(state: SessionState, query: SessionQuery) -> bool:
     )
 
 
+# copies: redis, postgres, sqlite
 def list_expired(
     states: Iterable[SessionState], before: int, *, limit: int, after: tuple[int, str] | None
 ) -> tuple[ExpiredSession, ...]:
@@ -193,6 +201,7 @@ def list_expired(
     )
 
 
+# copies: redis, postgres, sqlite
 def list_due(
     states: Iterable[StoredState], before: int, *, limit: int, after: tuple[int, str] | None
 ) -> tuple[DueSession, ...]:

@@ -88,6 +88,7 @@ class SqliteSessions:
             row = await on.fetch_one("session_guard", key)
             present = None if row is None else bool(row["present"])
             revision, max_epoch = _read_guard(session_id, row, present)
+            # rule: stores.sessions.operations.apply_commit
             if revision != change.revision or await _read_wanted(on, session_id, change.unless):
                 return None
             revision, max_epoch = revision + 1, max(max_epoch, change.max_epoch)
@@ -325,6 +326,7 @@ def _page_values(before: int, limit: int, after: tuple[int, str] | None) -> dict
 # ---- rows ----------------------------------------------------------------------------------------
 
 
+# rule: stores.sessions.operations.select_rows
 async def _read_wanted(on: Statements, session_id: str, wanted: WantedRows) -> tuple[SessionRow, ...]:
     """The rows that are wanted and there, each once."""
     rows: list[sqlite3.Row] = []
@@ -341,6 +343,7 @@ async def _read_wanted(on: Statements, session_id: str, wanted: WantedRows) -> t
     return tuple(_session_row(session_id, row) for row in found.values())
 
 
+# rule: stores.sessions.operations.apply_commit
 async def _write_rows(on: Statements, change: SessionCommit) -> None:
     session_id = change.session_id
     for kind, group in change.clears:

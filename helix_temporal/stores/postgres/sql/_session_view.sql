@@ -4,6 +4,7 @@
 -- The first array of an unnest stands in a SELECT, so that the planner does not see its length. If it did, a plan for that length would look
 -- cheaper than the general plan, which then would not be kept: planning each time costs more than the statement.
 -- kind <> '' leads to the index by order.
+-- rule: stores.sessions.operations.select_rows
 SELECT 'state' AS kind, '' AS grp, '' AS key, 0::bigint AS ord, s.body, s.rev, s.max_epoch, s.deleted AS gone, {now} AS now
 FROM (SELECT 1) AS one LEFT JOIN "{prefix}states" AS s ON s.session_id = $1
 UNION ALL

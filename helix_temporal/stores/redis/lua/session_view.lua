@@ -14,6 +14,7 @@ local found = {
   h[6] or '',
   thread and reply('H', thread) or '',
 }
+-- rule: stores.sessions.operations.select_rows
 local names, at = {}, 3
 for _ = 1, fields do
   names[#names + 1], at = ARGV[at], at + 1
