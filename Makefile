@@ -19,7 +19,7 @@ RUNS   ?= 50
 SECONDS ?= 120
 MINUTES ?= 30
 TESTS  ?= tests
-# Kills, wipes and seeded faults: `make faults`.
+# Kills, wipes and seeded faults: `make test-faults`.
 FAULTS  = tests/chaos tests/outside tests/simulation
 # These, and what needs the frameworks' own packages: `make test-frameworks`.
 ELSEWHERE = $(FAULTS) tests/frameworks
@@ -39,7 +39,7 @@ CONVERSATION ?=
 help: ## Print this help
 	@echo "Usage: make <target>"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with all dependencies and real servers (once; about 1 GB)
@@ -64,8 +64,8 @@ test: setup ## Tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) \
 		$(if $(filter tests,$(TESTS)),$(ELSEWHERE:%=--ignore=%)) $(ARGS)
 
-.PHONY: faults
-faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults
+.PHONY: test-faults
+test-faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(FAULTS) $(ARGS)
 
 .PHONY: test-lowest
