@@ -11,7 +11,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 CODE    = $(wildcard helix_temporal workers examples bench tests .ci)
-TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py examples/*/*.py)
+TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py bench/faults/*.py examples/*/*.py)
 
 SEEDS  ?= 20000
 KILLS  ?= 150
@@ -109,6 +109,10 @@ arch: setup ## Import contracts and the other architecture tests
 bench: setup ## Benchmarks against their floors.  ONLY=append,hydrate QUICK=1; writes build/bench.json
 	@mkdir -p build
 	$(PY) -m bench $(if $(ONLY),--only=$(ONLY)) $(if $(QUICK),--quick) $(ARGS)
+
+.PHONY: faults
+faults: setup ## Each framework's best public store and ours under the same faults, as a table.  ONLY=langgraph WRITE=1
+	$(PY) -m bench.faults $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write) $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## The protocol under seeded faults: make simulate SEEDS=100000; writes build/simulate.json

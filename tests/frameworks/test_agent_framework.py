@@ -29,7 +29,6 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreCorruptError,
     StoreUnavailableError,
-    TooLargeError,
 )
 from helix_temporal.frameworks.agent_framework import HelixHistoryProvider
 from helix_temporal.frameworks.item_log import ItemLog
@@ -232,15 +231,6 @@ async def test_ids_that_no_store_can_keep_are_refused(store: SessionStore) -> No
     for session_id in (None, "", "a\nb"):
         with pytest.raises(InvalidIdError, match="session id"):
             await provider.get_messages(session_id)
-
-
-async def test_what_is_too_large_is_refused_without_its_text(store: SessionStore) -> None:
-    """Nothing of the batch is stored."""
-    provider = HelixHistoryProvider(store)
-    with pytest.raises(TooLargeError) as told:
-        await provider.save_messages("s", [said("a"), said("secret" * 2**22)])
-    assert "secret" not in str(told.value)
-    assert await provider.get_messages("s") == []
 
 
 async def test_a_row_that_is_no_message_is_told_without_its_text(store: SessionStore) -> None:
