@@ -11,7 +11,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 CODE    = $(wildcard helix_temporal workers examples bench tests .ci)
-TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py examples/*/*.py)
+TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py bench/faults/*.py examples/*/*.py)
 
 SEEDS  ?= 20000
 KILLS  ?= 150
@@ -19,7 +19,7 @@ RUNS   ?= 50
 SECONDS ?= 120
 MINUTES ?= 30
 TESTS  ?= tests
-# Kills, wipes and seeded faults: `make faults`.
+# Kills, wipes and seeded faults: `make test-faults`.
 FAULTS  = tests/chaos tests/outside tests/simulation
 # These, and what needs the frameworks' own packages: `make test-frameworks`.
 ELSEWHERE = $(FAULTS) tests/frameworks
@@ -39,7 +39,7 @@ CONVERSATION ?=
 help: ## Print this help
 	@echo "Usage: make <target>"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with all dependencies and real servers (once; about 1 GB)
@@ -64,8 +64,8 @@ test: setup ## Tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) \
 		$(if $(filter tests,$(TESTS)),$(ELSEWHERE:%=--ignore=%)) $(ARGS)
 
-.PHONY: faults
-faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults
+.PHONY: test-faults
+test-faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(FAULTS) $(ARGS)
 
 .PHONY: test-lowest
@@ -109,6 +109,10 @@ arch: setup ## Import contracts and the other architecture tests
 bench: setup ## Benchmarks against their floors.  ONLY=append,hydrate QUICK=1; writes build/bench.json
 	@mkdir -p build
 	$(PY) -m bench $(if $(ONLY),--only=$(ONLY)) $(if $(QUICK),--quick) $(ARGS)
+
+.PHONY: faults
+faults: setup ## Each framework's best public store and ours under the same faults, as a table.  ONLY=langgraph WRITE=1
+	$(PY) -m bench.faults $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write) $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## The protocol under seeded faults: make simulate SEEDS=100000; writes build/simulate.json

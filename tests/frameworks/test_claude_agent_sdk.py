@@ -1,6 +1,10 @@
 """`HelixSessionStore` under the suite that the Claude Agent SDK has for stores, and beyond it."""
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -11,6 +15,7 @@ import pytest
 from claude_agent_sdk import fold_session_summary
 from claude_agent_sdk.testing import run_session_store_conformance
 
+from bench.faults.trials import FAULTS
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.frameworks.claude_agent_sdk import HelixSessionStore
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -207,3 +212,35 @@ def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: 
     code = compile(programs["assistant.py"], "assistant.py", "exec")
     exec(code, {"__name__": "__main__", "print": printed.append})
     assert printed == ["What is in this folder?"]
+
+
+def test_the_table_of_faults_is_made(postgres_dsn: str, redis_url: str, unique: str) -> None:
+    """All faults in this environment, with short sessions: the SDK's own store doubles, ours does not."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.faults.run", "claude_agent_sdk", "--sizes", "40"],
+        env={
+            **os.environ,
+            "FAULTS_POSTGRES": postgres_dsn,
+            "FAULTS_REDIS": redis_url,
+            "FAULTS_PREFIX": f"{unique}:",
+        },
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=250,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    theirs, *ours = [json.loads(line) for line in done.stdout.splitlines()]
+    assert list(theirs["cells"]) == [*FAULTS, "40 items"]
+    assert (theirs["cells"]["same turn asked twice"], theirs["cells"]["another process"]) == (
+        "doubled",
+        "gone",
+    )
+    assert len(ours) == 2
+    for row in ours:
+        told = list(row["cells"].values())
+        assert told[0].startswith("stands once (")
+        assert told[1:6] == [
+            "stands once",
+            "all 20 kept",
+            "the same",
+            "stays deleted (SessionNotFoundError)",
+            "stands once",
+        ]
