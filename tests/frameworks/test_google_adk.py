@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.agents.run_config import RunConfig
+from google.adk.artifacts import artifact_util
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.input_validation_error import InputValidationError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
@@ -27,13 +29,20 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pydantic import Field
 
-from helix_temporal.errors import IdempotencyConflictError, InvalidMessageError, StoreUnavailableError
-from helix_temporal.frameworks.google_adk import HelixSessionService
+from helix_temporal.errors import (
+    IdempotencyConflictError,
+    InvalidMessageError,
+    StoreUnavailableError,
+    TooLargeError,
+)
+from helix_temporal.errors import SessionNotFoundError as HelixSessionNotFoundError
+from helix_temporal.frameworks.google_adk import HelixArtifactService, HelixSessionService
+from helix_temporal.frameworks.google_adk.artifacts import MAX_ARTIFACT
 from helix_temporal.frameworks.google_adk.events import encode_event
 from helix_temporal.frameworks.google_adk.keys import SessionKey
 from helix_temporal.models.foreign_rows import read_foreign_row
 from helix_temporal.stores.protocols.sessions import SessionStore
-from tests.frameworks.conftest import StoreOpener
+from tests.frameworks.conftest import BackendsOpener, StoreOpener
 
 APP: Any = {"app_name": "shop", "user_id": "ann"}
 S1: Any = {**APP, "session_id": "s1"}
@@ -313,7 +322,7 @@ class TestAsAdkAsksOfASessionService:
 class Forgetful:
     """A store that does what it is told, and then does not answer."""
 
-    def __init__(self, inner: SessionStore, *methods: str, times: int = 1) -> None:
+    def __init__(self, inner: Any, *methods: str, times: int = 1) -> None:
         self._inner, self._left = inner, dict.fromkeys(methods, times)
 
     def __getattr__(self, name: str) -> Any:
@@ -721,3 +730,196 @@ class TestUnderTheRunner:
         assert found.state["fact"] == "blue"
         await ask(runner, "third")
         assert [text for _, text in roles(model.given[4])] == ["first", "call", "result", "one", "third"]
+
+
+@pytest.fixture
+async def files(open_backends: BackendsOpener) -> AsyncIterator[HelixArtifactService]:
+    """The artifact service over empty records."""
+    async with open_backends() as backends:
+        assert backends.records is not None
+        yield HelixArtifactService(backends.records)
+
+
+def text_of(text: str) -> types.Part:
+    """A file with a text."""
+    return types.Part(text=text)
+
+
+class TestArtifacts:
+    """Files: what ADK's own tests ask for, and what they do not."""
+
+    async def test_a_version_comes_back_as_it_was(self, files: HelixArtifactService) -> None:
+        """By its number, or the newest one; bytes and text, and what is known of them."""
+        parts = [
+            types.Part.from_bytes(data=bytes(range(256)), mime_type="image/png"),
+            text_of("\x00\ud800 é"),
+            types.Part(file_data=types.FileData(file_uri="gs://bucket/object", mime_type="text/csv")),
+        ]
+        assert await files.load_artifact(**S1, filename="a/b.png") is None
+        for number, part in enumerate(parts):
+            assert (
+                await files.save_artifact(
+                    **S1, filename="a/b.png", artifact=part, custom_metadata={"n": number}
+                )
+                == number
+            )
+            assert await files.load_artifact(**S1, filename="a/b.png") == part
+        found = [await files.load_artifact(**S1, filename="a/b.png", version=n) for n in (0, 1, 2, 3, -1)]
+        assert found == [*parts, None, None]
+        assert await files.list_versions(**S1, filename="a/b.png") == [0, 1, 2]
+        known = await files.list_artifact_versions(**S1, filename="a/b.png")
+        assert [(each.version, each.mime_type, each.custom_metadata) for each in known] == [
+            (0, "image/png", {"n": 0}),
+            (1, "text/plain", {"n": 1}),
+            (2, "text/csv", {"n": 2}),
+        ]
+        assert known[0].canonical_uri.startswith("artifact://apps/shop/users/ann/sessions/s1/")
+        assert await files.get_artifact_version(**S1, filename="a/b.png") == known[2]
+        assert await files.get_artifact_version(**S1, filename="a/b.png", version=0) == known[0]
+        assert await files.get_artifact_version(**S1, filename="a/b.png", version=9) is None
+
+    async def test_a_file_larger_than_one_record(self, files: HelixArtifactService) -> None:
+        """It is kept in pieces, which nobody sees."""
+        part = types.Part.from_bytes(data=b"0123456789abcdef" * 2**20, mime_type="video/mp4")
+        await files.save_artifact(**S1, filename="v", artifact=part)
+        assert await files.load_artifact(**S1, filename="v") == part
+
+    async def test_a_file_that_is_too_large_is_refused(self, files: HelixArtifactService) -> None:
+        """Before anything is stored."""
+        part = types.Part.from_bytes(data=bytes(MAX_ARTIFACT), mime_type="video/mp4")
+        with pytest.raises(TooLargeError, match="at most"):
+            await files.save_artifact(**S1, filename="v", artifact=part)
+        assert await files.list_artifact_keys(**S1) == []
+
+    async def test_files_of_a_session_and_of_its_user(self, files: HelixArtifactService) -> None:
+        """A session lists both; without a session there are those of the user."""
+        other: Any = {**APP, "session_id": "s2"}
+        await files.save_artifact(**S1, filename="own", artifact=text_of("own"))
+        await files.save_artifact(**S1, filename="doc", artifact=text_of("own doc"))
+        await files.save_artifact(**S1, filename="user:doc", artifact=text_of("shared"))
+        await files.save_artifact(**APP, filename="bare", artifact={"text": "shared too"})
+        await files.save_artifact(app_name="shop", user_id="bob", filename="his", artifact=text_of("x"))
+        assert await files.list_artifact_keys(**S1) == ["doc", "own", "user:bare", "user:doc"]
+        assert await files.list_artifact_keys(**other) == ["user:bare", "user:doc"]
+        assert await files.list_artifact_keys(**APP) == ["user:bare", "user:doc"]
+        assert await files.load_artifact(**other, filename="user:doc") == text_of("shared")
+        assert await files.load_artifact(**APP, filename="bare") == text_of("shared too")
+        assert await files.load_artifact(**S1, filename="doc") == text_of("own doc")
+        assert await files.load_artifact(**other, filename="own") is None
+
+    async def test_a_file_is_deleted_with_all_versions(self, files: HelixArtifactService) -> None:
+        """And no other; one that is not there is deleted without a word."""
+        for name in ("doc", "doc/nested", "doc"):
+            await files.save_artifact(**S1, filename=name, artifact=text_of(name))
+        await files.delete_artifact(**S1, filename="doc")
+        await files.delete_artifact(**S1, filename="another")
+        await files.delete_artifact(**APP, filename="another")
+        assert await files.list_artifact_keys(**S1) == ["doc/nested"]
+        assert await files.list_versions(**S1, filename="doc") == []
+        assert await files.load_artifact(**S1, filename="doc") is None
+        assert await files.save_artifact(**S1, filename="doc", artifact=text_of("new")) == 0
+
+    async def test_versions_that_are_saved_at_once_are_all_kept(self, open_backends: BackendsOpener) -> None:
+        """From two processes, each under a number of its own."""
+        async with open_backends() as one, open_backends() as two:
+            services = [HelixArtifactService(each.records) for each in (one, two) if each.records]
+            numbers = await asyncio.gather(
+                *(
+                    services[n % 2].save_artifact(**S1, filename="f", artifact=text_of(str(n)))
+                    for n in range(12)
+                )
+            )
+            assert sorted(numbers) == list(range(12))
+            loaded = [await services[0].load_artifact(**S1, filename="f", version=n) for n in numbers]
+            assert loaded == [text_of(str(n)) for n in range(12)]
+
+    async def test_a_version_whose_answer_was_lost_stands_once(self, open_backends: BackendsOpener) -> None:
+        """The service asks again by itself."""
+        async with open_backends() as backends:
+            records: Any = Forgetful(backends.records, "write")
+            files = HelixArtifactService(records)
+            assert await files.save_artifact(**S1, filename="f", artifact=text_of("a")) == 0
+            assert await files.list_versions(**S1, filename="f") == [0]
+
+    async def test_a_reference_leads_to_its_version(self, files: HelixArtifactService) -> None:
+        """Within its application, user and session, and not in circles."""
+
+        def reference(name: str, version: int = 0, user: str = "ann", session: str = "s1") -> types.Part:
+            uri = artifact_util.get_artifact_uri("shop", user, name, version, session)
+            return types.Part(file_data=types.FileData(file_uri=uri, mime_type="text/plain"))
+
+        await files.save_artifact(**S1, filename="doc", artifact=text_of("old"))
+        await files.save_artifact(**S1, filename="doc", artifact=text_of("new"))
+        await files.save_artifact(**APP, session_id="s1\n", filename="link", artifact=reference("doc"))
+        assert await files.load_artifact(**S1, filename="link") == text_of("old")
+        for part in (reference("doc", user="bob"), reference("doc", session="s2")):
+            with pytest.raises(InputValidationError, match="scope"):
+                await files.save_artifact(**S1, filename="link", artifact=part)
+        await files.save_artifact(**S1, filename="ring", artifact=reference("ring"))
+        with pytest.raises(InputValidationError, match="recursion"):
+            await files.load_artifact(**S1, filename="ring")
+
+    async def test_nothing_is_no_file(self, files: HelixArtifactService) -> None:
+        """An error that says so."""
+        with pytest.raises(InputValidationError, match="Not supported"):
+            await files.save_artifact(**S1, filename="f", artifact=types.Part())
+
+    async def test_the_files_of_a_session_go_with_it(self, open_backends: BackendsOpener) -> None:
+        """And a tool that is late brings none back; those of the user stay; a new session begins without."""
+        async with open_backends() as backends:
+            assert backends.sessions is not None
+            assert backends.records is not None
+            sessions, files = HelixSessionService(backends.sessions), HelixArtifactService(backends.records)
+            await sessions.create_session(**S1)
+            await files.save_artifact(**S1, filename="f", artifact=text_of("a"))
+            await files.save_artifact(**S1, filename="user:f", artifact=text_of("b"))
+            await sessions.delete_session(**S1)
+            with pytest.raises(HelixSessionNotFoundError, match="was deleted"):
+                await files.save_artifact(**S1, filename="f", artifact=text_of("late"))
+            assert await files.list_artifact_keys(**S1) == ["user:f"]
+            await sessions.create_session(**S1)
+            assert await files.save_artifact(**S1, filename="f", artifact=text_of("c")) == 0
+            assert (await sessions.list_sessions(**APP)).sessions[0].id == "s1"
+
+    async def test_files_under_the_runner(self, open_backends: BackendsOpener) -> None:
+        """A tool saves and loads one; a rewind takes its newest version back."""
+
+        async def draw(text: str, tool_context: ToolContext) -> str:
+            """Draws."""
+            version = await tool_context.save_artifact("picture", text_of(text))
+            found = await tool_context.load_artifact("picture")
+            return f"{version}: {found.text if found else None}"
+
+        async with open_backends() as backends:
+            assert backends.sessions is not None
+            assert backends.records is not None
+            sessions, files = HelixSessionService(backends.sessions), HelixArtifactService(backends.records)
+            answers = [call_of("draw", text="cat"), "one", call_of("draw", text="dog"), "two"]
+            runner = Runner(
+                app_name="shop",
+                agent=LlmAgent(name="a", model=Scripted(model="m", answers=answers), tools=[draw]),
+                session_service=sessions,
+                artifact_service=files,
+            )
+            await sessions.create_session(**S1)
+            await ask(runner, "a cat")
+            events = await ask(runner, "a dog")
+            assert await files.load_artifact(**S1, filename="picture") == text_of("dog")
+            await runner.rewind_async(
+                user_id="ann", session_id="s1", rewind_before_invocation_id=events[0].invocation_id
+            )
+            assert await files.load_artifact(**S1, filename="picture") == text_of("cat")
+            await runner.rewind_async(
+                user_id="ann",
+                session_id="s1",
+                rewind_before_invocation_id=(await reloaded_first(sessions)).invocation_id,
+            )
+            assert await files.load_artifact(**S1, filename="picture") is None
+
+
+async def reloaded_first(service: HelixSessionService) -> Event:
+    """The first event of the session."""
+    found = await service.get_session(**S1)
+    assert found is not None
+    first: Event = found.events[0]
+    return first

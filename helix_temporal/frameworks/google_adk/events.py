@@ -98,6 +98,15 @@ class EventRows:
             first -= size
         return total, _leave_out_earlier(events, since)
 
+    async def read_behind(self, session_id: str, position: int) -> tuple[int, list[Event]]:
+        """How many events there are, and those from a position on."""
+        events: list[Event] = []
+        while True:
+            page = await self._store.get_messages(session_id, offset=position + len(events), limit=PAGE)
+            events += map(decode_event, page.messages)
+            if not page.has_more:
+                return page.total, events
+
     async def read_row(self, session_id: str, position: int) -> Message | None:
         """The row at a position, if there is one."""
         page = await self._store.get_messages(session_id, offset=position, limit=1)

@@ -28,6 +28,11 @@ class Scope:
         return f"google-adk/{self._name}"
 
     @property
+    def files_id(self) -> str:
+        """The id of the session that has the scope's files."""
+        return f"google-adk/files-of-{self._name}"
+
+    @property
     def tag(self) -> str:
         """What all sessions of the scope have, so that one range of an index lists them."""
         return f"google-adk/sessions-of-{self._name}"
@@ -61,6 +66,11 @@ class SessionKey:
     def store_id(self) -> str:
         """The session's id in the store."""
         return f"google-adk/{_encode_parts(self.app, self.user, self.session)}"
+
+    @property
+    def files_id(self) -> str:
+        """The id of the session that has its files, and goes when it is deleted."""
+        return f"google-adk/files/{_encode_parts(self.app, self.user, self.session)}"
 
     @property
     def scopes(self) -> tuple[Scope, Scope]:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -36,8 +36,10 @@ from helix_temporal.frameworks.google_adk.keys import SESSION_TYPE, Scope, Sessi
 from helix_temporal.frameworks.google_adk.state import (
     Place,
     StateParts,
+    find_place,
     join_state,
     keep_values,
+    mark_place,
     read_values,
     split_state,
 )
@@ -48,6 +50,8 @@ from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSumm
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 _LISTED: Final = 200
+_BEGUN_BY: Final = "begun_by"
+"""In the metadata: whoever asks again, since the answer was lost, finds its own session."""
 _TRIES: Final = 3
 
 
@@ -87,7 +91,13 @@ class HelixSessionService(BaseSessionService):
         key = SessionKey.of(app_name, user_id, session_id or "")
         if not key.session:
             key = SessionKey(app_name, user_id, new_uuid())
-        parts, operation = split_state(state), secrets.token_hex(12)
+        return await self.begin_session(key, state, operation=secrets.token_hex(12))
+
+    async def begin_session(
+        self, key: SessionKey, state: Mapping[str, Any] | None, *, operation: str
+    ) -> Session:
+        """As `create_session`; a repeat with the same operation finds the session that it began."""
+        parts = split_state(state)
         stored = await self._create(key, parts, operation)
         await self._merge_scopes(key, parts, operation)
         return await self._make_session(key, stored, [])
@@ -102,12 +112,30 @@ class HelixSessionService(BaseSessionService):
         key = SessionKey.of(app_name, user_id, session_id)
         limit = config.num_recent_events if config else None
         since = config.after_timestamp if config else None
+        return await self.read_session(key, lambda: self._rows.read_newest(key.store_id, limit, since))
+
+    async def read_news(self, key: SessionKey, known: Place) -> Session | None:
+        """A session with the events behind a place; None if there is none, or another one has its id."""
+        found = await self.read_session(key, lambda: self._rows.read_behind(key.store_id, known.events))
+        return found if found is not None and _life_of(found) == known.life else None
+
+    async def read_session(
+        self, key: SessionKey, read: Callable[[], Awaitable[tuple[int | None, list[Event]]]]
+    ) -> Session | None:
+        """A session with the events that ``read`` finds; None if there is none.
+
+        State and events are of one instant, unless others append faster than it is read.
+
+        Args:
+            key: Which.
+            read: Tells how many events there are in all, and those that are wanted.
+        """
         stored, events = await self._store.load_state(key.store_id), list[Event]()
         for _ in range(_TRIES):
             if stored is None:
                 return None
             place = Place.read_from(stored)
-            total, events = await self._rows.read_newest(key.store_id, limit, since)
+            total, events = await read()
             if total in {None, place.events}:
                 break
             # Somebody appends just now, or has ended between an event and its state.
@@ -136,7 +164,8 @@ class HelixSessionService(BaseSessionService):
         Whoever still appends to it gets `SessionNotFoundError`, and brings nothing back.
         """
         key = SessionKey.of(app_name, user_id, session_id)
-        await repeat_unanswered(lambda: self._store.delete_session(key.store_id))
+        for each in (key.store_id, key.files_id):
+            await repeat_unanswered(lambda each=each: self._store.delete_session(each))  # type: ignore[misc]
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """A user's state, by keys without ``user:``."""
@@ -157,7 +186,7 @@ class HelixSessionService(BaseSessionService):
         if event.partial:
             return event
         key = SessionKey.of(session.app_name, session.user_id, session.id)
-        kept = _without_temporary(event)
+        kept = without_temporary(event)
         row = encode_event(kept)
         facts = EventFacts.read_from(row)
         async with self._lock_session(key):
@@ -182,17 +211,18 @@ class HelixSessionService(BaseSessionService):
                 agent_type=SESSION_TYPE,
                 user_id=key.user,
                 tags=tuple(each.tag for each in key.scopes),
-                metadata=key.metadata,
+                metadata=key.metadata | {_BEGUN_BY: operation},
                 custom_state=keep_values(parts.session) | place.keep(),
             )
-            return await self._store.create_session(
-                key.store_id, options, epoch=place.life, operation_id=f"{operation}/{place.life}"
-            )
+            return await self._store.create_session(key.store_id, options, epoch=place.life)
 
         for _ in range(_TRIES):
             try:
                 return await repeat_unanswered(create)
             except SessionExistsError:
+                stored = await self._store.load_state(key.store_id)
+                if stored is not None and stored.metadata.get(_BEGUN_BY) == operation:
+                    return stored
                 raise AlreadyExistsError(f"Session with id {key.session} already exists.") from None
             except FencedError as error:
                 # The clock went back since a session of this id was begun that is deleted by now.
@@ -205,7 +235,7 @@ class HelixSessionService(BaseSessionService):
         """Append the row; None if it stood there before, so that the state is not to be changed again."""
         if any(each.id == row.id for each in session.events) and await self._stands(key, row):
             return None
-        at = _read_place(session) or await self._find_place(session, key)
+        at = find_place(session) or await self._find_place(session, key)
         if at is None:
             return await self._refuse_unless_repeated(key, row)
         try:
@@ -219,7 +249,7 @@ class HelixSessionService(BaseSessionService):
             return None
         except (HeadMovedError, StaleStateError, FencedError):
             return await self._refuse_unless_repeated(key, row)
-        session._storage_update_marker = after.as_marker()  # noqa: SLF001 (ADK has it for its services)
+        mark_place(session, after)
         return after
 
     async def _append_row(self, key: SessionKey, at: Place, row: Message, facts: EventFacts) -> Place:
@@ -354,15 +384,16 @@ def _build_session(key: SessionKey, place: Place, parts: StateParts, events: Ite
         events=list(events),
         last_update_time=place.time,
     )
-    session._storage_update_marker = place.as_marker()  # noqa: SLF001 (ADK has it for its services)
+    mark_place(session, place)
     return session
 
 
-def _read_place(session: Session) -> Place | None:
-    return Place.of_marker(session._storage_update_marker)  # noqa: SLF001 (ADK has it for its services)
+def _life_of(session: Session) -> int | None:
+    place = find_place(session)
+    return None if place is None else place.life
 
 
-def _without_temporary(event: Event) -> Event:
+def without_temporary(event: Event) -> Event:
     """The event as it is stored: ``temp:`` belongs to the run alone."""
     delta = event.actions.state_delta
     if not any(key.startswith(State.TEMP_PREFIX) for key in delta):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
@@ -120,6 +121,16 @@ class Place:
                 f"session {stored.session_id!r} does not say where its events end; is it one of Google's ADK?"
             ) from None
         return Place(life, stored.version, events, event_id, time)
+
+
+def find_place(session: Session) -> Place | None:
+    """Where a session in memory was read, or appended to last; None if that was not here."""
+    return Place.of_marker(session._storage_update_marker)  # noqa: SLF001 (ADK has it for its services)
+
+
+def mark_place(session: Session, place: Place) -> None:
+    """Note in a session in memory where it stands."""
+    session._storage_update_marker = place.as_marker()  # noqa: SLF001 (ADK has it for its services)
 
 
 def _make_plain(value: Any) -> Any:

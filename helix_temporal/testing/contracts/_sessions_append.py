@@ -206,9 +206,8 @@ class AppendContract(SessionFixtures):
                 key: f"{value}{number}" if key == "operation_id" else value for key, value in named.items()
             }
             try:
-                await next(crowd).append_messages(
-                    session_id, talk(1, f"n{number}-"), head=head, change=change, **name
-                )
+                message = talk(1, f"n{number}-")
+                await next(crowd).append_messages(session_id, message, head=head, change=change, **name)
             except HeadMovedError:
                 return None
             return number
