@@ -16,8 +16,12 @@ StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
 """Opens the same stores again, as another process does; those in memory once."""
 
 
+BackendsOpener = Callable[[], AbstractAsyncContextManager[Backends]]
+"""As `StoreOpener`, with what is beside the session store."""
+
+
 @pytest.fixture(params=PLACES)
-async def open_store(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> StoreOpener:
+async def open_backends(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> BackendsOpener:
     """Empty stores of one kind."""
     variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
     if request.param == "sqlite":
@@ -37,14 +41,26 @@ async def open_store(request: pytest.FixtureRequest, unique: str, data_directory
     shared = Backends(settings) if request.param == "memory" else None
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[SessionStore]:
+    async def opened() -> AsyncIterator[Backends]:
         backends = shared or Backends(settings)
         try:
-            assert backends.sessions is not None
-            yield backends.sessions
+            yield backends
         finally:
             if shared is None:
                 await backends.close()
+
+    return opened
+
+
+@pytest.fixture
+def open_store(open_backends: BackendsOpener) -> StoreOpener:
+    """The session store of these stores."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[SessionStore]:
+        async with open_backends() as backends:
+            assert backends.sessions is not None
+            yield backends.sessions
 
     return opened
 
