@@ -12,12 +12,10 @@ from tests import _postgres, _services
 
 PLACES = ("memory", "sqlite", "redis", "redis and s3", "postgres")
 
-StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
-"""Opens the same stores again, as another process does; those in memory once."""
-
-
 BackendsOpener = Callable[[], AbstractAsyncContextManager[Backends]]
-"""As `StoreOpener`, with what is beside the session store."""
+"""Opens the same stores again, as another process does; those in memory once."""
+StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
+"""As `BackendsOpener`, for the session store alone."""
 
 
 @pytest.fixture(params=PLACES)
