@@ -81,7 +81,7 @@ class ItemLog:
             self._encode_item(name or f"{batch}/{at}", item)
             for at, (name, item) in enumerate(zip(given, items, strict=True))
         ]
-        await _insist(lambda: self._append_rows(rows, fold))
+        await insist(lambda: self._append_rows(rows, fold))
 
     async def read_items(self, limit: int | None = None) -> list[JsonObject]:
         """The newest ``limit`` items, or all, oldest first.
@@ -110,7 +110,7 @@ class ItemLog:
                 return None
             return self._decode_item(cut.messages[0])
 
-        return await _insist(take)
+        return await insist(take)
 
     async def clear_items(self) -> None:
         """Take all items back; the session stays."""
@@ -120,7 +120,7 @@ class ItemLog:
             if await self._store.session_exists(self._session_id):
                 await self._store.truncate_messages(self._session_id, 0, operation_id=name)
 
-        await _insist(clear)
+        await insist(clear)
 
     async def _append_rows(self, rows: list[Message], fold: Fold | None) -> None:
         for attempt in range(_OVERTAKEN):
@@ -192,7 +192,12 @@ class ItemLog:
         return item
 
 
-async def _insist(do: Callable[[], Awaitable[T]]) -> T:
+async def insist(do: Callable[[], Awaitable[T]]) -> T:
+    """Ask again where a store does not answer, `ATTEMPTS` times in all; what is asked must bear repetition.
+
+    Raises:
+        StoreUnavailableError: It never answered.
+    """
     for attempt in range(ATTEMPTS - 1):
         try:
             return await do()
