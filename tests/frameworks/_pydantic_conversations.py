@@ -1,6 +1,7 @@
 """What the tests of pydantic-ai's conversations are made of."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -172,3 +173,32 @@ class Twins(ConversationStore):
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
         """Of both."""
         return await self._ask("read_history", head_id, limit=limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What a server answered."""
+
+    status: int
+    body: str
+
+
+async def post(app: Any, user: str, message_id: str) -> Posted:
+    """Send a message to an ASGI application as a client of AG-UI does: the new one alone."""
+    message = {"id": message_id, "role": "user", "content": "Where is NL-20417?"}
+    run = {"threadId": "thread-1", "runId": message_id, "messages": [message], "tools": [], "context": []}
+    body = json.dumps({**run, "state": {}, "forwardedProps": {}}).encode()
+    headers = [(b"content-type", b"application/json"), (b"x-user", user.encode())]
+    scope = {"type": "http", "method": "POST", "path": "/chat", "raw_path": b"/chat", "query_string": b""}
+    scope |= {"headers": headers, "http_version": "1.1", "asgi": {"version": "3.0"}, "root_path": ""}
+    given, answers = [{"type": "http.request", "body": body, "more_body": False}], list[Any]()
+
+    async def receive() -> Any:
+        return given.pop() if given else await asyncio.Event().wait()
+
+    async def send(answer: Any) -> None:
+        answers.append(answer)
+
+    await app(scope, receive, send)
+    text = b"".join(each.get("body", b"") for each in answers).decode()
+    return Posted(answers[0]["status"], text)

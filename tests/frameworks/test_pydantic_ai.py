@@ -3,7 +3,12 @@
 import asyncio
 import dataclasses
 import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -31,6 +36,7 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
+from tests.docs._pages import ROOT, titled
 from tests.frameworks._pydantic_conversations import (
     Twins,
     Watched,
@@ -39,6 +45,7 @@ from tests.frameworks._pydantic_conversations import (
     entry,
     extend,
     load,
+    post,
     said,
     succeeds,
     texts,
@@ -779,3 +786,65 @@ def test_it_does_what_the_reference_does(steps: list[Any], forgets: bool) -> Non
             await story.twins.load(name)
 
     asyncio.run(run())
+
+
+# ---- pages and examples
+
+PAGE = ROOT / "docs" / "frameworks" / "pydantic-ai.md"
+EXAMPLE = ROOT / "examples" / "pydantic_ai_sessions"
+
+
+def echo(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """How many messages the model was given."""
+    return ModelResponse(parts=[TextPart(f"{len(messages)} messages")])
+
+
+async def stream_echo(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+    """The same, as a stream."""
+    yield f"{len(messages)} messages"
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The programs of the page, whose model is scripted."""
+    model = FunctionModel(echo, stream_function=stream_echo)
+    monkeypatch.setattr("pydantic_ai.Agent", lambda _, **named: Agent(model, **named))
+    monkeypatch.setenv("HELIX_DATA_DIRECTORY", str(tmp_path / "data"))
+    return dict(titled(PAGE, "python"))
+
+
+def test_the_program_of_the_page_runs_as_it_stands(page: dict[str, str]) -> None:
+    """But for its model; a second run goes on with the conversation."""
+    printed: list[Any] = []
+    for _ in range(2):
+        exec(compile(page["support.py"], "support.py", "exec"), {"print": printed.append})
+    assert printed == ["1 messages", "3 messages"]
+
+
+async def test_the_server_of_the_page_keeps_each_users_conversations(page: dict[str, str]) -> None:
+    """AG-UI sends the new message alone; another user finds nothing under the id."""
+    served: dict[str, Any] = {}
+    exec(compile(page["server.py"], "server.py", "exec"), served)
+    first = await post(served["app"], "ann", "m1")
+    assert (first.status, "1 messages" in first.body) == (200, True)
+    assert "pydantic_ai_conversation_saved" in first.body
+    second = await post(served["app"], "ann", "m2")
+    assert "3 messages" in second.body
+    assert (await post(served["app"], "bob", "m3")).status == 404
+    listed = await served["store"].list_conversations(scope="ann")
+    assert [each.conversation_id for each in listed] == ["thread-1"]
+    await served["store"]._store.loop.rows.close()
+
+
+def test_the_example_prints_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a process of its own, without settings."""
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLE / "pydantic_ai_sessions.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env={"PATH": os.environ["PATH"]},
+    )
+    blocks = (EXAMPLE / "README.md").read_text().split("```\n")
+    assert (ran.returncode, ran.stdout) == (0, blocks[-2]), ran.stderr
