@@ -204,6 +204,21 @@ class HelixConversationStore(ConversationStore):
             for each, message in zip(entries, messages, strict=True)
         ]
 
+    # -- references
+
+    async def find_place(self, entry_id: str) -> Place:
+        """Where an entry lies, for who reads from there later, in another process.
+
+        Raises:
+            EntryNotFoundError: It is not stored; a `LookupError`.
+        """
+        return await self._tree.find_place(entry_id)
+
+    async def read_history_at(self, head_id: str, place: Place) -> list[ConversationEntry]:
+        """As `read_history`, without a search: the head lies in the place that `find_place` told."""
+        self._tree.remember_place(head_id, place)
+        return await self.read_history(head_id)
+
     # -- writing
 
     async def _write(self, write: "_Write") -> None:
