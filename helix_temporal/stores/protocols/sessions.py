@@ -553,8 +553,8 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         Raises:
             HeadMovedError: They end elsewhere than at ``head``; nothing was cut.
             TooLargeError: They are several, and have more than 4 MiB.
-            InvalidRequestError: There are fewer; or more than 200 are asked for; or the state was committed with one of them; or a session
-                workflow has a turn under way.
+            InvalidRequestError: There are fewer; or more than 200 are asked for; or the state was committed
+                with one of them; or a session workflow has a turn under way.
         """
         ...
 

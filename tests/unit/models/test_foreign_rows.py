@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_temporal.models.foreign_rows import READERS, find_foreign_row, find_said, is_foreign, read_foreign_row
+from helix_temporal.models.foreign_rows import (
+    READERS,
+    find_foreign_row,
+    find_said,
+    is_foreign,
+    read_foreign_row,
+)
 from helix_temporal.models.messages import Message, ToolCall, encode_message, image_part, text_part
 from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.turns import answer_in, encode_messages, kinds_of, starts_in, user_in
