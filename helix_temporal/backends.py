@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from helix_temporal.activities import (
     LockActivities,
@@ -51,6 +51,8 @@ _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or `PostgresDatabase` is given; nothing connects to it."""
 
 
+T = TypeVar("T")
+
 _log: Final = logging.getLogger(__name__)
 _WHERE: Final = {
     "redis": "redis_url",
@@ -89,8 +91,7 @@ class Backends:
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
         locks, usage: Leases, and what sessions used.
-        sessions: The session store; None with ``session_store="none"``.
-        records: Named bytes beside its sessions; None where there is no session store.
+        keeps_sessions: There is a session store; not so with ``session_store="none"``.
         streams: Where sessions are shown live; None with ``stream_store="none"``.
     """
 
@@ -138,13 +139,40 @@ class Backends:
             payloads = self.tiered.payloads
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
-        self.sessions: SessionStore | None = None
-        self.records: Records | None = None
+        self._sessions: SessionStore | None = None
+        self._records: Records | None = None
         self._record_upkeep: RecordUpkeep | None = None
         self._states: SessionSync | None = None
         if settings.session_store != "none":
-            self.sessions, self.records, self._states = self._make_session_store(shared=hot is None)
-        self._used = UsageLog(None if self.sessions is None else self.usage)
+            self._sessions, self._records, self._states = self._make_session_store(shared=hot is None)
+        self.keeps_sessions: bool = self._sessions is not None
+        self._used = UsageLog(self.usage if self.keeps_sessions else None)
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The session store.
+
+        Raises:
+            InvalidConfigError: There is none: ``session_store="none"``.
+        """
+        return self._of_session_store(self._sessions)
+
+    @property
+    def records(self) -> Records:
+        """Named bytes beside the sessions of the session store.
+
+        Raises:
+            InvalidConfigError: As `sessions`.
+        """
+        return self._of_session_store(self._records)
+
+    def _of_session_store(self, part: T | None) -> T:
+        if part is None:
+            raise InvalidConfigError(
+                "there is no session store: HELIX_SESSION_STORE is 'none'; leave it out, and sessions are "
+                "kept where HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY says"
+            )
+        return part
 
     def _make_session_store(self, *, shared: bool) -> tuple[SessionStore, Records, SessionSync]:
         chosen = self._places.chosen
@@ -249,9 +277,9 @@ class Backends:
         usage = UsageActivities(self.usage, max_payload=limits.payload_bytes)
         holders = (
             *(sessions, threads, maintenance, locks, usage),
-            WakingActivities(self.sessions, beat_every=every, deployment=settings.deployment),
+            WakingActivities(self._sessions, beat_every=every, deployment=settings.deployment),
             DeletionActivities(
-                self.threads, self.payloads, self.usage, self.streams, self.sessions, beat_every=every
+                self.threads, self.payloads, self.usage, self.streams, self._sessions, beat_every=every
             ),
             *self._make_further_activities(registry),
             *self._make_store_activities(),
@@ -276,21 +304,21 @@ class Backends:
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
-            SessionReads(self.threads, self.usage, self.sessions, max_payload=limit, beat_every=every),
-            TakeBacks(self.threads, self.payloads, self.sessions, beat_every=every),
-            ChildActivities(self.threads, registry, self.sessions, max_payload=limit, beat_every=every),
+            SessionReads(self.threads, self.usage, self._sessions, max_payload=limit, beat_every=every),
+            TakeBacks(self.threads, self.payloads, self._sessions, beat_every=every),
+            ChildActivities(self.threads, registry, self._sessions, max_payload=limit, beat_every=every),
         )
 
     def _make_store_activities(self) -> tuple[object, ...]:
-        if self.sessions is None:
+        if self._sessions is None:
             return ()
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
-            SessionStoreActivities(self.sessions, max_payload=limit),
-            CheckpointActivities(self.sessions, max_payload=limit),
+            SessionStoreActivities(self._sessions, max_payload=limit),
+            CheckpointActivities(self._sessions, max_payload=limit),
             CleanupActivities(
-                Cleanup(self.sessions, self.workspaces, self._temporal_executions()), beat_every=every
+                Cleanup(self._sessions, self.workspaces, self._temporal_executions()), beat_every=every
             ),
         )
 
@@ -303,7 +331,7 @@ class Backends:
             self.make_stepper(registry),
             settings.call_policy.model_copy(
                 update={
-                    "keeps_state": self.sessions is not None,
+                    "keeps_state": self._sessions is not None,
                     "archives": self.tiered is not None,
                     **self._deployment_fields(),
                 }

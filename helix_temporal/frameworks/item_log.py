@@ -174,12 +174,15 @@ class ItemLog:
     def _encode_item(self, row_id: str, item: JsonObject) -> Message:
         try:
             # Escaped: a lone surrogate or a NUL of a model's answer is no text that every store can keep.
-            text = json.dumps(item, separators=(",", ":"))
-        except (TypeError, ValueError) as error:
+            text = json.dumps(item, separators=(",", ":"), allow_nan=False)
+            same = isinstance(item, dict) and json.loads(text) == item
+        except (TypeError, ValueError, RecursionError):
+            same = False
+        if not same:
             raise InvalidRequestError(
-                f"session {self._session_id!r}: an item is no JSON ({type(error).__name__}); "
-                "give dicts of plain values"
-            ) from None
+                f"session {self._session_id!r}: an item ({type(item).__name__}) would not come back as it is; "
+                "give dicts of JSON's values alone: text as keys, and no tuples, NaN or objects"
+            )
         return Message(id=row_id, role="foreign", format=self._format, content=text)
 
     def _decode_item(self, row: Message) -> JsonObject:

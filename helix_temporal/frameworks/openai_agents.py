@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final, cast
 
 from helix_temporal.frameworks.item_log import ItemLog
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.sessions import SessionStore
 
@@ -24,6 +25,9 @@ class HelixSession:
         store: `Backends.sessions`, or another session store.
         session_settings: As every session of the SDK: ``limit`` is how many items a run is given.
         user_id: Whose conversation it is, for lists; stored when it begins.
+
+    Raises:
+        InvalidIdError: The id is empty, or none that a store can keep.
     """
 
     def __init__(
@@ -34,7 +38,7 @@ class HelixSession:
         session_settings: "SessionSettings | None" = None,
         user_id: str | None = None,
     ) -> None:
-        self.session_id, self.session_settings = session_id, session_settings
+        self.session_id, self.session_settings = validate_id(session_id, "session id"), session_settings
         create = CreateSession(agent_type="openai-agents", user_id=user_id)
         self._log = ItemLog(store, f"openai-agents/{session_id}", ITEM_FORMAT, create)
 

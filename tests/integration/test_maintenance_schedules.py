@@ -142,7 +142,6 @@ async def test_a_session_that_nobody_answered_is_woken(
     await sessions.ask("woken", "go", agent="asking", message_id="m")
     await sessions.session("woken").result()
     names = await ensure_schedules(client, settings.task_queue, RARELY)
-    assert helix.backends.sessions is not None
     while not (await helix.backends.sessions.list_due()).items:  # noqa: ASYNC110 (the store has no event)
         await asyncio.sleep(0.02)
     await triggered(client, next(name for name in names if name.endswith("/wake")))
