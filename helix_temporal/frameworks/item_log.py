@@ -180,8 +180,8 @@ class ItemLog:
             same = False
         if not same:
             raise InvalidRequestError(
-                f"session {self._session_id!r}: an item ({type(item).__name__}) would not come back as it is; "
-                "give dicts of JSON's values alone: text as keys, and no tuples, NaN or objects"
+                f"session {self._session_id!r}: an item ({type(item).__name__}) would not come back as it "
+                "is; give dicts of JSON's values alone: text as keys, and no tuples, NaN or objects"
             )
         return Message(id=row_id, role="foreign", format=self._format, content=text)
 
