@@ -1,8 +1,8 @@
 """Packs: bodies of many old records of a session in one object of a blob store.
 
 Keys are ``{prefix}/records/{2 hex of sha256(id)}/{encoded id}/{pack}``.  An object is 8 bytes of magic, the
-length of a head, the head (JSON: whose it is), and the bodies, compressed.  The checksum of a body is in the
-record's row.  A row of the session names each pack before its object is written, and as long as a record is in it: so an
+length of a head, the head (JSON: whose it is), and the bodies, compressed.  Checksums of bodies are in rows.
+A row of the session names each pack before its object is written, and as long as a record is in it: so an
 object that no row names is garbage, however young.
 """
 
