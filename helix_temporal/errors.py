@@ -3,7 +3,7 @@
 ::
 
     HelixError
-    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError
+    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError · RunningLoopError
     ├── InvalidConfigError
     │   ├── NotServedError · AgentNotServedError                           (retryable)
     │   └── ForeignDeploymentError
@@ -66,6 +66,10 @@ class InvalidMessageError(HelixError):
 
 class InvalidRequestError(HelixError):
     """Arguments contradict each other or lie outside their range."""
+
+
+class RunningLoopError(HelixError):
+    """A synchronous call inside a running event loop, which would stand still; await the async form."""
 
 
 class InvalidConfigError(HelixError):

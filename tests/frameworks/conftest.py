@@ -17,8 +17,8 @@ StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
 
 
 @pytest.fixture(params=PLACES)
-async def open_store(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> StoreOpener:
-    """Empty stores of one kind."""
+async def settings(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> Settings:
+    """Where empty stores of one kind are."""
     variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
     if request.param == "sqlite":
         variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
@@ -33,8 +33,13 @@ async def open_store(request: pytest.FixtureRequest, unique: str, data_directory
         }
     if request.param == "redis and s3":
         variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
-    settings = Settings.from_env(variables)
-    shared = Backends(settings) if request.param == "memory" else None
+    return Settings.from_env(variables)
+
+
+@pytest.fixture
+async def open_store(settings: Settings) -> StoreOpener:
+    """These stores."""
+    shared = Backends(settings) if settings.state_in == "memory" else None
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[SessionStore]:
