@@ -3,7 +3,7 @@
 ::
 
     HelixError
-    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError
+    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError · RunningLoopError
     ├── InvalidReferenceError
     ├── InvalidConfigError
     │   ├── NotServedError · AgentNotServedError                           (retryable)
@@ -71,6 +71,10 @@ class InvalidRequestError(HelixError):
 
 class InvalidReferenceError(HelixError):
     """A reference to a conversation was not signed for this workflow, or must not stand where it does."""
+
+
+class RunningLoopError(HelixError):
+    """A synchronous call inside a running event loop, which would stand still; await the async form."""
 
 
 class InvalidConfigError(HelixError):

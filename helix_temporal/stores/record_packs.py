@@ -1,7 +1,7 @@
 """Packs: bodies of many old records of a session in one object of a blob store.
 
 Keys are ``{prefix}/records/{2 hex of sha256(id)}/{encoded id}/{pack}``.  An object is 8 bytes of magic, the
-length of a head, the head (JSON: whose it is, and the SHA-256 of the bodies), and the bodies, compressed.
+length of a head, the head (JSON: whose it is), and the bodies, compressed.  Checksums of bodies are in rows.
 A row of the session names each pack before its object is written, and as long as a record is in it: so an
 object that no row names is garbage, however young.
 """
@@ -57,7 +57,7 @@ def compute_checksum(body: bytes, *place: str) -> int:
 def encode_pack(session_id: str, bodies: Sequence[bytes]) -> bytes:
     """The object of some bodies."""
     whole = b"".join(bodies)
-    head = dump_json({"session": session_id, "sha256": hashlib.sha256(whole).hexdigest()})
+    head = dump_json({"session": session_id})
     return b"".join((_MAGIC, len(head).to_bytes(_LENGTH, "big"), head, zlib.compress(whole, 1)))
 
 
@@ -67,20 +67,17 @@ def decode_pack(session_id: str, data: bytes) -> bytes:
     Raises:
         StoreCorruptError: It is no pack of this session, or not what was written.
     """
-    found, sha256, start = _read_head(data)
+    found, start = _read_head(data)
     if found != session_id:
         raise StoreCorruptError(f"a pack of records of session {session_id!r} is another session's")
     try:
-        whole = zlib.decompress(data[start:])
+        return zlib.decompress(data[start:])
     except zlib.error:
         raise StoreCorruptError(f"a pack of records of session {session_id!r} is damaged") from None
-    if hashlib.sha256(whole).hexdigest() != sha256:
-        raise StoreCorruptError(f"a pack of records of session {session_id!r} is damaged")
-    return whole
 
 
-def _read_head(data: bytes) -> tuple[str, str, int]:
-    """Whose it is, the hash of the bodies, and where they begin.
+def _read_head(data: bytes) -> tuple[str, int]:
+    """Whose it is, and where the bodies begin.
 
     Raises:
         StoreCorruptError: It is no pack.
@@ -89,7 +86,7 @@ def _read_head(data: bytes) -> tuple[str, str, int]:
     stop = at + int.from_bytes(data[len(_MAGIC) : at], "big")
     try:
         head = json.loads(data[at:stop]) if data.startswith(_MAGIC) else {}
-        return str(head["session"]), str(head["sha256"]), stop
+        return str(head["session"]), stop
     except (ValueError, KeyError, TypeError):
         raise StoreCorruptError("a pack of records is damaged: it has no head") from None
 

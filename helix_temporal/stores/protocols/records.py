@@ -158,8 +158,11 @@ class Records(Protocol):
         """
         ...
 
-    async def list_groups(self, session_id: str, kind: str) -> tuple[str, ...]:
-        """The groups that have records of a kind, in order; costs what they cost, not their records."""
+    async def list_groups(self, session_id: str, kind: str, *, prefix: str = "") -> tuple[str, ...]:
+        """The groups that have records of a kind, and begin so, in order.
+
+        Costs what the groups cost, however many records they have.
+        """
         ...
 
     async def take_over(

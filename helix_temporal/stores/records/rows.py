@@ -24,6 +24,7 @@ MAX_PAGE: Final = 1000
 _KIND: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PART: Final = "/"
 """Between kind and group: no kind has it, so the first one ends the kind."""
+_LAST: Final = chr(0x10FFFF)
 _INLINE: Final = b"\x01"
 _ARCHIVED: Final = b"\x02"
 _HEADER: Final = 9
@@ -45,10 +46,14 @@ def group_of(kind: str, group: str) -> str:
     return f"{kind}{_PART}{checked_text(group, 'group of a record', MAX_NAME)}"
 
 
-def groups_of_kind(kind: str) -> tuple[str, str]:
-    """The first group that a kind can have, and what comes after all of them."""
-    first = group_of(kind, "")
-    return first, f"{kind}{chr(ord(_PART) + 1)}"
+def groups_with_prefix(kind: str, prefix: str) -> tuple[str, str]:
+    """The first group of a kind that can begin so, and what comes after all of them."""
+    first = group_of(kind, prefix)
+    # No text sorts between the last character that there is and the end of what begins so.
+    last = ord(first[-1])
+    if last < 0xD7FF:
+        return first, f"{first[:-1]}{chr(last + 1)}"
+    return first, f"{first}{_LAST * MAX_NAME}"
 
 
 def group_in(row_group: str) -> str:

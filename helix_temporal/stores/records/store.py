@@ -23,7 +23,7 @@ from helix_temporal.stores.records.rows import (
     encode_record,
     group_in,
     group_of,
-    groups_of_kind,
+    groups_with_prefix,
     in_order,
     plain_parts,
     row_key,
@@ -117,10 +117,10 @@ class RowRecords:
 
         return await unless_gone(session_id, read)
 
-    async def list_groups(self, session_id: str, kind: str) -> tuple[str, ...]:
+    async def list_groups(self, session_id: str, kind: str, *, prefix: str = "") -> tuple[str, ...]:
         """See `Records.list_groups`."""
         session_id = validate_id(session_id, "session id")
-        first, stop = groups_of_kind(kind)
+        first, stop = groups_with_prefix(kind, prefix)
         found: list[str] = []
         while page := await self._rows.list_groups(
             session_id, RowKind.RECORD, first=first, stop=stop, limit=_GROUPS

@@ -8,7 +8,7 @@ import pytest
 from helix_temporal.errors import SessionNotFoundError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.stores.protocols.records import Record, RecordChange, RecordName, WantedRecords
 from helix_temporal.stores.protocols.session_rows import RowKind, RowsCommitted, SessionCommit, SessionRows
-from helix_temporal.stores.record_packs import RecordPacks, read_pack_rows
+from helix_temporal.stores.record_packs import RecordPacks, encode_pack, read_pack_rows
 from helix_temporal.stores.records import RecordUpkeep, RowRecords
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.testing.builders import an_id
@@ -358,7 +358,7 @@ class RecordArchiveContract:
 
     # -- damage
 
-    @pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "empty", "another's"])
+    @pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "empty", "another's", "older"])
     async def test_a_damaged_pack_is_found(
         self, archive: OpenArchive, session_id: str, ten: tuple[Record, ...], damage: str
     ) -> None:
@@ -379,6 +379,7 @@ class RecordArchiveContract:
             ),
             "empty": b"",
             "another's": foreign.data,
+            "older": encode_pack(session_id, [each.body for each in reversed(ten)]),
         }
         if damage == "missing":
             await archive.blobs.delete(key)

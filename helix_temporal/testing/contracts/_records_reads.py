@@ -92,6 +92,14 @@ class ReadContract(RecordsFixtures):
         assert await records.list_groups(session_id, "k.k") == ("y",)
         assert await records.list_groups(session_id, "none") == ()
 
+    async def test_groups_are_listed_by_how_they_begin(self, records: Records, session_id: str) -> None:
+        """Whatever the prefix ends with."""
+        groups = ("a", "a/b", "a0", "b", "\ud7ff", "\ud7ffx", "\ue000", "\U0010ffff", "\U0010ffffz")
+        await written(records, session_id, *(a_record("1", group) for group in groups))
+        for prefix in ("", "a", "a/", "\ud7ff", "\U0010ffff", "c"):
+            expected = tuple(each for each in groups if each.startswith(prefix))
+            assert await records.list_groups(session_id, "k", prefix=prefix) == expected
+
     async def test_many_groups_are_listed(self, records: Records, session_id: str) -> None:
         """More than one look finds."""
         groups = tuple(f"{n:04}" for n in range(1_200))
