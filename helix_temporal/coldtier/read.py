@@ -8,11 +8,12 @@ from typing import Final
 from helix_temporal.coldtier.archive import Archive, retry_on_change
 from helix_temporal.coldtier.format import Manifest, SegmentRef
 from helix_temporal.coldtier.liveness import is_newest
-from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.errors import HelixError
 from helix_temporal.models.stored_messages import Head, StoredMessage, size_of
 from helix_temporal.stores.paging import Bounds, Stretch, check_page, finish_page, trim_page
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
+from helix_temporal.stores.threads.opening import thread_not_found_error
 
 ARCHIVE_SECONDS: Final = 1.0
 """So long a reader who could do without the archive waits for what it says."""
@@ -45,7 +46,7 @@ class TieredReads:
             if header is not None and is_newest(header, archive):
                 return _hot_facts(header, archive)
             if archive.is_absent:
-                raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+                raise thread_not_found_error(thread_id)
             return await self._cold_facts(archive)
 
         return await retry_on_change(thread_id, read, failed="not read")
@@ -91,7 +92,7 @@ class TieredReads:
         if header is not None and is_newest(header, archive):
             return _Source(header, archive)
         if archive.is_absent:
-            raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+            raise thread_not_found_error(thread_id)
         return _Source(None, archive)
 
     async def _read_page_from(self, request: ReadPage, source: "_Source") -> ThreadPage:

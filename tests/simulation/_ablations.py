@@ -312,7 +312,7 @@ def committed_stays(shop: Shop) -> Iterator[None]:
 @contextmanager
 def window_since_reset(shop: Shop) -> Iterator[None]:
     """A message counts as sent again among the newest ones alone, however far back the reset went."""
-    with patch.object(steps, "_dedup_window", lambda request: steps.DEDUP_WINDOW):
+    with patch.object(steps, "_dedup_window", lambda request: vars(steps)["DEDUP_WINDOW"]):
         yield
 
 

@@ -14,6 +14,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
+from helix_temporal.models.limits import DEDUP_WINDOW
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.states import SaveResult, StateChange
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, OnDuplicate, PageMessagesResult
@@ -32,7 +33,7 @@ from helix_temporal.stores.sessions.checks import (
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
 from helix_temporal.stores.sessions.life import apply_state_change, check_version
 from helix_temporal.stores.sessions.loop import encode_state, pause_before_retry
-from helix_temporal.stores.sessions.threads import DEDUP, RecentMessages, Standing
+from helix_temporal.stores.sessions.threads import RecentMessages, Standing
 
 
 def encode_new_messages(
@@ -442,7 +443,7 @@ async def _plan_append(
     if recent is not None and (recent.epoch, recent.head) == (at.epoch, at.head) and recent.lacks(messages):
         newest: Sequence[str] = recent.newest
     else:
-        newest = await store.threads.list_newest_ids(session_id, at, DEDUP + len(messages))
+        newest = await store.threads.list_newest_ids(session_id, at, DEDUP_WINDOW + len(messages))
     places = known_positions(newest, at.head, messages)
     there_already: dict[int, StoredMessage] = {}
     if places and not request.keep_first:

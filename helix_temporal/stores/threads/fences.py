@@ -73,7 +73,8 @@ class Fence:
 
         Args:
             epoch: The epoch that the writer's open has taken.
-            closing: The write closes the writer's own epoch: it is allowed on one that is closed already.
+            closing: The write closes the writer's own epoch: it is allowed on one that is closed already, or
+                deleted, where nothing is left to close.
 
         Returns:
             `FencedError`, to stop: a newer epoch has the thread, or this one is closed, or deleted.
