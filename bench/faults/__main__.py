@@ -36,18 +36,31 @@ def main() -> int:
     def say(what: str) -> None:
         sys.stderr.write(f"{time.monotonic() - began:6.0f} s  {what}\n")
 
-    results: list[Result] = []
+    missing = False
     with _servers() as servers:
         for name in names:
             say(f"{name} …")
-            results.append(run_framework(name, servers, arguments, say))
-            arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            arguments.out.write_text(json.dumps([asdict(each) for each in results], indent=1) + "\n")
-    table = render_table(results)
+            result = run_framework(name, servers, arguments, say)
+            missing = missing or result.missing is not None
+            keep_result(arguments.out, result)
+    table = render_table(read_results(arguments.out))
     sys.stdout.write(f"{table}\n")
     if arguments.write:
         write_table(PAGE, table)
-    return int(any(each.missing is not None for each in results))
+    return int(missing)
+
+
+def read_results(path: Path) -> list[Result]:
+    """What is known of all frameworks, of this run or an earlier one, in the table's order."""
+    found = [Result(**each) for each in json.loads(path.read_text("utf-8"))] if path.exists() else []
+    return sorted(found, key=lambda each: list(TITLES).index(each.framework))
+
+
+def keep_result(path: Path, result: Result) -> None:
+    """Put a framework's result in the place of its earlier one; those of others stay."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    others = [each for each in read_results(path) if each.framework != result.framework]
+    path.write_text(json.dumps([asdict(each) for each in (*others, result)], indent=1) + "\n", "utf-8")
 
 
 def parse_arguments() -> argparse.Namespace:

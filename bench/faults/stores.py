@@ -1,9 +1,10 @@
 """What a store under test is to the faults, whatever its framework calls things."""
 
+import importlib.util
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from helix_temporal import Backends, Settings
 from helix_temporal.stores.postgres import PostgresBackend
@@ -91,6 +92,11 @@ class OurBackends:
         assert found is not None
         return found
 
+    @property
+    def records(self) -> Any:
+        """Bytes beside sessions, for adapters that keep those."""
+        return getattr(self._backends, "records")  # noqa: B009 (not in every version)
+
     async def close(self) -> None:
         """Close the connections."""
         if not self._shared:
@@ -109,3 +115,9 @@ class OurBackends:
 def prefix() -> str:
     """Before the names of keys in Redis, which all subjects share."""
     return os.environ.get("FAULTS_PREFIX", "faults:")
+
+
+def list_ours(adapter: str, subjects: Sequence[Subject]) -> list[Subject]:
+    """Our stores for a framework, if this version has the adapter."""
+    found = importlib.util.find_spec(f"helix_temporal.frameworks.{adapter}")
+    return [] if found is None else list(subjects)

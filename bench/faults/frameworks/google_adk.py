@@ -1,4 +1,4 @@
-"""Google ADK: `DatabaseSessionService`.
+"""Google ADK: `DatabaseSessionService` and `HelixSessionService`.
 
 Events have ids.  A session object is got once, and again where the service says that it is stale.
 """
@@ -13,7 +13,7 @@ from google.adk.sessions import DatabaseSessionService
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai.types import Content, Part
 
-from bench.faults.stores import Item, Subject
+from bench.faults.stores import Item, OurBackends, Subject, list_ours
 
 _WHERE = {"app_name": "faults", "user_id": "user"}
 
@@ -31,6 +31,14 @@ class AdkSession:
         """A service of its own, and tables."""
         service = DatabaseSessionService(address.replace("postgresql://", "postgresql+asyncpg://"))
         return cls(service, session_id, service.close)
+
+    @classmethod
+    async def open_ours(cls, address: str, session_id: str) -> "AdkSession":
+        """Backends of its own."""
+        from helix_temporal.frameworks.google_adk import HelixSessionService  # noqa: PLC0415
+
+        backends = await OurBackends.open(address)
+        return cls(HelixSessionService(backends.sessions), session_id, backends.close)
 
     async def append(self, items: Sequence[Item]) -> None:
         """An ``append_event`` each, as a runner does."""
@@ -67,4 +75,13 @@ class AdkSession:
         await self.refresh()
 
 
-SUBJECTS = [Subject("DatabaseSessionService", "postgres", AdkSession.open_database)]
+SUBJECTS = [
+    Subject("DatabaseSessionService", "postgres", AdkSession.open_database),
+    *list_ours(
+        "google_adk",
+        [
+            Subject("HelixSessionService, PostgreSQL", "postgres", AdkSession.open_ours, ours=True),
+            Subject("HelixSessionService, Redis", "redis", AdkSession.open_ours, ours=True),
+        ],
+    ),
+]

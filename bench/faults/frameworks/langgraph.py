@@ -1,4 +1,4 @@
-"""LangGraph: `AsyncPostgresSaver` under a graph with a list of messages.
+"""LangGraph: `AsyncPostgresSaver` and `HelixSaver` under a graph with a list of messages.
 
 Messages have ids, by which ``add_messages`` knows them.  `RedisSaver` needs modules of
 Redis (JSON and search) that the server here does not have.
@@ -12,7 +12,7 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
-from bench.faults.stores import Item, Subject
+from bench.faults.stores import Item, OurBackends, Subject, list_ours
 
 
 class State(TypedDict):
@@ -41,6 +41,14 @@ class GraphThread:
         await saver.setup()
         return cls(saver, thread_id, lambda: opened.__aexit__(None, None, None))
 
+    @classmethod
+    async def open_ours(cls, address: str, thread_id: str) -> "GraphThread":
+        """Backends of its own."""
+        from helix_temporal.frameworks.langgraph import HelixSaver  # noqa: PLC0415
+
+        backends = await OurBackends.open(address)
+        return cls(HelixSaver(backends.records, backends.sessions), thread_id, backends.close)
+
     async def append(self, items: Sequence[Item]) -> None:
         """One run of the graph, with its input as messages."""
         kinds = {"user": HumanMessage, "assistant": AIMessage}
@@ -65,4 +73,13 @@ class GraphThread:
         await self._close()
 
 
-SUBJECTS = [Subject("AsyncPostgresSaver", "postgres", GraphThread.open_postgres, batch=500)]
+SUBJECTS = [
+    Subject("AsyncPostgresSaver", "postgres", GraphThread.open_postgres, batch=500),
+    *list_ours(
+        "langgraph",
+        [
+            Subject("HelixSaver, PostgreSQL", "postgres", GraphThread.open_ours, batch=500, ours=True),
+            Subject("HelixSaver, Redis", "redis", GraphThread.open_ours, batch=500, ours=True),
+        ],
+    ),
+]

@@ -1,4 +1,4 @@
-"""pydantic-ai: `InMemoryConversationStore`, the only one that it has.
+"""pydantic-ai: `InMemoryConversationStore`, the only one that it has, and `HelixConversationStore`.
 
 A conversation is loaded, grows and is saved; whoever is refused loads it again.
 """
@@ -10,7 +10,7 @@ from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import InMemoryConversationStore
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from bench.faults.stores import Item, Subject
+from bench.faults.stores import Item, OurBackends, Subject, list_ours
 
 _IN_MEMORY = InMemoryConversationStore()
 """One for the process, as an application has it."""
@@ -28,6 +28,14 @@ class StoredConversation:
         """The store of this process."""
         assert not address
         return cls(_IN_MEMORY, conversation_id, None)
+
+    @classmethod
+    async def open_ours(cls, address: str, conversation_id: str) -> "StoredConversation":
+        """Backends of its own."""
+        from helix_temporal.frameworks.pydantic_ai import HelixConversationStore  # noqa: PLC0415
+
+        backends = await OurBackends.open(address)
+        return cls(HelixConversationStore(backends.sessions), conversation_id, backends.close)
 
     async def append(self, items: Sequence[Item]) -> None:
         """The run's messages behind those that were loaded."""
@@ -68,4 +76,15 @@ def _make_message(item: Item) -> Any:
     return ModelResponse(parts=[TextPart(item.text)])
 
 
-SUBJECTS = [Subject("InMemoryConversationStore", "memory", StoredConversation.open_memory)]
+SUBJECTS = [
+    Subject("InMemoryConversationStore", "memory", StoredConversation.open_memory),
+    *list_ours(
+        "pydantic_ai",
+        [
+            Subject(
+                "HelixConversationStore, PostgreSQL", "postgres", StoredConversation.open_ours, ours=True
+            ),
+            Subject("HelixConversationStore, Redis", "redis", StoredConversation.open_ours, ours=True),
+        ],
+    ),
+]
