@@ -115,8 +115,8 @@ async def save_conversation(
     if index is None:
         raise InvalidRequestError(
             f"conversation {conversation.conversation_id!r}: nobody knows which of its messages are new; run "
-            "the agent on what load_conversation or save_conversation returned, and let no capability rewrite "
-            "the messages that were in it"
+            "the agent on what load_conversation or save_conversation returned, and let no capability "
+            "rewrite the messages that were in it"
         )
     new = Conversation(
         messages=conversation.messages[index:],
