@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai import Agent, DeferredToolRequests, Tool
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -25,19 +25,23 @@ def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart("Nothing was cancelled.")])
 
 
-agent = Agent(FunctionModel(answer), output_type=[str, DeferredToolRequests])
-
-
-@agent.tool_plain(requires_approval=True)
 def cancel(order: str) -> str:
     """Cancels an order."""
     return f"{order} is cancelled."
+
+
+agent = Agent(
+    FunctionModel(answer),
+    output_type=[str, DeferredToolRequests],
+    tools=[Tool(cancel, requires_approval=True)],
+)
 
 
 @asynccontextmanager
 async def opened() -> AsyncIterator[HelixConversationStore]:
     """The store, with connections of its own."""
     backends = Backends(Settings.from_env(os.environ))
+    assert backends.sessions is not None
     try:
         yield HelixConversationStore(backends.sessions)
     finally:

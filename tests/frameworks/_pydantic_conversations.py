@@ -59,7 +59,8 @@ async def begin(store: ConversationStore, conversation_id: str, count: int = 1, 
 async def extend(store: ConversationStore, conversation: Conversation, *more: str) -> list[ConversationEntry]:
     """Add requests, and save them."""
     conversation.messages = [*conversation.messages, *map(asked, more)]
-    return await store.save(conversation)
+    entries: list[ConversationEntry] = await store.save(conversation)
+    return entries
 
 
 async def load(store: ConversationStore, conversation_id: str, **named: Any) -> Conversation:
@@ -135,18 +136,21 @@ class Twins(ConversationStore):
         self.ours, self.reference = ours, InMemoryConversationStore()
 
     async def _ask(self, method: str, *arguments: Any, **named: Any) -> Any:
-        outcomes = []
-        for store in (self.reference, self.ours):
-            try:
-                outcomes.append((await getattr(store, method)(*arguments, **named), None))
-            except (ConversationConflict, LookupError) as error:
-                outcomes.append((None, error))
-        (expected, refusal), (answer, error) = outcomes
+        expected, refusal = await self._try(self.reference, method, *arguments, **named)
+        answer, refused = await self._try(self.ours, method, *arguments, **named)
         assert answer == expected
-        assert isinstance(error, type(refusal)), (method, refusal, error)
+        assert isinstance(refused, type(refusal)), (method, refusal, refused)
         if refusal is not None:
             raise refusal
         return expected
+
+    async def _try(
+        self, store: ConversationStore, method: str, *arguments: Any, **named: Any
+    ) -> tuple[Any, Exception | None]:
+        try:
+            return await getattr(store, method)(*arguments, **named), None
+        except (ConversationConflict, LookupError) as error:
+            return None, error
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Of both."""
@@ -172,7 +176,7 @@ class Twins(ConversationStore):
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
         """Of both."""
-        return await self._ask("read_history", head_id, limit=limit)
+        return list(await self._ask("read_history", head_id, limit=limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +192,17 @@ async def post(app: Any, user: str, message_id: str) -> Posted:
     message = {"id": message_id, "role": "user", "content": "Where is NL-20417?"}
     run = {"threadId": "thread-1", "runId": message_id, "messages": [message], "tools": [], "context": []}
     body = json.dumps({**run, "state": {}, "forwardedProps": {}}).encode()
-    headers = [(b"content-type", b"application/json"), (b"x-user", user.encode())]
-    scope = {"type": "http", "method": "POST", "path": "/chat", "raw_path": b"/chat", "query_string": b""}
-    scope |= {"headers": headers, "http_version": "1.1", "asgi": {"version": "3.0"}, "root_path": ""}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/chat",
+        "raw_path": b"/chat",
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), (b"x-user", user.encode())],
+    }
     given, answers = [{"type": "http.request", "body": body, "more_body": False}], list[Any]()
 
     async def receive() -> Any:

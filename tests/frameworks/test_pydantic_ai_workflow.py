@@ -1,13 +1,18 @@
 """Conversations of pydantic-ai inside workflows, on a real Temporal server."""
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic_ai import Agent
 from pydantic_ai.durable_exec.temporal import PydanticAIPlugin
+from pydantic_ai.models.function import FunctionModel
 from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
@@ -27,8 +32,9 @@ from helix_temporal.frameworks.pydantic_ai_references import MARK, Reference, Re
 from helix_temporal.frameworks.pydantic_ai_worker import HelixPydanticAIPlugin
 from helix_temporal.frameworks.pydantic_ai_workflow import LOAD, SAVE
 from helix_temporal.stores.protocols.sessions import SessionStore
+from tests.docs._pages import ROOT, titled
 from tests.frameworks._pydantic_conversations import load
-from tests.frameworks._pydantic_workflows import PlainChat, StoredChat, ThiefChat, given
+from tests.frameworks._pydantic_workflows import PlainChat, StoredChat, ThiefChat, answer, given
 
 KEY = "a secret of the workers"
 
@@ -235,3 +241,35 @@ async def test_a_history_grows_with_what_is_new(bench: Bench) -> None:
     assert ours[0] == pytest.approx(ours[1], rel=0.02)
     assert plain[0] > 1.3 * plain[1] > 2 * ours[0]
     assert len(given[-1][0]) == 2048
+
+
+async def test_the_programs_of_the_page_run_as_they_stand(
+    temporal_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for their model."""
+    programs = dict(titled(ROOT / "docs" / "frameworks" / "pydantic-ai.md", "python"))
+    monkeypatch.setattr("pydantic_ai.Agent", lambda _, **named: Agent(FunctionModel(answer), **named))
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, value in (
+        ("HELIX_TEMPORAL_ADDRESS", temporal_address),
+        ("HELIX_REFERENCE_KEY", KEY),
+        ("HELIX_DATA_DIRECTORY", str(tmp_path / "data")),
+    ):
+        monkeypatch.setenv(name, value)
+    (tmp_path / "chat.py").write_text(programs["chat.py"])
+    program = programs["worker.py"].removesuffix("asyncio.run(main())\n")
+    assert program != programs["worker.py"]
+    served: dict[str, Any] = {}
+    exec(compile(program, "worker.py", "exec"), served)
+    worker = asyncio.create_task(served["main"]())
+    try:
+        client = await Client.connect(temporal_address, plugins=[PydanticAIPlugin()])
+        chat = served["Chat"]
+        answers = await client.execute_workflow(
+            chat.run, args=["user-42", ["one", "two"]], id="page-chat", task_queue="chats"
+        )
+        assert answers == ["1 messages", "3 messages"]
+    finally:
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+        sys.modules.pop("chat", None)
