@@ -4,6 +4,7 @@
 
     HelixError
     ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError
+    ├── InvalidReferenceError
     ├── InvalidConfigError
     │   ├── NotServedError · AgentNotServedError                           (retryable)
     │   └── ForeignDeploymentError
@@ -66,6 +67,10 @@ class InvalidMessageError(HelixError):
 
 class InvalidRequestError(HelixError):
     """Arguments contradict each other or lie outside their range."""
+
+
+class InvalidReferenceError(HelixError):
+    """A reference to a conversation that no worker has signed for this workflow, or that cannot stand there."""
 
 
 class InvalidConfigError(HelixError):

@@ -217,6 +217,8 @@ class Settings(_Group):
         v1_prefix, v1_thread_key: Where those lie.
         v1_adapter: The format of their rows; found by their shape if empty.
         archive_hmac_key: Signs manifests; at least 16 characters.
+        reference_key: Signs references to conversations in workflows of other frameworks; at least 16 characters,
+            and the same for all workers.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
         health_file: Touched every five seconds by a worker that serves, and removed when it ends.
 
@@ -276,6 +278,7 @@ class Settings(_Group):
     v1_thread_key: str = "messages"
     v1_adapter: str = ""
     archive_hmac_key: SecretStr | None = None
+    reference_key: SecretStr | None = None
     allow_plaintext: bool = False
     health_file: Path | None = None
 
@@ -440,6 +443,8 @@ class Settings(_Group):
             )
         if self.archive_hmac_key and len(self.archive_hmac_key.get_secret_value()) < _MIN_HMAC_KEY:
             raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
+        if self.reference_key and len(self.reference_key.get_secret_value()) < _MIN_HMAC_KEY:
+            raise ValueError(f"reference_key has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
         if not self.allow_plaintext:
             self._refuse_plain_connections()
         return self

@@ -1,5 +1,6 @@
 """The frameworks' own packages run here, each in an environment of its own: see `.ci/frameworks`."""
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -17,24 +18,31 @@ StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
 
 
 @pytest.fixture(params=PLACES)
-async def open_store(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> StoreOpener:
-    """Empty stores of one kind."""
-    variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
-    if request.param == "sqlite":
-        variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
-    elif request.param == "postgres":
-        dsn, prefix = request.getfixturevalue("postgres_dsn"), _postgres.own_prefix()
-        async with _postgres.emptied(dsn, prefix):
+async def stores(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> AsyncIterator[Settings]:
+    """Settings of empty stores of one kind."""
+    variables = {"HELIX_ALLOW_PLAINTEXT": "true", "HELIX_REFERENCE_KEY": "a secret of the workers"}
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "sqlite":
+            variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
+        elif request.param == "postgres":
+            dsn, prefix = request.getfixturevalue("postgres_dsn"), _postgres.own_prefix()
+            await stack.enter_async_context(_postgres.emptied(dsn, prefix))
             variables |= {"HELIX_POSTGRES_DSN": dsn, "HELIX_TABLE_PREFIX": prefix}
-    elif request.param != "memory":
-        variables |= {
-            "HELIX_REDIS_URL": request.getfixturevalue("redis_url"),
-            "HELIX_REDIS_PREFIX": f"{unique}:",
-        }
-    if request.param == "redis and s3":
-        variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
-    settings = Settings.from_env(variables)
-    shared = Backends(settings) if request.param == "memory" else None
+        elif request.param != "memory":
+            variables |= {
+                "HELIX_REDIS_URL": request.getfixturevalue("redis_url"),
+                "HELIX_REDIS_PREFIX": f"{unique}:",
+            }
+        if request.param == "redis and s3":
+            variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
+        yield Settings.from_env(variables)
+
+
+@pytest.fixture
+def open_store(stores: Settings) -> StoreOpener:
+    """Empty stores of one kind."""
+    settings, in_memory = stores, stores.redis_url is stores.postgres_dsn is stores.data_directory is None
+    shared = Backends(settings) if in_memory else None
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[SessionStore]:

@@ -1,0 +1,286 @@
+"""Workflows with sessions of the OpenAI Agents SDK, and a model that counts its calls in a file."""
+
+import asyncio
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrail,
+    InputGuardrailTripwireTriggered,
+    Model,
+    ModelProvider,
+    ModelResponse,
+    OutputGuardrail,
+    OutputGuardrailTripwireTriggered,
+    RunConfig,
+    Runner,
+    RunState,
+    Usage,
+    function_tool,
+)
+from agents.memory import SessionSettings
+from openai.types.responses import (
+    Response,
+    ResponseCompletedEvent,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputText,
+    ResponseReasoningItem,
+    ResponseTextDeltaEvent,
+)
+from temporalio import activity, workflow
+from temporalio.contrib.workflow_streams import WorkflowStream
+from temporalio.openai_agents.workflow import activity_as_tool
+
+from helix_temporal.frameworks.openai_agents import ConversationPlace, HelixWorkflowSession
+
+QUIET = RunConfig(tracing_disabled=True)
+
+
+# ---- the model ----------------------------------------------------------------------------------------
+
+
+def make_message(text: str) -> ResponseOutputMessage:
+    """A message of the model."""
+    part = ResponseOutputText(type="output_text", text=text, annotations=[])
+    name = f"msg_{secrets.token_hex(4)}"
+    return ResponseOutputMessage(id=name, type="message", role="assistant", status="completed", content=[part])
+
+
+def make_call(name: str, **arguments: Any) -> ResponseFunctionToolCall:
+    """A call of the model."""
+    return ResponseFunctionToolCall(
+        type="function_call",
+        name=name,
+        call_id=f"call_{secrets.token_hex(4)}",
+        arguments=json.dumps(arguments),
+    )
+
+
+class CountingModel(Model):
+    """Answers by what it was asked; each call is a line of a file, which outlives the process.
+
+    ``tool NAME`` asks for a tool, ``think`` comes with reasoning, ``size N`` is as long; all else is echoed.  Each
+    answer has a text of its own, so that two that were paid for cannot be taken for one.
+    """
+
+    def __init__(self, calls: Path, pause: float = 0.0) -> None:
+        self._calls, self._pause = calls, pause
+
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
+        """The answer to the newest item."""
+        output = await self._answer(system_instructions, input)
+        usage = Usage(requests=1, input_tokens=7, output_tokens=3, total_tokens=10)
+        return ModelResponse(output=output, usage=usage, response_id="resp_1")
+
+    async def stream_response(
+        self,
+        system_instructions: Any,
+        input: Any,  # noqa: A002
+        *_: Any,
+        **__: Any,
+    ) -> AsyncIterator[Any]:
+        """The same, word by word."""
+        output = await self._answer(system_instructions, input)
+        yield ResponseTextDeltaEvent(
+            type="response.output_text.delta", content_index=0, delta="…", item_id="m", output_index=0,
+            sequence_number=0, logprobs=[],
+        )  # fmt: skip
+        response = Response(
+            id="resp_1", created_at=0, model="scripted", object="response", output=output, tool_choice="auto",
+            tools=[], parallel_tool_calls=False,
+        )  # fmt: skip
+        yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=1)
+
+    async def _answer(self, instructions: Any, given: Any) -> list[Any]:
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+        line = {"instructions": instructions, "items": items, "process": os.getpid()}
+        with self._calls.open("a") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+        await asyncio.sleep(self._pause)
+        last = items[-1]
+        number = secrets.token_hex(4)
+        if last.get("type") == "function_call_output":
+            return [make_message(f"result {last['output']} {number}")]
+        text = str(last.get("content"))
+        if text.startswith("tool "):
+            return [make_call(text.split()[1])]
+        if text.startswith("hand over"):
+            return [make_call("transfer_to_colleague")]
+        if text.startswith("think"):
+            thought = ResponseReasoningItem(id=f"rs_{number}", type="reasoning", summary=[])
+            return [thought, make_message(f"thought {number}")]
+        if text.startswith("size "):
+            return [make_message(number + "x" * (int(text.split()[1]) - len(number)))]
+        return [make_message(f"echo {text} {number}")]
+
+
+class CountingProvider(ModelProvider):
+    """Gives the one model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def get_model(self, model_name: str | None) -> Model:  # noqa: ARG002
+        """The model."""
+        return self._model
+
+
+def read_calls(path: Path) -> list[dict[str, Any]]:
+    """What the model was given, call by call."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# ---- agents -------------------------------------------------------------------------------------------
+
+
+@activity.defn
+async def look() -> str:
+    """Looks."""
+    return "seen"
+
+
+@activity.defn
+async def break_down() -> str:
+    """Fails for good."""
+    raise RuntimeError("it is broken")
+
+
+@function_tool(needs_approval=True)
+def pay() -> str:
+    """Pays."""
+    return "paid"
+
+
+@function_tool(failure_error_function=None)
+def explode() -> str:
+    """Raises in the workflow."""
+    raise ValueError("exploded")
+
+
+def make_agent(*, guarded: bool = False) -> Agent[Any]:
+    """The agent of all workflows here."""
+
+    async def check_input(_: Any, __: Any, given: Any) -> GuardrailFunctionOutput:
+        # As the SDK's own examples do: the guardrail is an agent, which is given the whole list.
+        judge: Agent[Any] = Agent(name="judge", instructions="judge")
+        verdict = await Runner.run(judge, given, run_config=QUIET)
+        return GuardrailFunctionOutput(
+            output_info=verdict.final_output, tripwire_triggered="forbidden" in str(given[-1])
+        )
+
+    async def check_output(_: Any, __: Any, output: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered="secret" in str(output))
+
+    tools = [
+        activity_as_tool(look, start_to_close_timeout=timedelta(seconds=10)),
+        pay,
+        explode,
+    ]
+    colleague: Agent[Any] = Agent(name="colleague", instructions="colleague")
+    return Agent(
+        name="clerk",
+        instructions="clerk",
+        tools=tools,
+        handoffs=[colleague],
+        input_guardrails=[InputGuardrail(check_input)] if guarded else [],
+        output_guardrails=[OutputGuardrail(check_output)] if guarded else [],
+    )
+
+
+@dataclass
+class Talk:
+    """What a workflow is to do.
+
+    Attributes:
+        lines: What the user says, a run each.
+        each: Continue as new after so many lines.
+    """
+
+    session_id: str
+    lines: list[str]
+    newest: int = 0
+    limit: int | None = None
+    streams: bool = False
+    guarded: bool = False
+    each: int = 0
+    place: ConversationPlace | None = None
+    said: list[str] = field(default_factory=list)
+    waits: bool = False
+
+
+@workflow.defn
+class Conversation:
+    """Runs an agent on each line; then ends, continues as new, or waits to be closed."""
+
+    @workflow.init
+    def __init__(self, talk: Talk) -> None:
+        self.stream = WorkflowStream() if talk.streams else None
+        self.closed = False
+        self.heard: list[str] = []
+
+    @workflow.run
+    async def run(self, talk: Talk) -> list[str]:
+        """What was answered."""
+        settings = SessionSettings(limit=talk.limit) if talk.limit is not None else None
+        session = HelixWorkflowSession(
+            talk.session_id, newest=talk.newest, session_settings=settings, place=talk.place
+        )
+        agent = make_agent(guarded=talk.guarded)
+        for at, line in enumerate(talk.lines, 1):
+            talk.said.append(await self._answer(talk, agent, line, session))
+            if at == talk.each and at < len(talk.lines):
+                talk.lines, talk.place = talk.lines[at:], await session.save()
+                workflow.continue_as_new(talk)
+        while talk.waits:
+            await workflow.wait_condition(lambda: bool(self.heard) or self.closed)
+            if self.closed:
+                break
+            talk.said.append(await self._answer(talk, agent, self.heard.pop(0), session))
+        return talk.said
+
+    @workflow.signal
+    def say(self, line: str) -> None:
+        """One more line."""
+        self.heard.append(line)
+
+    @workflow.signal
+    def close(self) -> None:
+        """Let it end."""
+        self.closed = True
+
+    async def _answer(self, talk: Talk, agent: Agent[Any], line: str, session: Any) -> str:
+        try:
+            if talk.streams:
+                streamed = Runner.run_streamed(agent, line, session=session, run_config=QUIET)
+                async for _ in streamed.stream_events():
+                    pass
+                return str(streamed.final_output)
+            result = await Runner.run(agent, line, session=session, run_config=QUIET)
+            if not result.interruptions:
+                return str(result.final_output)
+            # The state as another process has it.
+            state = await RunState.from_json(agent, result.to_state().to_json())
+            await workflow.sleep(0.1)
+            for each in state.get_interruptions():
+                state.approve(each)
+            result = await Runner.run(agent, state, session=session, run_config=QUIET)
+            return str(result.final_output)
+        except (InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered) as error:
+            return type(error).__name__
+        except Exception as error:
+            if not line.endswith("caught"):
+                raise
+            return type(error).__name__
+
+
+ACTIVITIES = [look, break_down]
+WORKFLOWS = [Conversation]
