@@ -70,7 +70,7 @@ class InvalidRequestError(HelixError):
 
 
 class InvalidReferenceError(HelixError):
-    """A reference to a conversation that no worker has signed for this workflow, or that cannot stand there."""
+    """A reference to a conversation was not signed for this workflow, or must not stand where it does."""
 
 
 class InvalidConfigError(HelixError):

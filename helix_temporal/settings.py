@@ -217,8 +217,8 @@ class Settings(_Group):
         v1_prefix, v1_thread_key: Where those lie.
         v1_adapter: The format of their rows; found by their shape if empty.
         archive_hmac_key: Signs manifests; at least 16 characters.
-        reference_key: Signs references to conversations in workflows of other frameworks; at least 16 characters,
-            and the same for all workers.
+        reference_key: Signs references to conversations in workflows of other frameworks; at least 16
+            characters, and the same for all workers.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
         health_file: Touched every five seconds by a worker that serves, and removed when it ends.
 
@@ -441,13 +441,16 @@ class Settings(_Group):
                 "session_ttl is set, and is for state in Redis alone; leave it out, as other stores keep "
                 "sessions until deleted"
             )
-        if self.archive_hmac_key and len(self.archive_hmac_key.get_secret_value()) < _MIN_HMAC_KEY:
-            raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
-        if self.reference_key and len(self.reference_key.get_secret_value()) < _MIN_HMAC_KEY:
-            raise ValueError(f"reference_key has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
+        self._check_keys()
         if not self.allow_plaintext:
             self._refuse_plain_connections()
         return self
+
+    def _check_keys(self) -> None:
+        for name in ("archive_hmac_key", "reference_key"):
+            key: SecretStr | None = getattr(self, name)
+            if key and len(key.get_secret_value()) < _MIN_HMAC_KEY:
+                raise ValueError(f"{name} has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
 
     @model_validator(mode="after")
     def _archive_each_step(self) -> Self:

@@ -1,7 +1,7 @@
 """Sessions of the OpenAI Agents SDK: ``Runner.run(agent, text, session=HelixSession("user-42", store))``.
 
-Inside a workflow (``temporalio-openai-agents``) it is `HelixWorkflowSession`, with `HelixOpenAIPlugin` on the client
-or the worker, behind ``OpenAIAgentsPlugin``.
+Inside a workflow (``temporalio-openai-agents``) it is `HelixWorkflowSession`, with `HelixOpenAIPlugin` on the
+client or the worker, behind ``OpenAIAgentsPlugin``.
 """
 
 from typing import TYPE_CHECKING, cast

@@ -1,12 +1,13 @@
-"""References to a conversation, as they stand in a model's input: signed, so that only a worker can issue one.
+"""References to a conversation in a model's input: signed, so that only a worker can issue one.
 
-An item of the Responses API, ``{"type": "item_reference", "id": …}``, passes the runner of the OpenAI Agents SDK
-untouched.  Two kinds of them are ours:
+An item of the Responses API, ``{"type": "item_reference", "id": …}``, passes the runner of the OpenAI Agents
+SDK untouched.  Three kinds of them are ours:
 
-* A *reference* stands for the items of a thread up to a position.  A worker signs it, for one workflow, and the
+* A *reference* stands for the items of a thread up to a position.  A worker signs it for one workflow; the
   worker that calls the model puts the items in its place.
-* A *step note* stands last in the input of a session's own model call.  It says which of the other items are
-  new, and where in the thread they and the answer are to stand.
+* A *row* stands for an item that this run has stored before, in a call of the session's own run.
+* A *step note* stands last in the input of a session's own model call.  It says which of the other items
+  are new, and where in the thread they and the answer are to stand.
 """
 
 import base64
@@ -24,6 +25,7 @@ from helix_temporal.models.stored_messages import Head
 
 REFERENCE: Final = "helix-thread/1."
 STEP: Final = "helix-step/1."
+ROW: Final = "helix-row/1."
 MIN_KEY: Final = 16
 _LIMIT: Final = ":"
 """Stands between a reference and how many of the newest items are meant: neither part has one."""
@@ -73,14 +75,14 @@ class ReferenceSigner:
         Raises:
             InvalidReferenceError: It was changed, cut off, made with another key or for another workflow.
         """
-        signed, _, limit = text.partition(_LIMIT)
+        signed = text.partition(_LIMIT)[0]
         payload, _, mac = signed.removeprefix(REFERENCE).rpartition(".")
         given, right = mac.encode(), self._compute_mac(payload, workflow_id).encode()
         if not signed.startswith(REFERENCE) or not hmac.compare_digest(given, right):
             raise InvalidReferenceError(
                 "a reference to a conversation is not one that a worker has signed for this workflow: it was "
-                "changed or cut off, is another workflow's, or the workers' reference_key was changed.  Give the "
-                "run the session itself, and no items that hold a reference; all workers need the same key",
+                "changed or cut off, is another workflow's, or the workers' reference_key was changed.  Give "
+                "the run its session, and no items that hold a reference; all workers need the same key",
                 workflow_id=workflow_id,
             )
         return read_unverified(text)
@@ -119,6 +121,31 @@ def find_reference(item: object) -> str | None:
 def find_step_note(item: object) -> str | None:
     """The text of an item that claims to be a step note; None for any other item."""
     return _find_ours(item, STEP)
+
+
+def make_row_item(position: int) -> JsonObject:
+    """The item that stands for the one at a position."""
+    return {"type": "item_reference", "id": f"{ROW}{position}"}
+
+
+def find_row(item: object) -> int | None:
+    """The position of the item that this one stands for; None for any other item.
+
+    Raises:
+        InvalidReferenceError: It claims to be one, and names no position.
+    """
+    text = _find_ours(item, ROW)
+    if text is None:
+        return None
+    number = text.removeprefix(ROW)
+    if not number.isdecimal():
+        raise InvalidReferenceError("an item that stands for a stored one names no position")
+    return int(number)
+
+
+def is_ours(item: object) -> bool:
+    """Whether an item claims to be one of these kinds."""
+    return any(_find_ours(item, each) is not None for each in (REFERENCE, STEP, ROW))
 
 
 def _find_ours(item: object, prefix: str) -> str | None:

@@ -1,14 +1,14 @@
 """Conversations of the OpenAI Agents SDK as threads that one workflow has open: steps, answers, items.
 
-A step stands at a head that the workflow names, under ids made of the epoch and the position.  So each attempt of
-a model activity has the same ids for the same places, and the thread's compare-and-append decides which attempt's
-answer stands; the others return that one.
+A step stands at a head that the workflow names, under ids made of the epoch and the position.  So each
+attempt of a model activity has the same ids for the same places.  The thread's compare-and-append decides
+which answer stands; the other attempts return that one.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from helix_temporal.activities._runtime import repeat_while_away
 from helix_temporal.errors import (
@@ -42,6 +42,8 @@ _PAUSES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
 """Seconds between tries to store an answer that is paid for."""
 _PAGE: Final = 1_000
 _PAGE_BYTES: Final = 8 * 1024 * 1024
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +108,7 @@ class Conversations:
         if self._sessions is not None:
             create = CreateSession(agent_type=KIND)
             await self._sessions.create_session(thread_id, create, if_not_exists=True, revive=True)
-            # A cut that was ordered, and that its program did not live to carry out, is carried out by a look.
+            # A look carries out a cut that was ordered by a program which died before it had made it.
             await self._sessions.get_message_count(thread_id)
         opened = await self._threads.open(OpenThread(thread_id, epoch, owner), progress)
         return opened.at
@@ -125,6 +127,12 @@ class Conversations:
         """Cut a conversation at a position and let these items follow, in one step that takes a new epoch.
 
         Args:
+            thread_id: Which one.
+            epoch: The new one.
+            owner: Who opens.
+            to: Where to cut.
+            items: What follows.
+            progress: Told of objects that are moved.
             mine: The epoch under which the caller has it now.
 
         Raises:
@@ -180,9 +188,7 @@ class Conversations:
             return found
         return answer
 
-    async def append_items(
-        self, thread_id: str, epoch: int, head: Head, items: Sequence[JsonObject]
-    ) -> Head:
+    async def append_items(self, thread_id: str, epoch: int, head: Head, items: Sequence[JsonObject]) -> Head:
         """Append items at the head; returns where the thread stands then.
 
         Raises:
@@ -275,9 +281,7 @@ class Conversations:
         if len(stored) != stop - start:
             raise head_moved_error(view.header, step.head)
         # An attempt that died before it had archived the step did not tell anybody of it.
-        await self._append(
-            StepAppend(step.thread_id, step.epoch, step.head, (*rows, *stored), commits=True)
-        )
+        await self._append(StepAppend(step.thread_id, step.epoch, step.head, (*rows, *stored), commits=True))
         items = tuple(_decode_row(step.thread_id, row) for row in stored)
         return Answer(items, str(fields["rest"]))
 
@@ -318,7 +322,7 @@ class Conversations:
         return appended.header.head
 
 
-async def _insist(call: Callable[[], Awaitable[Any]]) -> Any:
+async def _insist(call: Callable[[], Awaitable[T]]) -> T:
     return await repeat_while_away(call, _PAUSES)
 
 
@@ -352,4 +356,3 @@ def make_row_id(epoch: int, position: int) -> str:
 
 def _decode_row(thread_id: str, row: StoredMessage) -> JsonObject:
     return decode_item(thread_id, ITEM_FORMAT, decode_message(row))
-

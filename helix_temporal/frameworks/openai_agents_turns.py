@@ -60,6 +60,11 @@ class RunItems:
         gone = {id(item) for item in sent}
         self.pending = [item for item in self.pending if id(item) not in gone]
 
+    def find_position(self, item: object) -> int | None:
+        """Where an item of this run stands just as it is; None if it does not."""
+        found = (each.position for each in self._stored if each.item == item)
+        return next((position for position in found if position != _EARLIER), None)
+
     def find_cut(self) -> int | None:
         """Position of the first answer of this run that the runner did not keep; None if it kept all."""
         open_ones = (each.position for each in self._stored if not each.confirmed)
@@ -75,7 +80,7 @@ class RunItems:
         return [each.key for each in self._stored if not each.confirmed]
 
     def forget_confirmed(self) -> None:
-        """The run has ended and all of it is stored; what a waiting turn left open stays known, and stands."""
+        """The run has ended and all of it is stored; what a waiting turn left open stays known."""
         left = self.list_unconfirmed()
         self._stored = []
         self.expect(left)
@@ -106,7 +111,7 @@ def _without_ignored(value: Any, *, inside: bool = False) -> Any:
 
 
 def find_answer_items(result: Any) -> list[Any] | None:
-    """The output of a model activity, of a response or of a stream's events; None where there is no answer."""
+    """The output of a model activity, of a response or of a stream's events; None without an answer."""
     if not isinstance(result, list):
         return list(read_field(result, "output") or ())
     for event in reversed(result):
@@ -121,7 +126,7 @@ def read_field(value: Any, name: str) -> Any:
 
 
 def as_plain(value: Any) -> Any:
-    """Plain JSON values: pydantic leaves iterators, which can be read once, where an item's type has a list."""
+    """Plain JSON values; for some lists pydantic leaves an iterator, which can be read once."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What a worker has for sessions of the OpenAI Agents SDK in workflows: the plugin, activities, interceptors."""
+"""What a worker has for sessions of the OpenAI Agents SDK in workflows: plugin, activities, interceptors."""
 
 import contextlib
 import dataclasses
@@ -32,7 +32,9 @@ from helix_temporal.frameworks.openai_agents_references import (
     ReferenceSigner,
     StepNote,
     find_reference,
+    find_row,
     find_step_note,
+    is_ours,
 )
 from helix_temporal.frameworks.openai_agents_store import Answer, Conversations, Step, thread_of
 from helix_temporal.frameworks.openai_agents_turns import COMPLETED, as_plain, find_answer_items, read_field
@@ -155,6 +157,9 @@ def _make_runner(inner: Any) -> Any:
                 except Exception:
                     await session.end_failed_run()
                     raise
+                except BaseException:
+                    session.give_run_up()
+                    raise
                 await session.end_run(waits=bool(result.interruptions))
                 return result
 
@@ -210,7 +215,7 @@ class _ModelActivities(ActivityInboundInterceptor):
 
 def _names_ours(args: Sequence[Any]) -> bool:
     items = args[0].get("input") if args and isinstance(args[0], dict) else None
-    return isinstance(items, list) and any(find_reference(each) or find_step_note(each) for each in items)
+    return isinstance(items, list) and any(map(is_ours, items))
 
 
 class ModelCalls:
@@ -242,7 +247,7 @@ class ModelCalls:
             found = await self._conversations.find_answer(step, again=activity.info().attempt > 1)
             if found is not None:
                 return decode_answer(found)
-            given = await self._expand(items[:-1], step.thread_id)
+            given = await self._expand(items[:-1], step)
         result = await invoke({**request, "input": given})
         answer = encode_answer(result)
         if answer is None:
@@ -258,37 +263,66 @@ class ModelCalls:
     def _verify(self, text: str) -> Reference:
         return self._signer.verify(text, activity.info().workflow_id or "")
 
-    async def _expand(self, items: Sequence[Any], thread_id: str | None) -> list[JsonObject]:
-        """The items with what references stand for in their place.
+    async def _expand(self, items: Sequence[Any], step: Step | None) -> list[JsonObject]:
+        """The items with what ours stand for in their place.
+
+        Args:
+            items: What the runner gave.
+            step: Of a session's own call; a run inside of it, of a guardrail or a tool, may have references.
 
         Raises:
-            InvalidReferenceError: One is another conversation's than the session's.
+            InvalidReferenceError: One must not stand there.
         """
+        rows = {} if step is None else await self._read_rows(items, step)
         expanded: list[JsonObject] = []
         stored: set[int] = set()
         for item in items:
-            text = find_reference(item)
-            if text is None:
+            text, before = find_reference(item), len(expanded)
+            if text is not None:
+                expanded += await self._read_reference(text, step)
+                stored.update(range(before, len(expanded)))
+            elif is_ours(item):
+                position = find_row(item)
+                if position not in rows:
+                    raise InvalidReferenceError(
+                        "a model call has an item of ours that a session did not put there"
+                    )
+                expanded.append(rows[position])
+            else:
                 expanded.append(item)
-                continue
-            reference = self._verify(text)
-            if thread_id is not None and reference.thread_id != thread_id:
-                raise InvalidReferenceError(
-                    "the input of a session's run holds a reference to another conversation; give the run new "
-                    "items alone",
-                    thread_id=reference.thread_id,
-                )
-            rows = await self._conversations.read_items(
-                reference.thread_id, reference.epoch, reference.start, reference.head
-            )
-            if any(find_reference(row) or find_step_note(row) for row in rows):
-                raise InvalidReferenceError(
-                    f"thread {reference.thread_id!r} holds an item that is a reference itself; take it back",
-                    thread_id=reference.thread_id,
-                )
-            stored.update(range(len(expanded), len(expanded) + len(rows)))
-            expanded += rows
         return drop_unanswered_calls(expanded, stored)
+
+    async def _read_rows(self, items: Sequence[Any], step: Step) -> dict[int | None, JsonObject]:
+        """The stored items that rows stand for: they are of this run, and stand close together."""
+        positions = [position for position in map(find_row, items) if position is not None]
+        if not positions:
+            return {}
+        first = min(positions)
+        found = await self._conversations.read_items(step.thread_id, step.epoch, first, step.head)
+        return {at: item for at, item in enumerate(found, first) if at in set(positions)}
+
+    async def _read_reference(self, text: str, step: Step | None) -> list[JsonObject]:
+        """The items that a reference stands for.
+
+        Raises:
+            InvalidReferenceError: It is another conversation's than the session's.
+        """
+        reference = self._verify(text)
+        if step is not None and reference.thread_id != step.thread_id:
+            raise InvalidReferenceError(
+                "the input of a session's run holds a reference to another conversation; give the run "
+                "new items alone",
+                thread_id=reference.thread_id,
+            )
+        rows = await self._conversations.read_items(
+            reference.thread_id, reference.epoch, reference.start, reference.head
+        )
+        if any(map(is_ours, rows)):
+            raise InvalidReferenceError(
+                f"thread {reference.thread_id!r} holds an item that is a reference itself; take it back",
+                thread_id=reference.thread_id,
+            )
+        return rows
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
 """Sessions of the OpenAI Agents SDK inside a workflow: what runs in the workflow itself, without any store.
 
-The session's history is one item, a signed reference.  The runner passes it on to the model activity, where the
-worker puts the items in its place, and stores new items and the model's answer in the thread.
+The session's history is one item, a signed reference.  The runner passes it on to the model activity, where
+the worker puts the items in its place, and stores new items and the model's answer in the thread.
 """
 
 import contextlib
@@ -26,8 +26,9 @@ from helix_temporal.errors import FencedError, InvalidConfigError, InvalidRefere
 from helix_temporal.frameworks.openai_agents_references import (
     StepNote,
     find_reference,
-    find_step_note,
+    is_ours,
     make_reference_item,
+    make_row_item,
     read_unverified,
 )
 from helix_temporal.frameworks.openai_agents_turns import RunItems, as_plain, find_answer_items
@@ -104,8 +105,8 @@ class ConversationPlace(WireModel):
 class HelixWorkflowSession:
     """A `Session` of the OpenAI Agents SDK in a workflow; its items are in a thread, not in the history.
 
-    ``Runner.run(agent, text, session=session)`` takes it as any other.  Only one execution has a conversation:
-    the first use opens it, and an older execution is refused from then on.
+    ``Runner.run(agent, text, session=session)`` takes it as any other.  Only one execution has a
+    conversation: the first use opens it, and an older execution is refused from then on.
 
     Args:
         session_id: The conversation's id; `HelixSession` outside of workflows has the same one under it.
@@ -165,7 +166,7 @@ class HelixWorkflowSession:
             InvalidReferenceError: One of them is a reference of ours: give a run new items alone.
         """
         added = [cast("JsonObject", as_plain(item)) for item in items]
-        if any(find_reference(item) or find_step_note(item) for item in added):
+        if any(is_ours(item) for item in added):
             raise InvalidReferenceError(
                 f"session {self.session_id!r}: an item to be added is a reference to a conversation; with a "
                 "session a run is given its new input alone, and not to_input_list()"
@@ -175,7 +176,7 @@ class HelixWorkflowSession:
             await self.save()
 
     async def pop_item(self) -> "TResponseInputItem | None":
-        """Take the newest item back; None if there is none.  What was under way before is refused from then on.
+        """Take the newest item back; None if there is none.  Late attempts of model calls are refused then.
 
         Raises:
             ActivityError: The conversation has another owner by now.
@@ -238,6 +239,10 @@ class HelixWorkflowSession:
         self._is_running = False
         await self._settle(waits=waits)
 
+    def give_run_up(self) -> None:
+        """A run was cancelled: what it has not stored is stored with what comes next."""
+        self._is_running = False
+
     async def end_failed_run(self) -> None:
         """As `end_run`; the error of the run comes first, and what could not be stored is stored later."""
         try:
@@ -255,12 +260,17 @@ class HelixWorkflowSession:
         """
         given = request["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-        if any(find_step_note(item) for item in items):
-            raise InvalidReferenceError(f"session {self.session_id!r}: the input has an item that is ours alone")
+        if any(is_ours(item) and find_reference(item) is None for item in items):
+            raise InvalidReferenceError(f"session {self.session_id!r}: its input has an item of ours")
         assert self._place is not None
         sent = list(self._items.pending)
         note = StepNote(self._place.reference, self._head, tuple(_find_place(items, each) for each in sent))
-        return {**request, "input": [*items, note.as_item()]}, sent
+        short = [
+            item if at in note.pending or (place := self._items.find_position(item)) is None
+            else make_row_item(place)
+            for at, item in enumerate(items)
+        ]  # fmt: skip
+        return {**request, "input": [*short, note.as_item()]}, sent
 
     def take_result(self, sent: Sequence[JsonObject], done: "workflow.ActivityHandle[Any]") -> None:
         """A model activity has ended."""
@@ -370,6 +380,9 @@ async def follow_stream(
     except Exception:
         await session.end_failed_run()
         raise
+    except BaseException:
+        session.give_run_up()
+        raise
     await session.end_run(waits=bool(streamed.interruptions))
 
 
@@ -419,7 +432,8 @@ def _check_runner() -> None:
 
     if not getattr(get_default_agent_runner(), "serves_helix_sessions", False):
         raise InvalidConfigError(
-            "HelixWorkflowSession needs HelixOpenAIPlugin on the client, or the worker, behind OpenAIAgentsPlugin"
+            "HelixWorkflowSession needs HelixOpenAIPlugin on the client or the worker, behind "
+            "OpenAIAgentsPlugin: plugins=[OpenAIAgentsPlugin(…), HelixOpenAIPlugin(settings)]"
         )
 
 
@@ -439,7 +453,7 @@ def _is_fenced(error: ActivityError) -> bool:
 
 
 async def _execute(name: str, request: WireModel) -> ConversationPlace:
-    return await workflow.execute_activity(
+    place: ConversationPlace = await workflow.execute_activity(
         name,
         request,
         result_type=ConversationPlace,
@@ -448,3 +462,4 @@ async def _execute(name: str, request: WireModel) -> ConversationPlace:
         heartbeat_timeout=timedelta(seconds=10),
         retry_policy=_RETRIES,
     )
+    return place

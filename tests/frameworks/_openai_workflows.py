@@ -43,6 +43,8 @@ from temporalio.openai_agents.workflow import activity_as_tool
 from helix_temporal.frameworks.openai_agents import ConversationPlace, HelixWorkflowSession
 
 QUIET = RunConfig(tracing_disabled=True)
+# A state that was read from JSON has agents whose model is no activity: the model is named here.
+RESUMED = RunConfig(tracing_disabled=True, model="scripted")
 
 
 # ---- the model ----------------------------------------------------------------------------------------
@@ -52,7 +54,9 @@ def make_message(text: str) -> ResponseOutputMessage:
     """A message of the model."""
     part = ResponseOutputText(type="output_text", text=text, annotations=[])
     name = f"msg_{secrets.token_hex(4)}"
-    return ResponseOutputMessage(id=name, type="message", role="assistant", status="completed", content=[part])
+    return ResponseOutputMessage(
+        id=name, type="message", role="assistant", status="completed", content=[part]
+    )
 
 
 def make_call(name: str, **arguments: Any) -> ResponseFunctionToolCall:
@@ -68,8 +72,9 @@ def make_call(name: str, **arguments: Any) -> ResponseFunctionToolCall:
 class CountingModel(Model):
     """Answers by what it was asked; each call is a line of a file, which outlives the process.
 
-    ``tool NAME`` asks for a tool, ``think`` comes with reasoning, ``size N`` is as long; all else is echoed.  Each
-    answer has a text of its own, so that two that were paid for cannot be taken for one.
+    ``tool NAME`` asks for a tool, ``think`` comes with reasoning, ``size N`` is as long,
+    ``times N`` asks for a tool so often; all else is echoed.
+    Each answer has a text of its own, so that two that were paid for cannot be taken for one.
     """
 
     def __init__(self, calls: Path, pause: float = 0.0) -> None:
@@ -108,9 +113,16 @@ class CountingModel(Model):
         await asyncio.sleep(self._pause)
         last = items[-1]
         number = secrets.token_hex(4)
+        spoken = max(at for at, item in enumerate(items) if item.get("role") == "user")
+        wanted = str(items[spoken]["content"]).partition(" times ")[2]
+        results = [item for item in items[spoken:] if item.get("type") == "function_call_output"]
+        if wanted and len(results) < int(wanted):
+            return [make_call("look")]
         if last.get("type") == "function_call_output":
             return [make_message(f"result {last['output']} {number}")]
         text = str(last.get("content"))
+        if instructions == "judge":
+            return [make_message(f"judged {number}")]
         if text.startswith("tool "):
             return [make_call(text.split()[1])]
         if text.startswith("hand over"):
@@ -129,7 +141,7 @@ class CountingProvider(ModelProvider):
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    def get_model(self, model_name: str | None) -> Model:  # noqa: ARG002
+    def get_model(self, model_name: str | None) -> Model:
         """The model."""
         return self._model
 
@@ -148,20 +160,14 @@ async def look() -> str:
     return "seen"
 
 
-@activity.defn
-async def break_down() -> str:
-    """Fails for good."""
-    raise RuntimeError("it is broken")
-
-
 @function_tool(needs_approval=True)
-def pay() -> str:
+async def pay() -> str:
     """Pays."""
     return "paid"
 
 
 @function_tool(failure_error_function=None)
-def explode() -> str:
+async def explode() -> str:
     """Raises in the workflow."""
     raise ValueError("exploded")
 
@@ -226,6 +232,7 @@ class Conversation:
         self.stream = WorkflowStream() if talk.streams else None
         self.closed = False
         self.heard: list[str] = []
+        self.answered = 0
 
     @workflow.run
     async def run(self, talk: Talk) -> list[str]:
@@ -247,6 +254,11 @@ class Conversation:
             talk.said.append(await self._answer(talk, agent, self.heard.pop(0), session))
         return talk.said
 
+    @workflow.query
+    def count(self) -> int:
+        """How many lines were answered."""
+        return self.answered
+
     @workflow.signal
     def say(self, line: str) -> None:
         """One more line."""
@@ -258,6 +270,11 @@ class Conversation:
         self.closed = True
 
     async def _answer(self, talk: Talk, agent: Agent[Any], line: str, session: Any) -> str:
+        said = await self._run_agent(talk, agent, line, session)
+        self.answered += 1
+        return said
+
+    async def _run_agent(self, talk: Talk, agent: Agent[Any], line: str, session: Any) -> str:
         try:
             if talk.streams:
                 streamed = Runner.run_streamed(agent, line, session=session, run_config=QUIET)
@@ -272,7 +289,7 @@ class Conversation:
             await workflow.sleep(0.1)
             for each in state.get_interruptions():
                 state.approve(each)
-            result = await Runner.run(agent, state, session=session, run_config=QUIET)
+            result = await Runner.run(agent, state, session=session, run_config=RESUMED)
             return str(result.final_output)
         except (InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered) as error:
             return type(error).__name__
@@ -282,5 +299,60 @@ class Conversation:
             return type(error).__name__
 
 
-ACTIVITIES = [look, break_down]
-WORKFLOWS = [Conversation]
+@workflow.defn
+class Asker:
+    """Runs an agent on items as they are given, with a session or without."""
+
+    @workflow.run
+    async def run(self, items: list[dict[str, Any]], session_id: str | None = None) -> str:
+        """What was answered."""
+        session = HelixWorkflowSession(session_id) if session_id is not None else None
+        given: Any = items
+        if session is not None:
+            run_config = RunConfig(
+                tracing_disabled=True, call_model_input_filter=lambda data: _put(data, items)
+            )
+            result = await Runner.run(make_agent(), "hello", session=session, run_config=run_config)
+        else:
+            result = await Runner.run(make_agent(), given, run_config=QUIET)
+        return str(result.final_output)
+
+
+def _put(data: Any, items: list[dict[str, Any]]) -> Any:
+    """A filter that puts items of its own into a model call."""
+    data.model_data.input = [*items, *data.model_data.input]
+    return data.model_data
+
+
+@workflow.defn
+class Keeper:
+    """Uses a session by hand."""
+
+    @workflow.run
+    async def run(self, session_id: str) -> list[Any]:
+        """What was popped, and the place."""
+        session = HelixWorkflowSession(session_id)
+        found: list[Any] = [await session.pop_item()]
+        await session.add_items([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+        found.append(await session.pop_item())
+        place = await session.save()
+        result = await Runner.run(make_agent(), "after", session=session, run_config=QUIET)
+        found += [str(result.final_output), place.reference]
+        return found
+
+
+@workflow.defn
+class Clearer:
+    """Clears a session, and goes on with it."""
+
+    @workflow.run
+    async def run(self, session_id: str) -> str:
+        """What was answered afterwards."""
+        session = HelixWorkflowSession(session_id)
+        await session.clear_session()
+        result = await Runner.run(make_agent(), "anew", session=session, run_config=QUIET)
+        return str(result.final_output)
+
+
+ACTIVITIES = [look]
+WORKFLOWS = [Conversation, Asker, Keeper, Clearer]

@@ -17,9 +17,16 @@ StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
 """Opens the same stores again, as another process does; those in memory once."""
 
 
+def is_in_memory(settings: Settings) -> bool:
+    """Whether these stores are in the memory of one process."""
+    return not (settings.redis_url or settings.postgres_dsn or settings.data_directory)
+
+
 @pytest.fixture(params=PLACES)
-async def stores(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> AsyncIterator[Settings]:
-    """Settings of empty stores of one kind."""
+async def variables(
+    request: pytest.FixtureRequest, unique: str, data_directory: Path
+) -> AsyncIterator[dict[str, str]]:
+    """Settings of empty stores of one kind, as another process is given them."""
     variables = {"HELIX_ALLOW_PLAINTEXT": "true", "HELIX_REFERENCE_KEY": "a secret of the workers"}
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "sqlite":
@@ -35,14 +42,20 @@ async def stores(request: pytest.FixtureRequest, unique: str, data_directory: Pa
             }
         if request.param == "redis and s3":
             variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
-        yield Settings.from_env(variables)
+        yield variables
+
+
+@pytest.fixture
+def stores(variables: dict[str, str]) -> Settings:
+    """Settings of empty stores of one kind."""
+    return Settings.from_env(variables)
 
 
 @pytest.fixture
 def open_store(stores: Settings) -> StoreOpener:
     """Empty stores of one kind."""
-    settings, in_memory = stores, stores.redis_url is stores.postgres_dsn is stores.data_directory is None
-    shared = Backends(settings) if in_memory else None
+    settings = stores
+    shared = Backends(settings) if is_in_memory(settings) else None
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[SessionStore]:

@@ -1,6 +1,7 @@
 """Sessions of the OpenAI Agents SDK inside workflows, on a real Temporal server and every store."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,15 +10,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
+from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import RetryPolicy
 from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    Replayer,
+    Worker,
+)
 
 from helix_temporal import Backends, Settings
+from helix_temporal.errors import InvalidConfigError
 from helix_temporal.frameworks.openai_agents import HelixOpenAIPlugin, HelixSession
+from helix_temporal.frameworks.openai_agents_store import (
+    Answer,
+    Conversations,
+    Step,
+    make_row_id,
+    thread_of,
+)
+from helix_temporal.frameworks.openai_agents_workflow import MODEL_ACTIVITIES
+from helix_temporal.models.stored_messages import Head
+from helix_temporal.stores.protocols.threads import no_progress
 from tests.frameworks import _openai_workflows as own
 from tests.frameworks._openai_workflows import Conversation, CountingModel, CountingProvider, Talk
+from tests.frameworks.conftest import is_in_memory
 
 KEY = "a secret of the workers"
 
@@ -58,7 +79,8 @@ class Bench:
     def given(self) -> list[list[str]]:
         """What each item of each model call was."""
         return [
-            [item.get("role") or item["type"] for item in call["items"]] for call in own.read_calls(self.calls)
+            [item.get("role") or item["type"] for item in call["items"]]
+            for call in own.read_calls(self.calls)
         ]
 
 
@@ -95,9 +117,7 @@ async def serving(
 
 
 @pytest.fixture
-async def bench(
-    stores: Settings, temporal_address: str, unique: str, tmp_path: Path
-) -> AsyncIterator[Bench]:
+async def bench(stores: Settings, temporal_address: str, unique: str, tmp_path: Path) -> AsyncIterator[Bench]:
     """A worker over stores of one kind."""
     async with serving(temporal_address, stores, unique, tmp_path / "calls") as served:
         yield served
@@ -122,6 +142,19 @@ async def test_tools_and_their_results_are_stored_once(bench: Bench) -> None:
     turn = ["user", "function_call", "function_call_output", "assistant"]
     assert bench.given == [["user"], turn[:3], [*turn, "user"]]
     assert await bench.roles("s") == [*turn, "user", "assistant"]
+
+
+async def test_a_turn_of_many_tools_sends_each_item_once(bench: Bench) -> None:
+    """What the run has stored is not in the history again with the next call."""
+    text = "look " + "x" * 5_000 + " times 6"
+    handle = await bench.start("s", "one", text)
+    await handle.result()
+    pairs = ["function_call", "function_call_output"] * 6
+    assert bench.given[-1] == ["user", "assistant", "user", *pairs]
+    assert own.read_calls(bench.calls)[-1]["items"][2]["content"] == text
+    assert await bench.roles("s") == ["user", "assistant", "user", *pairs, "assistant"]
+    info = (await handle.describe()).raw_description.workflow_execution_info
+    assert info.history_size_bytes < 60_000
 
 
 async def test_reasoning_stays_before_its_message(bench: Bench) -> None:
@@ -150,7 +183,7 @@ async def test_streams_are_stored_as_answers_are(bench: Bench) -> None:
 
 
 async def test_a_guardrail_sees_the_list_and_leaves_nothing(bench: Bench) -> None:
-    """The run of an agent in a guardrail is given the items that the reference stands for, and stores nothing."""
+    """The agent of a guardrail is given the items that the reference stands for; its answer is not stored."""
     await bench.run("s", "one", "two", guarded=True)
     judged = [call["items"] for call in own.read_calls(bench.calls) if call["instructions"] == "judge"]
     assert [len(items) for items in judged] == [1, 3]
@@ -161,9 +194,7 @@ async def test_what_a_guardrail_stops_is_not_kept(bench: Bench) -> None:
     """The user's message stays, as in any session of the SDK; an answer that was stored already is cut."""
     said = await bench.run("s", "forbidden", "size 5 secret", "one", guarded=True)
     assert said[:2] == ["InputGuardrailTripwireTriggered", "echo"] or said[0].endswith("Triggered")
-    assert "secret" not in str(
-        [item for item in await bench.items("s") if item.get("role") == "assistant"]
-    )
+    assert "secret" not in str([item for item in await bench.items("s") if item.get("role") == "assistant"])
     assert await bench.roles("s") in (
         ["user", "user", "assistant", "user", "assistant"],
         ["user", "user", "user", "assistant"],
@@ -235,7 +266,7 @@ async def test_histories_replay(bench: Bench) -> None:
 async def test_another_execution_takes_the_conversation_over(bench: Bench) -> None:
     """The older one is refused from then on, by a typed error that is not tried again."""
     old = await bench.start("s", "one", waits=True)
-    await asyncio.wait_for(_until(lambda: len(own.read_calls(bench.calls)) == 1), 20)
+    await asyncio.wait_for(_until_answered(old, 1), 20)
     talk = Talk("s", ["two"])
     said = await bench.client.execute_workflow(
         Conversation.run, talk, id=f"{bench.queue}-other", task_queue=bench.queue
@@ -249,8 +280,8 @@ async def test_another_execution_takes_the_conversation_over(bench: Bench) -> No
     assert await bench.roles("s") == ["user", "assistant"] * 2
 
 
-async def _until(done: Any) -> None:
-    while not done():
+async def _until_answered(handle: WorkflowHandle[Any, Any], count: int) -> None:
+    while await handle.query(Conversation.count) < count:  # noqa: ASYNC110 — another process is asked
         await asyncio.sleep(0.05)
 
 
@@ -261,3 +292,250 @@ def _types(error: BaseException | None) -> list[str]:
         found.append(getattr(error, "type", None) or type(error).__name__)
         error = getattr(error, "cause", None) or error.__cause__
     return found
+
+
+# ---- what goes wrong ----------------------------------------------------------------------------------
+
+
+class AroundModel(Interceptor):
+    """Stands around everything that a model activity does, ours included."""
+
+    def __init__(self, around: Any) -> None:
+        self._around = around
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
+        """As in `Interceptor`."""
+        return _Around(next, self._around)
+
+
+class _Around(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, around: Any) -> None:  # noqa: A002
+        super().__init__(next)
+        self._around = around
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        if activity.info().activity_type not in MODEL_ACTIVITIES:
+            return await self.next.execute_activity(input)
+        return await self._around(lambda: self.next.execute_activity(input))
+
+
+async def _lose_the_first(call: Any) -> Any:
+    result = await call()
+    if activity.info().attempt == 1:
+        raise RuntimeError("the acknowledgement was lost")
+    return result
+
+
+async def _run_twice_at_once(call: Any) -> Any:
+    one, two = await asyncio.gather(call(), call())
+    assert one == two
+    return one
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+async def test_an_answer_that_was_paid_for_is_not_paid_again(
+    stores: Settings, temporal_address: str, unique: str, tmp_path: Path, streams: bool
+) -> None:
+    """The first attempt stores the answer and dies; the second finds it, with all that the response had."""
+    calls, lost = tmp_path / "calls", [AroundModel(_lose_the_first)]
+    async with serving(temporal_address, stores, unique, calls, interceptors=lost) as bench:
+        said = await bench.run("s", "one", "tool look", "think", streams=streams)
+        assert len(bench.given) == 4
+        items = await bench.items("s")
+        answers = [item["content"][0]["text"] for item in items if item.get("role") == "assistant"]
+        assert answers == said
+        turn = ["user", "function_call", "function_call_output", "assistant"]
+        assert await bench.roles("s") == ["user", "assistant", *turn, "user", "reasoning", "assistant"]
+
+
+async def test_of_two_attempts_at_once_both_return_the_one_that_is_stored(
+    stores: Settings, temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """As where an activity has timed out and runs on while its next attempt runs."""
+    calls, twice = tmp_path / "calls", [AroundModel(_run_twice_at_once)]
+    async with serving(temporal_address, stores, unique, calls, interceptors=twice) as bench:
+        said = await bench.run("s", "one", "tool look", "think")
+        items = await bench.items("s")
+        answers = [item["content"][0]["text"] for item in items if item.get("role") == "assistant"]
+        assert answers == said
+        assert len(items) == 9
+
+
+async def test_of_many_attempts_at_once_one_is_stored(stores: Settings) -> None:
+    """From several processes, in the same millisecond."""
+    in_memory = Backends(stores)
+    backends = [in_memory if is_in_memory(stores) else Backends(stores) for _ in range(4)]
+    writers = [Conversations(each.threads, each.sessions) for each in backends]
+    head = await writers[0].open("s", 5, "owner", no_progress)
+    for number in range(10):
+        step = Step(thread_of("s"), 5, head, ({"role": "user", "content": str(number)},))
+        answers = [
+            Answer(
+                tuple({"type": "message", "content": f"{at}/{part}"} for part in range(1 + at % 3)), str(at)
+            )
+            for at in range(len(writers))
+        ]
+        stored = await asyncio.gather(
+            *(writer.store_answer(step, each) for writer, each in zip(writers, answers, strict=True))
+        )
+        assert all(each == stored[0] for each in stored)
+        position = head.position + 1 + len(stored[0].items)
+        head = Head(position=position, last_id=make_row_id(5, position - 1))
+    items = await writers[0].read_items(thread_of("s"), 5, 0, head)
+    assert len(items) == head.position
+    for each in {id(each): each for each in (*backends, in_memory)}.values():
+        await each.close()
+
+
+async def ask(bench: Bench, workflow_id: str, reference: str, *session: str) -> str:
+    """What a workflow is answered whose model call has this reference."""
+    items = [{"type": "item_reference", "id": reference}, {"role": "user", "content": "what was said?"}]
+    said: str = await bench.client.execute_workflow(
+        own.Asker.run, args=[items, *session], id=workflow_id, task_queue=bench.queue
+    )
+    return said
+
+
+async def find_reference(bench: Bench, session_id: str) -> str:
+    """The newest reference that the history of a conversation's workflow has."""
+    handle = bench.client.get_workflow_handle(f"{bench.queue}-{session_id}")
+    events = (await handle.fetch_history()).events
+    results = [each.activity_task_completed_event_attributes.result.payloads for each in events]
+    places = [json.loads(payloads[0].data) for payloads in results if payloads]
+    return str(next(place["reference"] for place in reversed(places) if "reference" in place))
+
+
+@pytest.mark.parametrize(
+    ("changed", "elsewhere"),
+    [
+        (lambda text: text[:-1] + ("A" if text[-1] != "A" else "B"), False),
+        (lambda text: text[:-10], False),
+        (lambda text: text[: len(text) // 2], False),
+        (lambda text: text.replace("/1.", "/1.A", 1), False),
+        (lambda _: "helix-thread/1.", False),
+        (lambda _: 'helix-step/1.["x",0,""]', False),
+        (lambda text: text, True),
+    ],
+    ids=["changed", "cut", "cut in half", "longer", "empty", "a note", "another workflow's"],
+)
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_a_reference_that_was_not_signed_for_the_workflow_is_refused(
+    bench: Bench, changed: Any, elsewhere: bool
+) -> None:
+    """By an error that is not tried again, before the model is asked."""
+    await bench.run("s", "one")
+    reference = await find_reference(bench, "s")
+    workflow_id = f"{bench.queue}-{'other' if elsewhere else 's'}"
+    with pytest.raises(WorkflowFailureError) as failed:
+        await ask(bench, workflow_id, changed(reference))
+    assert "InvalidReferenceError" in _types(failed.value)
+    assert len(bench.given) == 1
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_a_reference_holds_as_long_as_its_epoch(bench: Bench) -> None:
+    """The workflow's own one is expanded; once another execution has the conversation it is refused."""
+    await bench.run("s", "one")
+    reference = await find_reference(bench, "s")
+    await ask(bench, f"{bench.queue}-s", reference)
+    assert bench.given[-1] == ["user", "assistant", "user"]
+    talk = Talk("s", ["two"])
+    await bench.client.execute_workflow(Conversation.run, talk, id=f"{bench.queue}-o", task_queue=bench.queue)
+    with pytest.raises(WorkflowFailureError) as failed:
+        await ask(bench, f"{bench.queue}-s", reference)
+    assert "FencedError" in _types(failed.value)
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_a_session_takes_no_reference_to_another_conversation(bench: Bench) -> None:
+    """Though it was signed for this very workflow."""
+    await bench.run("s", "one")
+    reference = await find_reference(bench, "s")
+    with pytest.raises(WorkflowFailureError) as failed:
+        await ask(bench, f"{bench.queue}-s", reference, "t")
+    assert "InvalidReferenceError" in _types(failed.value)
+    assert len(bench.given) == 1
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_workers_with_another_key_refuse_references(
+    bench: Bench, temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """All workers need the same key."""
+    await bench.run("s", "one")
+    reference = await find_reference(bench, "s")
+    other = bench.settings.model_copy(update={"reference_key": SecretStr("another secret of workers")})
+    async with serving(temporal_address, other, f"{unique}-2", tmp_path / "others") as second:
+        with pytest.raises(WorkflowFailureError) as failed:
+            await ask(second, f"{bench.queue}-s", reference)
+    assert "InvalidReferenceError" in _types(failed.value)
+    assert "secret" not in str(failed.value.cause)
+
+
+async def test_the_key_is_in_no_history(bench: Bench) -> None:
+    """Nor is what was said before the turn."""
+    handle = await bench.start("s", "the first line", "two", "three")
+    await handle.result()
+    history = str(await handle.fetch_history())
+    assert KEY not in history
+    events = (await handle.fetch_history()).events
+    models = [str(each) for each in events if each.activity_task_scheduled_event_attributes.input.payloads]
+    asked = [each for each in models if "invoke_model_activity" in each]
+    assert ["the first line" in each for each in asked] == [True, False, False]
+
+
+async def test_a_session_is_used_by_hand(bench: Bench) -> None:
+    """Items are added and popped outside of runs, too."""
+    await bench.run("s", "one")
+    handle = await bench.client.start_workflow(
+        own.Keeper.run, "s", id=f"{bench.queue}-keeper", task_queue=bench.queue
+    )
+    popped, second, said, _ = await handle.result()
+    assert popped["role"] == "assistant"
+    assert second["content"] == "b"
+    assert said.startswith("echo after")
+    assert await bench.roles("s") == ["user", "user", "user", "assistant"]
+
+
+async def test_a_session_is_cleared(bench: Bench) -> None:
+    """And goes on under its id."""
+    await bench.run("s", "one")
+    await bench.client.execute_workflow(
+        own.Clearer.run, "s", id=f"{bench.queue}-clearer", task_queue=bench.queue
+    )
+    assert bench.given[-1] == ["user"]
+    assert await bench.roles("s") == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_a_model_call_without_a_session_is_as_without_the_plugin(bench: Bench) -> None:
+    """The plugin is a guest."""
+    items = [{"role": "user", "content": "one"}]
+    handle = await bench.client.start_workflow(
+        own.Asker.run, args=[items], id=f"{bench.queue}-plain", task_queue=bench.queue
+    )
+    assert (await handle.result()).startswith("echo one")
+    names = [
+        each.activity_task_scheduled_event_attributes.activity_type.name
+        for each in (await handle.fetch_history()).events
+    ]
+    assert set(names) == {"", "invoke_model_activity"}
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_a_worker_without_the_plugin_says_so(
+    stores: Settings, temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """Or with it before that of OpenAI: the workflow fails at once, and does not wait for an activity."""
+    plugins = make_plugins(stores, CountingModel(tmp_path / "calls"))[::-1]
+    client = await Client.connect(temporal_address, plugins=plugins)
+    async with Worker(client, task_queue=unique, workflows=own.WORKFLOWS, activities=own.ACTIVITIES):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await client.execute_workflow(Conversation.run, Talk("s", ["one"]), id=unique, task_queue=unique)
+    assert "InvalidConfigError" in _types(failed.value)
+
+
+def test_a_plugin_without_a_key_is_refused() -> None:
+    """Where it is made."""
+    with pytest.raises(InvalidConfigError, match="reference_key is not set"):
+        HelixOpenAIPlugin(Settings())

@@ -46,8 +46,8 @@ def read_openai_item(item: Mapping[str, Any]) -> ForeignRow:
 def drop_unanswered_calls(items: Sequence[JsonObject], stored: Collection[int]) -> list[JsonObject]:
     """The items without stored calls that have no result, and stored results that have no call.
 
-    A provider refuses both.  A run that failed leaves a call behind, and so does one that waits for an approval;
-    the first of the newest few items may be a result.
+    A provider refuses both.  A run that waits for an approval leaves a call behind; the first of the newest
+    few items may be a result.
 
     Args:
         items: What a model is to be given.
