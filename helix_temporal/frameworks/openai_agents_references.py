@@ -98,12 +98,14 @@ def read_unverified(text: str) -> Reference:
     Raises:
         InvalidReferenceError: It is none.
     """
-    signed, _, limit = text.partition(_LIMIT)
+    signed, mark, limit = text.partition(_LIMIT)
     payload = signed.removeprefix(REFERENCE).rpartition(".")[0]
     try:
         thread_id, epoch, position, last_id = json.loads(base64.urlsafe_b64decode(payload + "==="))
         head = Head(position=position, last_id=last_id)
-        return Reference(str(thread_id), int(epoch), head, int(limit) if limit else None)
+        if mark and not limit.isdecimal():
+            raise ValueError(limit)
+        return Reference(str(thread_id), int(epoch), head, int(limit) if mark else None)
     except (ValueError, TypeError, binascii.Error):
         raise InvalidReferenceError("a reference to a conversation cannot be read; it was cut off") from None
 

@@ -1,7 +1,10 @@
 """Sessions of the OpenAI Agents SDK inside workflows, on a real Temporal server and every store."""
 
 import asyncio
+import importlib
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -36,6 +39,7 @@ from helix_temporal.frameworks.openai_agents_store import (
 from helix_temporal.frameworks.openai_agents_workflow import MODEL_ACTIVITIES
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.threads import no_progress
+from tests.docs._pages import ROOT, titled
 from tests.frameworks import _openai_workflows as own
 from tests.frameworks._openai_workflows import Conversation, CountingModel, CountingProvider, Talk
 from tests.frameworks.conftest import is_in_memory
@@ -539,3 +543,54 @@ def test_a_plugin_without_a_key_is_refused() -> None:
     """Where it is made."""
     with pytest.raises(InvalidConfigError, match="reference_key is not set"):
         HelixOpenAIPlugin(Settings())
+
+
+# ---- what the pages show -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variables", ["sqlite"], indirect=True)
+async def test_the_program_of_the_page_runs_as_it_stands(
+    variables: dict[str, str],
+    temporal_address: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """But for its model; a second run goes on with the conversation."""
+    program = dict(titled(ROOT / "docs" / "frameworks.md", "python"))["support_workflow.py"]
+    await asyncio.to_thread(Path(tmp_path, "support_workflow.py").write_text, program)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, value in {**variables, "HELIX_TEMPORAL_ADDRESS": temporal_address}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
+    calls = tmp_path / "calls"
+    provider = CountingProvider(CountingModel(calls))
+    params = ModelActivityParameters(start_to_close_timeout=timedelta(seconds=20))
+    monkeypatch.setattr(
+        "temporalio.openai_agents.OpenAIAgentsPlugin", lambda: OpenAIAgentsPlugin(params, provider)
+    )
+    module = importlib.import_module("support_workflow")
+    for _ in range(2):
+        await module.main()
+    assert [len(call["items"]) for call in own.read_calls(calls)] == [1, 3]
+
+
+@pytest.mark.parametrize("variables", ["redis and s3"], indirect=True)
+async def test_the_example_runs(variables: dict[str, str], temporal_address: str) -> None:
+    """As its page says: four calls of the model, though a worker was killed on the way."""
+    folder = ROOT / "examples" / "openai_agents_sessions"
+    own_environment = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(folder / "openai_agents_sessions.py"),
+        stdout=asyncio.subprocess.PIPE,
+        env={**own_environment, **variables, "HELIX_TEMPORAL_ADDRESS": temporal_address},
+    )
+    printed, _ = await asyncio.wait_for(process.communicate(), 100)
+    assert process.returncode == 0
+    lines = printed.decode().splitlines()
+    assert "the worker ended with -9" in lines
+    assert lines[-3:] == [
+        "inside:  Your order is on its way.",
+        "inside:  I have read 7 items.",
+        "the model was called 4 times, with 1 items, 3 items, 5 items, 7 items",
+    ]
