@@ -20,7 +20,13 @@ QUIET = RunConfig(tracing_disabled=True)
 class ScriptedModel(Model):
     """Looks an order up, and tells where it is.  Each call is a line of ``DESK_CALLS``."""
 
-    async def get_response(self, _: Any, input: Any, *__: Any, **___: Any) -> ModelResponse:  # noqa: A002
+    async def get_response(
+        self,
+        system_instructions: Any,  # noqa: ARG002 — the name in the SDK
+        input: Any,  # noqa: A002
+        *_: Any,
+        **__: Any,
+    ) -> ModelResponse:
         """The next answer."""
         note_call(f"{len(input)} items")
         output: list[Any] = [say(f"I have read {len(input)} items.")]

@@ -38,6 +38,7 @@ from openai.types.responses import (
 )
 from temporalio import activity, workflow
 from temporalio.contrib.workflow_streams import WorkflowStream
+from temporalio.exceptions import is_cancelled_exception
 from temporalio.openai_agents.workflow import activity_as_tool
 
 from helix_temporal.frameworks.openai_agents import ConversationPlace, HelixWorkflowSession
@@ -354,5 +355,44 @@ class Clearer:
         return str(result.final_output)
 
 
+@workflow.defn
+class Approver:
+    """Waits for an approval over a continue-as-new."""
+
+    @workflow.run
+    async def run(
+        self, session_id: str, place: ConversationPlace | None = None, state: dict[str, Any] | None = None
+    ) -> str:
+        """What was answered once it was approved."""
+        session, agent = HelixWorkflowSession(session_id, place=place), make_agent()
+        if state is None:
+            result = await Runner.run(agent, "tool pay", session=session, run_config=QUIET)
+            waits = result.to_state().to_json()
+            workflow.continue_as_new(args=[session_id, await session.save(), waits])
+        resumed = await RunState.from_json(agent, state)
+        for each in resumed.get_interruptions():
+            resumed.approve(each)
+        result = await Runner.run(agent, resumed, session=session, run_config=RESUMED)
+        return str(result.final_output)
+
+
+@workflow.defn
+class Cancelled:
+    """Is cancelled while the model is called, and saves what the user said."""
+
+    @workflow.run
+    async def run(self, session_id: str) -> str:
+        """Where it ended."""
+        session = HelixWorkflowSession(session_id)
+        try:
+            await Runner.run(make_agent(), "one", session=session, run_config=QUIET)
+        except BaseException as error:
+            if not is_cancelled_exception(error):
+                raise
+            await session.save()
+            return "cancelled"
+        return "not cancelled"
+
+
 ACTIVITIES = [look]
-WORKFLOWS = [Conversation, Asker, Keeper, Clearer]
+WORKFLOWS = [Conversation, Asker, Keeper, Clearer, Approver, Cancelled]

@@ -255,6 +255,59 @@ async def test_continue_as_new_carries_a_reference_alone(bench: Bench) -> None:
                for each in newest.events) == 0  # fmt: skip
 
 
+async def test_an_approval_waits_over_continue_as_new(bench: Bench) -> None:
+    """The call that stands in the thread is not stored again by the run that goes on."""
+    said = await bench.client.execute_workflow(
+        own.Approver.run, "s", id=f"{bench.queue}-s", task_queue=bench.queue
+    )
+    assert said.startswith("result paid")
+    assert await bench.roles("s") == ["user", "function_call", "function_call_output", "assistant"]
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_a_cancelled_run_keeps_what_the_user_said(
+    stores: Settings, temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """And shuts the model's late answer out."""
+    calls = tmp_path / "calls"
+    async with serving(temporal_address, stores, unique, calls, pause=1.5) as bench:
+        handle = await bench.client.start_workflow(
+            own.Cancelled.run, "s", id=f"{unique}-s", task_queue=unique
+        )
+        while not own.read_calls(calls):  # noqa: ASYNC110 — another process is asked
+            await asyncio.sleep(0.05)
+        await handle.cancel()
+        assert await handle.result() == "cancelled"
+        await asyncio.sleep(2)
+        assert await bench.roles("s") == ["user"]
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_workflows_that_are_not_cached_come_to_the_same_end(
+    stores: Settings, temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """Each workflow task replays all before it."""
+    calls = tmp_path / "calls"
+    async with serving(temporal_address, stores, unique, calls, max_cached_workflows=0) as bench:
+        said = await bench.run("s", "one", "tool look", "tell the secret", "tool pay", guarded=True)
+        assert said[2] == "OutputGuardrailTripwireTriggered"
+        tools = ["user", "function_call", "function_call_output", "assistant"]
+        assert await bench.roles("s") == ["user", "assistant", *tools, "user", *tools]
+
+
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_local_activities_store_as_others_do(
+    stores: Settings, temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """``use_local_activity`` of the other plugin's parameters."""
+    calls, params = tmp_path / "calls", {"use_local_activity": True, "streaming_topic": None}
+    async with serving(temporal_address, stores, unique, calls, params=params) as bench:
+        await bench.run("s", "one", "tool look")
+        tools = ["user", "function_call", "function_call_output", "assistant"]
+        assert await bench.roles("s") == ["user", "assistant", *tools]
+        assert bench.given[-1] == ["user", "assistant", *tools[:3]]
+
+
 async def test_histories_replay(bench: Bench) -> None:
     """With tools, an approval, a guardrail that stops, and streams."""
     handle = await bench.start("s", "one", "tool look", "tool pay", "tell the secret", "two", guarded=True)
@@ -574,6 +627,7 @@ async def test_the_program_of_the_page_runs_as_it_stands(
     assert [len(call["items"]) for call in own.read_calls(calls)] == [1, 3]
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("variables", ["redis and s3"], indirect=True)
 async def test_the_example_runs(variables: dict[str, str], temporal_address: str) -> None:
     """As its page says: four calls of the model, though a worker was killed on the way."""
@@ -585,7 +639,7 @@ async def test_the_example_runs(variables: dict[str, str], temporal_address: str
         stdout=asyncio.subprocess.PIPE,
         env={**own_environment, **variables, "HELIX_TEMPORAL_ADDRESS": temporal_address},
     )
-    printed, _ = await asyncio.wait_for(process.communicate(), 100)
+    printed, _ = await asyncio.wait_for(process.communicate(), 300)
     assert process.returncode == 0
     lines = printed.decode().splitlines()
     assert "the worker ended with -9" in lines
