@@ -42,6 +42,8 @@ _PAUSES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
 """Seconds between tries to store an answer that is paid for."""
 _PAGE: Final = 1_000
 _PAGE_BYTES: Final = 8 * 1024 * 1024
+_NEWEST_BYTES: Final = 256 * 1024
+"""Of items that a workflow is given as they are: they are in its history."""
 
 T = TypeVar("T")
 
@@ -228,7 +230,7 @@ class Conversations:
             return head, []
         page = await self._threads.read(
             ReadPage(
-                thread_id, 0, head.position, limit=count, max_bytes=_PAGE_BYTES, backward=True,
+                thread_id, 0, head.position, limit=count, max_bytes=_NEWEST_BYTES, backward=True,
                 committed_only=False,
             )
         )  # fmt: skip

@@ -153,6 +153,7 @@ def _make_runner(inner: Any) -> Any:
                     return await inner.run(starting_agent, input, **kwargs)
                 session.begin_run()
                 try:
+                    await session.open()
                     result = await inner.run(starting_agent, input, **kwargs)
                 except Exception:
                     await session.end_failed_run()

@@ -151,6 +151,8 @@ class HelixWorkflowSession:
             self._begins = False
             await self._settle()
         place = await self._ensure_open()
+        if self._newest and self._head.position and not place.newest:
+            place = await self._append(())  # a place that was carried over has none, to be short
         if limit is not None:
             items = [make_reference_item(place.reference, max(limit, 0))]
         elif self._newest:
@@ -201,6 +203,15 @@ class HelixWorkflowSession:
         await self._cut(0, ())
 
     # -- what workflows call
+
+    async def open(self) -> None:
+        """Open the conversation, unless it is open: a run does so by itself.
+
+        Raises:
+            InvalidConfigError: The worker lacks `HelixOpenAIPlugin`, or has it before that of OpenAI.
+            ActivityError: A newer execution has it, or a store did not answer.
+        """
+        await self._ensure_open()
 
     async def save(self) -> ConversationPlace:
         """Store what is not stored yet; where the conversation stands, for ``continue_as_new``.
@@ -257,12 +268,16 @@ class HelixWorkflowSession:
 
         Raises:
             InvalidReferenceError: Something of the run's input claims to be such a note.
+            InvalidRequestError: The session was not opened.
         """
         given = request["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
         if any(is_ours(item) and find_reference(item) is None for item in items):
             raise InvalidReferenceError(f"session {self.session_id!r}: its input has an item of ours")
-        assert self._place is not None
+        if self._place is None:
+            raise InvalidRequestError(
+                f"session {self.session_id!r} is not open; `await session.open()` before a state is resumed"
+            )
         sent = list(self._items.pending)
         note = StepNote(self._place.reference, self._head, tuple(_find_place(items, each) for each in sent))
         short = [
@@ -286,23 +301,19 @@ class HelixWorkflowSession:
 
     # -- inside
 
-    async def _settle(self, *, waits: bool | None = None) -> None:
+    async def _settle(self, *, waits: bool = False) -> None:
         """Store what is left, so that the thread holds just what the runner has added."""
         if self._place is None and not self._items.pending:
             return
         await self._ensure_open()
-        keeps_open = self._waits if waits is None else waits
-        cut = None if keeps_open else self._items.find_cut()
+        cut = None if waits else self._items.find_cut()
         if cut is None and self._lost_call:
             cut = self._head.position
-        if cut is not None and cut >= 0:
+        if cut is not None:
             await self._cut(cut, self._items.list_kept_from(cut))
         elif self._items.pending or self._is_ahead():
             await self._append(self._items.pending)
-        self._waits = keeps_open and bool(self._items.list_unconfirmed())
         self._items.forget_confirmed()
-
-    _waits = False
 
     def _is_ahead(self) -> bool:
         """Whether the reference does not say all that the thread holds."""

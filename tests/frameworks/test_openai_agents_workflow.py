@@ -230,9 +230,18 @@ async def test_an_approval_waits_in_the_thread(bench: Bench) -> None:
     assert bench.given[2] == ["user", "assistant", *turn[:3]]
 
 
-async def test_the_newest_items_are_given_as_they_are(bench: Bench) -> None:
+@pytest.mark.parametrize("each", [0, 1], ids=["in one run", "over runs"])
+async def test_the_newest_items_are_given_as_they_are(bench: Bench, each: int) -> None:
     """For whoever reads the list in the workflow; the model is given each item once."""
-    await bench.run("s", "one", "tool look", "two", newest=2)
+    handle = await bench.start("s", "one", "tool look", "two", newest=2, each=each)
+    await handle.result()
+    (call,) = [
+        json.loads(event.activity_task_scheduled_event_attributes.input.payloads[0].data)
+        for event in (await handle.fetch_history()).events
+        if event.activity_task_scheduled_event_attributes.activity_type.name in MODEL_ACTIVITIES
+    ][-1:]
+    kinds = [item.get("role") or item["type"] for item in call["input"]]
+    assert kinds[-3:] == ["assistant", "user", "item_reference"]
     tools = ["user", "function_call", "function_call_output", "assistant"]
     assert bench.given[-1] == ["user", "assistant", *tools, "user"]
 
