@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
-from helix_temporal.frameworks.background_loop import run_in_background
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.conformance import checkpointer_test, validate
@@ -21,6 +20,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
+from helix_temporal.frameworks.background_loop import run_in_background
 from helix_temporal.frameworks.langgraph import HelixSaver
 from helix_temporal.frameworks.langgraph_records import CHECKPOINT, RUN, VALUE, WRITE, name_session
 from tests.frameworks.conftest import BackendsOpener
