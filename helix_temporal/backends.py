@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from helix_temporal.activities import (
     LockActivities,
@@ -35,11 +35,14 @@ from helix_temporal.settings import Settings
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.locks import LockManager
+from helix_temporal.stores.protocols.records import Records
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore, Transform
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.stores.protocols.workspaces import WorkspaceProvider
+from helix_temporal.stores.record_packs import RecordPacks
+from helix_temporal.stores.records import RecordUpkeep, RowRecords
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.stores.workspace_providers import import_providers
@@ -47,6 +50,8 @@ from helix_temporal.stores.workspace_providers import import_providers
 _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or `PostgresDatabase` is given; nothing connects to it."""
 
+
+T = TypeVar("T")
 
 _log: Final = logging.getLogger(__name__)
 _WHERE: Final = {
@@ -86,7 +91,7 @@ class Backends:
     Attributes:
         threads: The thread store; `tiered` is the same one if there is a cold tier.
         locks, usage: Leases, and what sessions used.
-        sessions: The session store; None with ``session_store="none"``.
+        keeps_sessions: There is a session store; not so with ``session_store="none"``.
         streams: Where sessions are shown live; None with ``stream_store="none"``.
     """
 
@@ -134,23 +139,61 @@ class Backends:
             payloads = self.tiered.payloads
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
-        self.sessions: SessionStore | None = None
+        self._sessions: SessionStore | None = None
+        self._records: Records | None = None
+        self._record_upkeep: RecordUpkeep | None = None
         self._states: SessionSync | None = None
         if settings.session_store != "none":
-            self.sessions, self._states = self._make_session_store(shared=hot is None)
-        self._used = UsageLog(None if self.sessions is None else self.usage)
+            self._sessions, self._records, self._states = self._make_session_store(shared=hot is None)
+        self.keeps_sessions: bool = self._sessions is not None
+        self._used = UsageLog(self.usage if self.keeps_sessions else None)
 
-    def _make_session_store(self, *, shared: bool) -> tuple[SessionStore, SessionSync]:
+    @property
+    def sessions(self) -> SessionStore:
+        """The session store.
+
+        Raises:
+            InvalidConfigError: There is none: ``session_store="none"``.
+        """
+        return self._of_session_store(self._sessions)
+
+    @property
+    def records(self) -> Records:
+        """Named bytes beside the sessions of the session store.
+
+        Raises:
+            InvalidConfigError: As `sessions`.
+        """
+        return self._of_session_store(self._records)
+
+    def _of_session_store(self, part: T | None) -> T:
+        if part is None:
+            raise InvalidConfigError(
+                "there is no session store: HELIX_SESSION_STORE is 'none'; leave it out, and sessions are "
+                "kept where HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY says"
+            )
+        return part
+
+    def _make_session_store(self, *, shared: bool) -> tuple[SessionStore, Records, SessionSync]:
         chosen = self._places.chosen
         rows = self._places[chosen.state_in].sessions
         beside = shared and chosen.threads_in == chosen.state_in
         # A durable store never gives a revision twice, so its rows may be remembered.
         recalls = rows.durable
-        store = RowSessions(rows, self.threads, together=beside, streams=self.streams, recalls=recalls)
+        packs = None
+        if self.blobs is not None:
+            packs = RecordPacks(self.blobs, prefix=self.settings.s3_prefix)
+        store = RowSessions(
+            rows, self.threads, together=beside, streams=self.streams, packs=packs, recalls=recalls
+        )
+        if packs is not None:
+            after = self.settings.archive_records_after
+            self._record_upkeep = RecordUpkeep(store, after=int(after.total_seconds() * 1000))
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
         apart = RowSessions(rows, recalls=recalls)
-        return store, SessionSync(apart, self.threads, together=store if together else None)
+        states = SessionSync(apart, self.threads, together=store if together else None)
+        return store, RowRecords(store), states
 
     async def check(self) -> None:
         """Refuse servers that would lose data: eviction policy, conditional writes, versions of tables.
@@ -213,7 +256,11 @@ class Backends:
         sessions = self.make_session_activities(registry)
         threads = self._make_thread_activities(transforms)
         maintenance = MaintenanceActivities(
-            self.hot, self.threads, self.tiered.upkeep if self.tiered else None, beat_every=every
+            self.hot,
+            self.threads,
+            self.tiered.upkeep if self.tiered else None,
+            self._record_upkeep,
+            beat_every=every,
         )
         tools = ToolRunner(
             self.threads,
@@ -230,9 +277,9 @@ class Backends:
         usage = UsageActivities(self.usage, max_payload=limits.payload_bytes)
         holders = (
             *(sessions, threads, maintenance, locks, usage),
-            WakingActivities(self.sessions, beat_every=every, deployment=settings.deployment),
+            WakingActivities(self._sessions, beat_every=every, deployment=settings.deployment),
             DeletionActivities(
-                self.threads, self.payloads, self.usage, self.streams, self.sessions, beat_every=every
+                self.threads, self.payloads, self.usage, self.streams, self._sessions, beat_every=every
             ),
             *self._make_further_activities(registry),
             *self._make_store_activities(),
@@ -257,21 +304,21 @@ class Backends:
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
-            SessionReads(self.threads, self.usage, self.sessions, max_payload=limit, beat_every=every),
-            TakeBacks(self.threads, self.payloads, self.sessions, beat_every=every),
-            ChildActivities(self.threads, registry, self.sessions, max_payload=limit, beat_every=every),
+            SessionReads(self.threads, self.usage, self._sessions, max_payload=limit, beat_every=every),
+            TakeBacks(self.threads, self.payloads, self._sessions, beat_every=every),
+            ChildActivities(self.threads, registry, self._sessions, max_payload=limit, beat_every=every),
         )
 
     def _make_store_activities(self) -> tuple[object, ...]:
-        if self.sessions is None:
+        if self._sessions is None:
             return ()
         limit = self.settings.limits.payload_bytes
         every = self.settings.timeouts.heartbeat_every.total_seconds()
         return (
-            SessionStoreActivities(self.sessions, max_payload=limit),
-            CheckpointActivities(self.sessions, max_payload=limit),
+            SessionStoreActivities(self._sessions, max_payload=limit),
+            CheckpointActivities(self._sessions, max_payload=limit),
             CleanupActivities(
-                Cleanup(self.sessions, self.workspaces, self._temporal_executions()), beat_every=every
+                Cleanup(self._sessions, self.workspaces, self._temporal_executions()), beat_every=every
             ),
         )
 
@@ -284,7 +331,7 @@ class Backends:
             self.make_stepper(registry),
             settings.call_policy.model_copy(
                 update={
-                    "keeps_state": self.sessions is not None,
+                    "keeps_state": self._sessions is not None,
                     "archives": self.tiered is not None,
                     **self._deployment_fields(),
                 }

@@ -3,7 +3,8 @@
 ::
 
     HelixError
-    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError
+    ├── InvalidIdError · InvalidMessageError · InvalidRequestError · TooLargeError · RunningLoopError
+    ├── InvalidReferenceError
     ├── InvalidConfigError
     │   ├── NotServedError · AgentNotServedError                           (retryable)
     │   └── ForeignDeploymentError
@@ -66,6 +67,14 @@ class InvalidMessageError(HelixError):
 
 class InvalidRequestError(HelixError):
     """Arguments contradict each other or lie outside their range."""
+
+
+class InvalidReferenceError(HelixError):
+    """A reference to a conversation was not signed for this workflow, or must not stand where it does."""
+
+
+class RunningLoopError(HelixError):
+    """A synchronous call inside a running event loop, which would stand still; await the async form."""
 
 
 class InvalidConfigError(HelixError):

@@ -52,7 +52,7 @@ class MaintenancePlan:
             terminated session depends on the hot tier alone.
         evict: Also drop what is archived from the hot tier; a live session hydrates it again with its
             next step, so not too often.
-        keep: Compact and clear the whole archive.
+        keep: Compact and clear the whole archive, and archive old records of sessions.
         audit: Read and verify all of it then: as much traffic as it is large.
         abandoned: Age at which copies for a fork that never came to be, and texts and tool results that no
             step took, are deleted, where their thread has been at rest for as long.  Longer than any
@@ -149,7 +149,7 @@ def _build_schedules(client: Client, task_queue: str, plan: MaintenancePlan) -> 
 
 
 def _keep_input(plan: MaintenancePlan) -> KeepInput:
-    return KeepInput(audit=plan.audit, abandoned_after=plan.abandoned.total_seconds())
+    return KeepInput(audit=plan.audit, records=True, abandoned_after=plan.abandoned.total_seconds())
 
 
 def _cleanup_input(plan: MaintenancePlan) -> CleanupInput:

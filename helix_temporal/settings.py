@@ -216,7 +216,11 @@ class Settings(_Group):
         read_v1: Threads without a manifest begin as their version 1 snapshot, if there is one.
         v1_prefix, v1_thread_key: Where those lie.
         v1_adapter: The format of their rows; found by their shape if empty.
+        archive_records_after: With a cold tier: records of sessions go to the archive so long after they
+            were written.
         archive_hmac_key: Signs manifests; at least 16 characters.
+        reference_key: Signs references to conversations in workflows of other frameworks; at least 16
+            characters, and the same for all workers.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
         health_file: Touched every five seconds by a worker that serves, and removed when it ends.
 
@@ -275,7 +279,9 @@ class Settings(_Group):
     v1_prefix: str = "threads"
     v1_thread_key: str = "messages"
     v1_adapter: str = ""
+    archive_records_after: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(days=7)
     archive_hmac_key: SecretStr | None = None
+    reference_key: SecretStr | None = None
     allow_plaintext: bool = False
     health_file: Path | None = None
 
@@ -438,11 +444,16 @@ class Settings(_Group):
                 "session_ttl is set, and is for state in Redis alone; leave it out, as other stores keep "
                 "sessions until deleted"
             )
-        if self.archive_hmac_key and len(self.archive_hmac_key.get_secret_value()) < _MIN_HMAC_KEY:
-            raise ValueError(f"archive_hmac_key has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
+        self._check_keys()
         if not self.allow_plaintext:
             self._refuse_plain_connections()
         return self
+
+    def _check_keys(self) -> None:
+        for name in ("archive_hmac_key", "reference_key"):
+            key: SecretStr | None = getattr(self, name)
+            if key and len(key.get_secret_value()) < _MIN_HMAC_KEY:
+                raise ValueError(f"{name} has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
 
     @model_validator(mode="after")
     def _archive_each_step(self) -> Self:

@@ -56,7 +56,6 @@ class ScriptedClient(FunctionInvocationLayer, BaseChatClient):
 async def ask(question: str) -> None:
     """One process: open the store, run the agent, print its answer."""
     backends = Backends(Settings.from_env(os.environ))
-    assert backends.sessions is not None
     try:
         history = HelixHistoryProvider(backends.sessions)
         agent = Agent(ScriptedClient(), tools=[find_order], context_providers=[history])

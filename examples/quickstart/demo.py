@@ -168,7 +168,6 @@ class Demo:
     async def show_state(self) -> None:
         """PostgreSQL has a run for each turn, and stands where the thread stands."""
         backends = Backends(self.settings)
-        assert backends.sessions is not None
         try:
             state = await backends.sessions.load_state(SESSION)
             runs = await backends.sessions.list_runs(SESSION)

@@ -25,6 +25,7 @@ from helix_temporal.models.maintenance import (
     CleanUpExpiredInput,
     CleanUpOldInput,
     CleanupSummary,
+    KeepRecordsInput,
     KeepThreadInput,
     KeepThreadResult,
     ListArchivedInput,
@@ -33,6 +34,7 @@ from helix_temporal.models.maintenance import (
     ListHotResult,
     PurgeOperationsInput,
     PurgeOperationsResult,
+    RecordsKept,
     SweepThreadInput,
     SweepThreadResult,
 )
@@ -44,6 +46,7 @@ from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ArchiveUpkeep, FlushThread, ThreadStore
+from helix_temporal.stores.records import RecordUpkeep
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecutionDescription
@@ -54,12 +57,20 @@ class MaintenanceActivities:
 
     Args:
         upkeep: The archive's; None where there is none, and then there is nothing to archive either.
+        records: That of records; None where there is no archive, or no session store.
     """
 
     def __init__(
-        self, hot: HotTier, threads: ThreadStore, upkeep: ArchiveUpkeep | None, *, beat_every: float = 1.0
+        self,
+        hot: HotTier,
+        threads: ThreadStore,
+        upkeep: ArchiveUpkeep | None,
+        records: RecordUpkeep | None = None,
+        *,
+        beat_every: float = 1.0,
     ) -> None:
         self._hot, self._threads, self._upkeep, self._beat_every = hot, threads, upkeep, beat_every
+        self._records = records
 
     @activity.defn(name="helix.maintenance.list_hot")
     @raise_application_errors
@@ -149,6 +160,16 @@ class MaintenanceActivities:
             if request.audit:
                 problems = (await upkeep.audit(request.thread_id, progress)).problems
         return KeepThreadResult(thread_id=request.thread_id, problems=problems, **fields)
+
+    @activity.defn(name="helix.maintenance.keep_records")
+    @raise_application_errors
+    @limited_as("maintenance")
+    async def keep_records(self, request: KeepRecordsInput) -> RecordsKept:  # noqa: ARG002 (for later fields)
+        """Archive what is old of all sessions' records, and delete packs that hold none any more."""
+        if self._records is None:
+            return RecordsKept()
+        async with heartbeat_with_progress(self._beat_every) as progress:
+            return await self._records.run(progress)
 
 
 _MAY_WAIT: Final = frozenset({SessionStatus.PAUSED, SessionStatus.ACTIVE})

@@ -49,7 +49,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.agents import ModelRequest
 from helix_temporal.models.base import JsonObject, wall_clock_ms
 from helix_temporal.models.ids import shorten_id
-from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
+from helix_temporal.models.limits import DEDUP_WINDOW, INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
 from helix_temporal.models.messages import (
     Finish,
     Message,
@@ -203,8 +203,6 @@ def _step_key(step: ModelStep) -> str:
     return key if request.run_id is None else f"{key}/{request.run_id}"
 
 
-DEDUP_WINDOW: Final = 200
-"""A user's message whose id is among so many messages before the head counts as sent again."""
 RESET_WINDOW: Final = 20_000
 """After a reset so many messages are looked at, at most."""
 

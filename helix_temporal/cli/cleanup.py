@@ -87,7 +87,7 @@ def _by_age(days: float, *, dry_run: bool) -> CleanUpOldInput:
 async def _clean_up(settings: Settings, wanted: CleanupInput, *, dry_run: bool, asks_temporal: bool) -> int:
     backends = Backends(settings)
     try:
-        if backends.sessions is None or settings.state_in == "memory":
+        if not backends.keeps_sessions or settings.state_in == "memory":
             raise InvalidConfigError(
                 "there is no session store that this command can reach;"
                 " set HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"

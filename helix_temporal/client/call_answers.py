@@ -15,7 +15,7 @@ from helix_temporal.errors import (
     SessionTerminatedError,
 )
 from helix_temporal.models.base import JsonObject, canonical_json, check_json
-from helix_temporal.models.limits import INLINE_TEXT, MAX_TEXT
+from helix_temporal.models.limits import INLINE_TEXT, MAX_ERROR_TEXT, MAX_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import (
     AskStatus,
@@ -25,7 +25,7 @@ from helix_temporal.models.sessions import (
     StopResult,
     SubmitReply,
 )
-from helix_temporal.models.states import MAX_ERROR_TEXT, SessionStatus
+from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.waiting import SubmitInput, is_child_id
 

@@ -1,7 +1,7 @@
 """Flush: archive what is hot, by compare-and-swap, and know for certain that it is there.
 
-`Flushing` does it: `Archive.store_slice` puts a large slice aside, `plan.plan_commit` says what else is
-uploaded, and `Archive.commit_plan` uploads it.
+`Flushing` does it: `plan.decide_flush` says what is missing, `Archive.store_slice` puts a large slice aside,
+`plan.plan_commit` says what else is uploaded, and `Archive.commit_plan` uploads it.
 `Breaker` stops trying for a moment when the archive fails for several threads in a row; `Backlog` counts
 what is hot alone.
 """
@@ -16,17 +16,15 @@ from typing import Any, Final
 
 from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, Traffic, retry_on_change
 from helix_temporal.coldtier.format import Manifest
-from helix_temporal.coldtier.plan import CommitPlan, plan_commit, whole_log
+from helix_temporal.coldtier.plan import CommitPlan, FlushDecision, decide_flush, plan_commit, whole_log
 from helix_temporal.errors import (
-    ColdRegressedError,
     ColdTierBehindError,
     FencedError,
     HeadMovedError,
     HelixError,
     StoreUnavailableError,
-    ThreadNotFoundError,
 )
-from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, size_of
+from helix_temporal.models.stored_messages import EMPTY, Head, size_of
 from helix_temporal.stores.protocols.hot import (
     NEVER_ARCHIVED,
     SINCE_ARCHIVED,
@@ -44,158 +42,6 @@ from helix_temporal.stores.protocols.threads import (
     no_progress,
 )
 from helix_temporal.stores.threads.fences import Fence
-
-
-def check_regressed(hot: HotSnapshot | None, archive: Manifest) -> None:
-    """Refuse an archive that holds less than the hot tier has seen in it.
-
-    Raises:
-        ColdRegressedError: It was deleted, or an older copy was restored.
-    """
-    if hot is None or hot.header.archived == NEVER_ARCHIVED or hot.header.epoch < archive.epoch:
-        return
-    if hot.header.epoch > archive.epoch or hot.header.archived > archive.head.position:
-        raise ColdRegressedError(
-            f"thread {archive.thread_id!r}: the archive stands at {archive.head.position} (epoch "
-            f"{archive.epoch}), but {hot.header.archived} messages (epoch {hot.header.epoch}) were seen in "
-            "it; restore its objects, nothing was written"
-        )
-
-
-def continues_archive(hot: HotSnapshot | None, archive: Manifest) -> bool:
-    """Whether hot may go on from the archive: same message at its last position, epoch not lower."""
-    # Over a tombstone nothing goes on: a hot copy is what a late hydrate left there.
-    if hot is None or hot.header.deleted or archive.deleted or hot.header.epoch < archive.epoch:
-        return False
-    if archive.is_absent:
-        return hot.header.base.position == 0
-    if archive.closed and hot.header.epoch == archive.epoch and hot.header.head != archive.head:
-        return False  # what a late attempt added to a copy that did not know of the closing
-    return hot.holds(archive.head)
-
-
-def is_old_copy(hot: HotSnapshot, archive: Manifest) -> bool:
-    """Whether a hot thread of the archive's epoch does not go on from it, or has less beside its messages."""
-    header = hot.header
-    if header.epoch != archive.epoch:
-        return False
-    if not continues_archive(hot, archive):
-        return True
-    mine = (header.committed, header.slice_version)
-    theirs = (archive.committed, archive.slice_version)
-    is_behind = mine != theirs and all(one <= other for one, other in zip(mine, theirs, strict=True))
-    return header.head == archive.head and is_behind
-
-
-def is_alive(hot: HotHeader | None, archive: Manifest) -> bool:
-    """Whether a hot thread is the thread, rather than a leftover of a deleted or older one."""
-    return hot is not None and not hot.deleted and not archive.deleted and hot.epoch >= archive.epoch
-
-
-def hot_messages_from(hot: HotSnapshot, position: int) -> tuple[StoredMessage, ...]:
-    """The hot messages from ``position`` on."""
-    return hot.messages[max(0, position - hot.first) :]
-
-
-@dataclass(frozen=True, slots=True)
-class FlushDecision:
-    """Write ``messages`` after the archive's head with the fields of ``header``; or nothing is left to do."""
-
-    done: bool
-    messages: tuple[StoredMessage, ...] = ()
-    header: HotHeader | None = None
-
-
-def decide_flush(
-    request: FlushThread, hot: HotSnapshot | None, archive: Manifest, *, archive_holds_mine: bool
-) -> FlushDecision:
-    """What a flush must write.
-
-    Raises:
-        FencedError: A newer epoch has the thread, or this one is closed.
-        HeadMovedError: The hot thread is not what the caller knows.
-        ColdRegressedError: The archive went back.
-        ThreadNotFoundError: There is neither a hot thread nor an archive.
-    """
-    _check_archive_epoch(request, hot, archive)
-    if archive.closed and archive.epoch == request.epoch:
-        # An earlier flush closed the archive, but need not have marked the session as ended.
-        return FlushDecision(done=archive.ended or not (request.closes and request.ends))
-    closed = archive.closed or not request.closes
-    if (
-        archive_holds_mine
-        and request.mine is not None
-        and closed
-        and (not request.commits or archive.committed >= _position_of(request.mine))
-    ):
-        return FlushDecision(done=True)
-    if hot is None or (archive.deleted and archive.epoch == request.epoch):
-        return _without_hot(request, archive, archive_holds_mine)
-    header = hot.header
-    Fence.of(header).check_writer(request.epoch, closing=request.closes)
-    _check_state(request, max(header.slice_version, archive.slice_version))
-    if not continues_archive(hot, archive) or header.slice_version < archive.slice_version:
-        raise HeadMovedError(
-            f"thread {request.thread_id!r}: the hot thread at {header.head.position} (state "
-            f"{header.slice_version}) does not continue the archive at {archive.head.position} (state "
-            f"{archive.slice_version}); open it again"
-        )
-    _check_mine(request, hot, archive_holds_mine=archive_holds_mine)
-    same = (header.head, header.slice_version) == (archive.head, archive.slice_version)
-    nothing_new = same and header.committed <= archive.committed
-    return FlushDecision(nothing_new and closed, hot_messages_from(hot, archive.head.position), header)
-
-
-def _position_of(head: Head | None) -> int:
-    return head.position if head else 0
-
-
-def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> None:
-    if archive.epoch >= request.epoch:
-        Fence.of(archive).check_writer(request.epoch, closing=request.closes)
-    check_regressed(hot, archive)
-    if archive.epoch < request.epoch and hot is None:
-        if archive.is_absent:
-            raise ThreadNotFoundError(f"thread {request.thread_id!r}: neither hot nor archived")
-        raise ColdRegressedError(
-            f"thread {request.thread_id!r}: the archive has epoch {archive.epoch}, but {request.epoch} was "
-            "opened in it; restore its objects, nothing was written"
-        )
-
-
-def _check_state(request: FlushThread, version: int) -> None:
-    """Refuse to call a state archived that was lost before it was."""
-    if version < request.slice_version:
-        raise HeadMovedError(
-            f"thread {request.thread_id!r}: state {request.slice_version} was saved, and the newest that is "
-            f"there is {version}; save it again"
-        )
-
-
-def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
-    _check_state(request, archive.slice_version)
-    wanted = request.mine or request.known_head
-    if wanted is not None and not archive_holds_mine:
-        raise HeadMovedError(
-            f"thread {request.thread_id!r}: not hot, and the archive at {archive.head.position} does not "
-            f"hold the message before {wanted.position}; open it again"
-        )
-    return FlushDecision(done=archive.closed or not request.closes)
-
-
-def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: bool) -> None:
-    mine, header = request.mine or request.known_head, hot.header
-    if mine is None:
-        return
-    last_id = hot.id_before(mine.position)
-    behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
-    # A step from before the snapshot can only be in the archive.
-    if behind or (last_id != mine.last_id if last_id is not None else not archive_holds_mine):
-        raise HeadMovedError(
-            f"thread {request.thread_id!r}: the hot thread at {header.head.position} (committed "
-            f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
-        )
-
 
 THREADS: Final = 3
 """So many different threads must fail in a row."""
@@ -475,7 +321,7 @@ class Flushing:
 
     def _too_far_behind(self, header: HotHeader) -> ColdTierBehindError:
         return ColdTierBehindError(
-            f"thread {header.thread_id!r}: {header.size - max(header.archived_size, 0)} bytes are not "
+            f"thread {header.thread_id!r}: {_unarchived_bytes(header)} bytes are not "
             f"archived since {header.unarchived_since} ms; at most {self._backlog.max_bytes} bytes or "
             f"{self._backlog.max_seconds:.0f} s are allowed: the archive must come back first"
         )
@@ -484,8 +330,7 @@ class Flushing:
         if header.archived == NEVER_ARCHIVED:
             return False
         waiting = self._clock() - header.unarchived_since / 1000 if header.unarchived_since else 0.0
-        pending = header.size - header.archived_size
-        return pending > self._backlog.max_bytes or waiting > self._backlog.max_seconds
+        return _unarchived_bytes(header) > self._backlog.max_bytes or waiting > self._backlog.max_seconds
 
 
 def _of_step(step: StepAppend, appended: Appended) -> tuple[FlushThread, HotSnapshot | None]:
@@ -525,5 +370,10 @@ def _is_hot_ahead(hot: HotSnapshot, manifest: Manifest) -> bool:
 
 
 def _not_archived(header: HotHeader, reason: str) -> FlushReceipt:
-    pending = header.size - header.archived_size if header.archived != NEVER_ARCHIVED else header.size
-    return FlushReceipt(FlushStatus.UNAVAILABLE, pending_bytes=max(pending, 0), reason=reason)
+    return FlushReceipt(FlushStatus.UNAVAILABLE, pending_bytes=_unarchived_bytes(header), reason=reason)
+
+
+def _unarchived_bytes(header: HotHeader) -> int:
+    """What a hot thread holds beyond its archive, as far as its header knows: it may lag by a step."""
+    archived = 0 if header.archived == NEVER_ARCHIVED else header.archived_size
+    return max(header.size - archived, 0)

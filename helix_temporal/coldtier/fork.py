@@ -7,12 +7,12 @@ from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, T
 from helix_temporal.coldtier.flush import Flushing
 from helix_temporal.coldtier.format import Manifest, encode_index, size_before
 from helix_temporal.coldtier.plan import CommitPlan, Draft, Log, plan_commit
-from helix_temporal.errors import FencedError, ThreadNotFoundError
+from helix_temporal.errors import FencedError
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after
 from helix_temporal.models.turns import check_split
 from helix_temporal.stores.protocols.threads import ForkedThread, ForkThread, Progress, Transform, no_progress
 from helix_temporal.stores.threads.hot_only import first_answer, origin_of
-from helix_temporal.stores.threads.opening import fork_position
+from helix_temporal.stores.threads.opening import fork_position, thread_not_found_error
 
 
 class Forking:
@@ -91,7 +91,7 @@ class Forking:
 
     async def _find_fork_head(self, request: ForkThread, source: Manifest) -> Head:
         if source.is_absent:
-            raise ThreadNotFoundError(f"thread {request.source_id!r} was never created, or was deleted")
+            raise thread_not_found_error(request.source_id)
         position = fork_position(request, source.committed)
         around = await self._archive.read_messages(
             source, max(0, position - 1), min(position + 1, source.committed)

@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Traffic, retry_on_change
-from helix_temporal.coldtier.flush import (
-    Backlog,
-    Flushing,
+from helix_temporal.coldtier.flush import Backlog, Flushing
+from helix_temporal.coldtier.format import Legacy, Manifest
+from helix_temporal.coldtier.liveness import (
     check_regressed,
     continues_archive,
-    hot_messages_from,
     is_alive,
+    is_hot_thread_to_come,
 )
-from helix_temporal.coldtier.format import Legacy, Manifest
-from helix_temporal.coldtier.plan import TAIL_MESSAGES, CommitPlan, plan_commit, tail_start, whole_log
+from helix_temporal.coldtier.plan import (
+    TAIL_MESSAGES,
+    CommitPlan,
+    hot_messages_from,
+    plan_commit,
+    tail_start,
+    whole_log,
+)
 from helix_temporal.coldtier.zeitlich import LegacySnapshot, LegacySource
 from helix_temporal.errors import (
     ConflictError,
@@ -75,15 +81,6 @@ def check_open(
         Fence.of(alive).check_same_owner(request)
         check_adapter(request, alive.adapter)
     return False
-
-
-def is_hot_thread_to_come(hot: HotHeader | None, archive: Manifest) -> bool:
-    """Whether the epoch in the manifest may still write, but has no hot thread now.
-
-    Its open has got no further, or its hot thread was lost: the next of its writes installs it.
-    """
-    may_write = not (archive.is_absent or archive.closed)
-    return may_write and (hot is None or hot.epoch < archive.epoch)
 
 
 TAIL_BYTES: Final = 8 * 1024 * 1024

@@ -1,4 +1,7 @@
-"""Pure: what a commit writes, what a cut needs, what compaction merges.  No I/O, no clock, no chance."""
+"""Pure: what a flush has to write, what a commit writes, what a cut needs, what compaction merges.
+
+No I/O, no clock, no chance.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +18,12 @@ from helix_temporal.coldtier.format import (
     segment_of,
     size_before,
 )
+from helix_temporal.coldtier.liveness import check_regressed, continues_archive
+from helix_temporal.errors import ColdRegressedError, HeadMovedError, ThreadNotFoundError
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, pack_messages, size_of
+from helix_temporal.stores.protocols.hot import HotHeader, HotSnapshot
+from helix_temporal.stores.protocols.threads import FlushThread
+from helix_temporal.stores.threads.fences import Fence
 
 INLINE_MAX: Final = 16 * 1024
 """Bytes of the inline frame; beyond it the inline messages become a segment."""
@@ -264,3 +272,111 @@ def plan_index(
     drafts.append(Draft("idx", *encode_index(listed, manifest.gen)))
     changed = manifest.make_next(nonce, index=drafts[-1].ref, segments=kept)
     return CommitPlan(tuple(drafts), changed, encode_manifest(changed, key))
+
+
+# ---- what a flush has to write -----------------------------------------------------------------------
+
+
+def hot_messages_from(hot: HotSnapshot, position: int) -> tuple[StoredMessage, ...]:
+    """The hot messages from ``position`` on."""
+    return hot.messages[max(0, position - hot.first) :]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushDecision:
+    """Write ``messages`` after the archive's head with the fields of ``header``; or nothing is left to do."""
+
+    done: bool
+    messages: tuple[StoredMessage, ...] = ()
+    header: HotHeader | None = None
+
+
+def decide_flush(
+    request: FlushThread, hot: HotSnapshot | None, archive: Manifest, *, archive_holds_mine: bool
+) -> FlushDecision:
+    """What a flush must write.
+
+    Raises:
+        FencedError: A newer epoch has the thread, or this one is closed.
+        HeadMovedError: The hot thread is not what the caller knows.
+        ColdRegressedError: The archive went back.
+        ThreadNotFoundError: There is neither a hot thread nor an archive.
+    """
+    _check_archive_epoch(request, hot, archive)
+    if archive.closed and archive.epoch == request.epoch:
+        # An earlier flush closed the archive, but need not have marked the session as ended.
+        return FlushDecision(done=archive.ended or not (request.closes and request.ends))
+    closed = archive.closed or not request.closes
+    if (
+        archive_holds_mine
+        and request.mine is not None
+        and closed
+        and (not request.commits or archive.committed >= _position_of(request.mine))
+    ):
+        return FlushDecision(done=True)
+    if hot is None or (archive.deleted and archive.epoch == request.epoch):
+        return _without_hot(request, archive, archive_holds_mine)
+    header = hot.header
+    Fence.of(header).check_writer(request.epoch, closing=request.closes)
+    _check_state(request, max(header.slice_version, archive.slice_version))
+    if not continues_archive(hot, archive) or header.slice_version < archive.slice_version:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: the hot thread at {header.head.position} (state "
+            f"{header.slice_version}) does not continue the archive at {archive.head.position} (state "
+            f"{archive.slice_version}); open it again"
+        )
+    _check_mine(request, hot, archive_holds_mine=archive_holds_mine)
+    same = (header.head, header.slice_version) == (archive.head, archive.slice_version)
+    nothing_new = same and header.committed <= archive.committed
+    return FlushDecision(nothing_new and closed, hot_messages_from(hot, archive.head.position), header)
+
+
+def _position_of(head: Head | None) -> int:
+    return head.position if head else 0
+
+
+def _check_archive_epoch(request: FlushThread, hot: HotSnapshot | None, archive: Manifest) -> None:
+    if archive.epoch >= request.epoch:
+        Fence.of(archive).check_writer(request.epoch, closing=request.closes)
+    check_regressed(hot, archive)
+    if archive.epoch < request.epoch and hot is None:
+        if archive.is_absent:
+            raise ThreadNotFoundError(f"thread {request.thread_id!r}: neither hot nor archived")
+        raise ColdRegressedError(
+            f"thread {request.thread_id!r}: the archive has epoch {archive.epoch}, but {request.epoch} was "
+            "opened in it; restore its objects, nothing was written"
+        )
+
+
+def _check_state(request: FlushThread, version: int) -> None:
+    """Refuse to call a state archived that was lost before it was."""
+    if version < request.slice_version:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: state {request.slice_version} was saved, and the newest that is "
+            f"there is {version}; save it again"
+        )
+
+
+def _without_hot(request: FlushThread, archive: Manifest, archive_holds_mine: bool) -> FlushDecision:
+    _check_state(request, archive.slice_version)
+    wanted = request.mine or request.known_head
+    if wanted is not None and not archive_holds_mine:
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: not hot, and the archive at {archive.head.position} does not "
+            f"hold the message before {wanted.position}; open it again"
+        )
+    return FlushDecision(done=archive.closed or not request.closes)
+
+
+def _check_mine(request: FlushThread, hot: HotSnapshot, *, archive_holds_mine: bool) -> None:
+    mine, header = request.mine or request.known_head, hot.header
+    if mine is None:
+        return
+    last_id = hot.id_before(mine.position)
+    behind = header.head.position < mine.position or (request.commits and header.committed < mine.position)
+    # A step from before the snapshot can only be in the archive.
+    if behind or (last_id != mine.last_id if last_id is not None else not archive_holds_mine):
+        raise HeadMovedError(
+            f"thread {request.thread_id!r}: the hot thread at {header.head.position} (committed "
+            f"{header.committed}) does not hold the step that ends at {mine.position}; open it again"
+        )

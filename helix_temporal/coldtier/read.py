@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from helix_temporal.coldtier.archive import Archive, retry_on_change
-from helix_temporal.coldtier.flush import is_alive
 from helix_temporal.coldtier.format import Manifest, SegmentRef
-from helix_temporal.errors import HelixError, ThreadNotFoundError
+from helix_temporal.coldtier.liveness import is_newest
+from helix_temporal.errors import HelixError
 from helix_temporal.models.stored_messages import Head, StoredMessage, size_of
 from helix_temporal.stores.paging import Bounds, Stretch, check_page, finish_page, trim_page
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
+from helix_temporal.stores.threads.opening import thread_not_found_error
 
 ARCHIVE_SECONDS: Final = 1.0
 """So long a reader who could do without the archive waits for what it says."""
@@ -42,10 +43,10 @@ class TieredReads:
         async def read() -> ThreadFacts:
             header = await self._hot.read_header(thread_id)
             archive = (await self._archive.read_manifest(thread_id)).manifest
-            if header is not None and _is_newest(header, archive):
+            if header is not None and is_newest(header, archive):
                 return _hot_facts(header, archive)
             if archive.is_absent:
-                raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+                raise thread_not_found_error(thread_id)
             return await self._cold_facts(archive)
 
         return await retry_on_change(thread_id, read, failed="not read")
@@ -88,10 +89,10 @@ class TieredReads:
             if instead is None:
                 raise
             return _Source(instead)
-        if header is not None and _is_newest(header, archive):
+        if header is not None and is_newest(header, archive):
             return _Source(header, archive)
         if archive.is_absent:
-            raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+            raise thread_not_found_error(thread_id)
         return _Source(None, archive)
 
     async def _read_page_from(self, request: ReadPage, source: "_Source") -> ThreadPage:
@@ -112,7 +113,7 @@ class TieredReads:
         """The archive behind the hot thread, if that is still the thread."""
         if source.archive is None:
             source.archive = (await self._archive.read_manifest(thread_id)).manifest
-            if source.header is None or not _is_newest(source.header, source.archive):
+            if source.header is None or not is_newest(source.header, source.archive):
                 raise _MovedError
         return source.archive
 
@@ -217,13 +218,6 @@ def _has_range(header: HotHeader, request: ReadPage) -> bool:
         return False
     end = header.committed if request.committed_only else header.head.position
     return request.stop is not None and request.stop <= end
-
-
-def _is_newest(header: HotHeader, archive: Manifest) -> bool:
-    """Whether a hot thread is the thread, and not an older copy: the archive never goes back."""
-    if header.epoch != archive.epoch or header.head.position > archive.head.position:
-        return is_alive(header, archive)
-    return is_alive(header, archive) and header.head == archive.head
 
 
 def _split_at_segments(refs: Sequence[SegmentRef], start: int, stop: int) -> list[tuple[int, int]]:

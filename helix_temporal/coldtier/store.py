@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 
 from helix_temporal.blobs import BlobStore, ConditionFailedError
 from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, check_slice
-from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing, is_old_copy
+from helix_temporal.coldtier.flush import STEP_SECONDS, Backlog, Flushing
 from helix_temporal.coldtier.fork import Forking
 from helix_temporal.coldtier.format import Layout, Manifest
+from helix_temporal.coldtier.liveness import is_old_copy
 from helix_temporal.coldtier.opening import Opening, RepairingHotTier
 from helix_temporal.coldtier.plan import DIRECT_MAX
 from helix_temporal.coldtier.read import TieredReads

@@ -23,6 +23,7 @@ from helix_temporal.models.stored_messages import EMPTY, StoredMessage, head_aft
 from helix_temporal.stores.paging import Bounds, finish_page, trim_page
 from helix_temporal.stores.protocols.hot import NEVER_ARCHIVED, HotTier, PageRange
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadPage
+from helix_temporal.stores.threads.opening import thread_not_found_error
 
 MAX_V1_BYTES: Final = 256 * 1024 * 1024
 """What a snapshot may expand to, unless told otherwise."""
@@ -330,7 +331,7 @@ class ZeitlichMigration:
 
         manifest, messages, state = await self._archive.with_manifest(thread_id, read_everything)
         if manifest.is_absent:
-            raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+            raise thread_not_found_error(thread_id)
         written = await legacy.save_snapshot(
             thread_id, messages, state,
             instructions=instructions, adapter=adapter or manifest.adapter, over=manifest.legacy,

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
@@ -81,7 +81,7 @@ class ItemLog:
             self._encode_item(name or f"{batch}/{at}", item)
             for at, (name, item) in enumerate(zip(given, items, strict=True))
         ]
-        await _insist(lambda: self._append_rows(rows, fold))
+        await repeat_unanswered(lambda: self._append_rows(rows, fold))
 
     async def read_items(self, limit: int | None = None) -> list[JsonObject]:
         """The newest ``limit`` items, or all, oldest first.
@@ -110,7 +110,7 @@ class ItemLog:
                 return None
             return self._decode_item(cut.messages[0])
 
-        return await _insist(take)
+        return await repeat_unanswered(take)
 
     async def clear_items(self) -> None:
         """Take all items back; the session stays."""
@@ -120,7 +120,7 @@ class ItemLog:
             if await self._store.session_exists(self._session_id):
                 await self._store.truncate_messages(self._session_id, 0, operation_id=name)
 
-        await _insist(clear)
+        await repeat_unanswered(clear)
 
     async def _append_rows(self, rows: list[Message], fold: Fold | None) -> None:
         for attempt in range(_OVERTAKEN):
@@ -172,27 +172,60 @@ class ItemLog:
         return [*earlier, *rows]
 
     def _encode_item(self, row_id: str, item: JsonObject) -> Message:
-        try:
-            # Escaped: a lone surrogate or a NUL of a model's answer is no text that every store can keep.
-            text = json.dumps(item, separators=(",", ":"))
-        except (TypeError, ValueError) as error:
-            raise InvalidRequestError(
-                f"session {self._session_id!r}: an item is no JSON ({type(error).__name__}); "
-                "give dicts of plain values"
-            ) from None
-        return Message(id=row_id, role="foreign", format=self._format, content=text)
+        return encode_item(self._session_id, self._format, row_id, item)
 
     def _decode_item(self, row: Message) -> JsonObject:
-        if row.role != "foreign" or row.format != self._format:
-            raise StoreCorruptError(
-                f"session {self._session_id!r}: message {row.id!r} is of format {row.format or row.role!r}, "
-                f"and {self._format!r} was expected; is the session another framework's?"
-            )
-        item: JsonObject = json.loads(row.text)
-        return item
+        return decode_item(self._session_id, self._format, row)
 
 
-async def _insist(do: Callable[[], Awaitable[T]]) -> T:
+def encode_item(session_id: str, item_format: str, row_id: str, item: JsonObject, **fields: Any) -> Message:
+    """An item as a row of its own kind.
+
+    Args:
+        session_id: For errors.
+        item_format: What the item is, as `ItemLog` has it.
+        row_id: Of the row.
+        item: The item.
+        fields: Further fields of the message, which readers of items pass by.
+
+    Raises:
+        InvalidRequestError: The item is no JSON object, or has what JSON gives back as something else.
+    """
+    try:
+        # Escaped: a lone surrogate or a NUL of a model's answer is no text that every store can keep.
+        text = json.dumps(item, separators=(",", ":"), allow_nan=False)
+        same = isinstance(item, dict) and json.loads(text) == item
+    except (TypeError, ValueError, RecursionError):
+        same = False
+    if not same:
+        raise InvalidRequestError(
+            f"session {session_id!r}: an item ({type(item).__name__}) would not come back as it is; "
+            "give dicts of JSON's values alone: text as keys, and no tuples, NaN or objects"
+        )
+    return Message(id=row_id, role="foreign", format=item_format, content=text, **fields)
+
+
+def decode_item(session_id: str, item_format: str, row: Message) -> JsonObject:
+    """Inverse of `encode_item`.
+
+    Raises:
+        StoreCorruptError: The row holds no item of this format.
+    """
+    if row.role != "foreign" or row.format != item_format:
+        raise StoreCorruptError(
+            f"session {session_id!r}: message {row.id!r} is of format {row.format or row.role!r}, "
+            f"and {item_format!r} was expected; is the session another framework's?"
+        )
+    item: JsonObject = json.loads(row.text)
+    return item
+
+
+async def repeat_unanswered(do: Callable[[], Awaitable[T]]) -> T:
+    """What ``do`` answers, asked up to `ATTEMPTS` times where a store does not answer.
+
+    Raises:
+        StoreUnavailableError: It did not answer `ATTEMPTS` times; the change may be made or not.
+    """
     for attempt in range(ATTEMPTS - 1):
         try:
             return await do()

@@ -1,8 +1,16 @@
-"""Sessions of the OpenAI Agents SDK: ``Runner.run(agent, text, session=HelixSession("user-42", store))``."""
+"""Sessions of the OpenAI Agents SDK: ``Runner.run(agent, text, session=HelixSession("user-42", store))``.
 
-from typing import TYPE_CHECKING, Final, cast
+Inside a workflow (``temporalio-openai-agents``) it is `HelixWorkflowSession`, with `HelixOpenAIPlugin` on the
+client or the worker, behind ``OpenAIAgentsPlugin``.
+"""
+
+from typing import TYPE_CHECKING, cast
 
 from helix_temporal.frameworks.item_log import ItemLog
+from helix_temporal.frameworks.openai_agents_store import ITEM_FORMAT, KIND, thread_of
+from helix_temporal.frameworks.openai_agents_worker import HelixOpenAIPlugin
+from helix_temporal.frameworks.openai_agents_workflow import ConversationPlace, HelixWorkflowSession
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.sessions import SessionStore
 
@@ -10,7 +18,7 @@ if TYPE_CHECKING:
     from agents.items import TResponseInputItem
     from agents.memory import SessionSettings
 
-ITEM_FORMAT: Final = "openai-agents/1"
+__all__ = ["ITEM_FORMAT", "ConversationPlace", "HelixOpenAIPlugin", "HelixSession", "HelixWorkflowSession"]
 
 
 class HelixSession:
@@ -24,6 +32,9 @@ class HelixSession:
         store: `Backends.sessions`, or another session store.
         session_settings: As every session of the SDK: ``limit`` is how many items a run is given.
         user_id: Whose conversation it is, for lists; stored when it begins.
+
+    Raises:
+        InvalidIdError: The id is empty, or none that a store can keep.
     """
 
     def __init__(
@@ -34,9 +45,9 @@ class HelixSession:
         session_settings: "SessionSettings | None" = None,
         user_id: str | None = None,
     ) -> None:
-        self.session_id, self.session_settings = session_id, session_settings
-        create = CreateSession(agent_type="openai-agents", user_id=user_id)
-        self._log = ItemLog(store, f"openai-agents/{session_id}", ITEM_FORMAT, create)
+        self.session_id, self.session_settings = validate_id(session_id, "session id"), session_settings
+        create = CreateSession(agent_type=KIND, user_id=user_id)
+        self._log = ItemLog(store, thread_of(session_id), ITEM_FORMAT, create)
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
         """The newest ``limit`` items, or as many as the settings say, oldest first; all without either."""

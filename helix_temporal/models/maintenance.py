@@ -120,12 +120,14 @@ class KeepInput(WireModel):
 
     Attributes:
         audit: Also read and verify everything: as much traffic as the archive is large.
+        records: Then archive old records of sessions, too.
         parallel: Threads kept side by side.
         abandoned_after: As for one thread.
         part: Where an earlier run of this upkeep stopped, with ``after``.
     """
 
     audit: bool = False
+    records: bool = False
     parallel: int = 8
     page: int = 500
     part: int = 0
@@ -135,7 +137,11 @@ class KeepInput(WireModel):
 
 
 class KeepResult(WireModel):
-    """Sums over all threads; ``damaged`` holds the first ids with problems, ``failed`` those not kept."""
+    """Sums over all threads; ``damaged`` holds the first ids with problems, ``failed`` those not kept.
+
+    Attributes:
+        records: What was done to records; None where that was not asked for, or failed.
+    """
 
     seen: int = 0
     segments_merged: int = 0
@@ -145,9 +151,31 @@ class KeepResult(WireModel):
     problems: int = 0
     failed: tuple[str, ...] = ()
     failures: int = 0
+    records: "RecordsKept | None" = None
+
+
+class KeepRecordsInput(WireModel):
+    """Archive old records of all sessions, and delete packs that hold none; settings say what is old."""
+
+
+class RecordsKept(WireModel):
+    """What upkeep of records did.
+
+    Attributes:
+        archived: Records whose bodies went to the archive.
+        packs_deleted: Objects that hold no record any more.
+        failed: The first sessions that could not be looked after.
+    """
+
+    seen: int = 0
+    archived: int = 0
+    packs_deleted: int = 0
+    failed: tuple[str, ...] = ()
+    failures: int = 0
 
 
 SweepInput.model_rebuild()
+KeepResult.model_rebuild()
 KeepInput.model_rebuild()
 
 
@@ -188,6 +216,15 @@ class CleanupSummary(WireModel):
     running: int = 0
     would_end: int = 0
 
+    @property
+    def ended(self) -> int:
+        """Sessions that it ended, or would end.
+
+        Those that ended before, run on or fail stay in the list of the expired: counted, they would keep
+        a clean-up that stops after so many from ever coming to the ones behind them.
+        """
+        return self.marked + self.would_end
+
     def plus(self, **counts: int) -> "CleanupSummary":
         """With these counted in."""
         return self.model_copy(update={name: getattr(self, name) + more for name, more in counts.items()})
@@ -202,7 +239,7 @@ class CleanUpExpiredInput(WireModel):
     """End sessions that are past their time.
 
     Attributes:
-        max_sessions: Stop after so many.
+        max_sessions: Stop after so many that were ended.
     """
 
     page: Limit = 200

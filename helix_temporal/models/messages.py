@@ -10,11 +10,9 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
 from helix_temporal.models.base import CheckedObject, JsonObject, WireModel, canonical_json, check_json
 from helix_temporal.models.ids import Id
+from helix_temporal.models.limits import MAX_MESSAGE_BYTES
 from helix_temporal.models.states import SessionProperties
 from helix_temporal.models.stored_messages import Kind, StoredMessage
-
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""A message must fit one segment; what passes through a workflow is bounded much lower (settings)."""
 
 Role = Literal["system", "user", "assistant", "tool", "foreign"]
 

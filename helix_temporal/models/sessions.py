@@ -5,7 +5,7 @@ default never changes, since fields that were not set are not written.
 """
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -29,9 +29,6 @@ from helix_temporal.models.waiting import (
 
 ArchiveMode = Literal["eventual", "required"]
 """Whether an answer may be given before it is archived."""
-
-MAX_VALUES_BYTES: Final = 64 * 1024
-"""The application's values travel through workflows: as JSON they may not be larger."""
 
 Mode = Literal["auto", "new", "continue", "fork"]
 """``auto`` creates the thread or continues it; the others insist."""

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from helix_temporal.errors import InvalidRequestError, SessionExpiredError
 from helix_temporal.models.base import Changes, CheckedObject, CheckedValue, WireModel, check_json, check_text
 from helix_temporal.models.ids import Id
-from helix_temporal.models.limits import MAX_TITLE
+from helix_temporal.models.limits import MAX_ERROR_TEXT, MAX_TITLE
 from helix_temporal.models.stored_messages import EMPTY, Head
 
 Millis = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
@@ -35,8 +35,6 @@ Text = Annotated[str, BeforeValidator(_checked_text)]
 
 Title = Annotated[Text, Field(max_length=MAX_TITLE)]
 """What a list of conversations calls a session, at most 300 characters; empty: it has no title."""
-
-MAX_ERROR_TEXT: Final = 8 * 1024
 
 
 def _either_spelling(name: str) -> AliasChoices:

@@ -184,6 +184,7 @@ class Packed(Sequence[StoredMessage]):
         return sum(map(len, self.pieces)) - SUMS * len(self.pieces)
 
 
+# copies: redis, postgres
 def size_of(messages: Iterable[StoredMessage]) -> int:
     """Bytes of these messages, with their lengths and without checksums."""
     return sum(7 + len(message.id.encode()) + len(message.body) for message in messages)

@@ -12,8 +12,9 @@ from helix_temporal.errors import InvalidIdError, InvalidRequestError
 from helix_temporal.models.agents import ChildThread
 from helix_temporal.models.base import CheckedObject, KnownFields, WireModel, canonical_json, only_set
 from helix_temporal.models.ids import Id
+from helix_temporal.models.limits import MAX_ERROR_TEXT
 from helix_temporal.models.messages import ToolCall, ToolResult, Usage, are_left_out
-from helix_temporal.models.states import MAX_ERROR_TEXT, Millis
+from helix_temporal.models.states import Millis
 from helix_temporal.models.store_calls import Limit
 from helix_temporal.models.stored_messages import Head, Position
 

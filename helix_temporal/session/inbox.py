@@ -17,8 +17,11 @@ from helix_temporal.models.sessions import (
 )
 from helix_temporal.models.waiting import REMEMBERED_CALLS
 
-REMEMBERED: Final = 32
-"""Answers that an execution remembers by reference, and carries along."""
+REMEMBERED_ANSWERS: Final = 32
+"""Answers to messages that an execution remembers by reference, and carries along.
+
+`REMEMBERED_CALLS` is another rule: answers to calls, which the session's record has as well.
+"""
 
 
 class AskAgain:
@@ -77,7 +80,7 @@ class Inbox:
             (each.id, self._make_entry(each)) for each in waiting
         )
         self._turn_entries: dict[str, Entry] = {}
-        self._answered = Newest(REMEMBERED, ((each.message_id, each.answer) for each in answered))
+        self._answered = Newest(REMEMBERED_ANSWERS, ((each.message_id, each.answer) for each in answered))
         self.last_result: AskResult | None = None
         """What became of the newest message, for the result of the execution."""
         self.turn_outcome = TurnOutcome()

@@ -1,7 +1,6 @@
 """Calls that wait for a client, a person or a sub-agent, and their answers: state without I/O."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -396,7 +395,7 @@ class PendingCalls:
         self._unsaved = dict.fromkeys(unsaved)
         self._outcomes: dict[int, CallOutcome] = {}
         self._before: SuspendedTurn | None = None
-        self._memory = OrderedDict((each.id, each) for each in remembered)
+        self._memory = _newest_receipts(remembered)
         self._early = Newest[str, TakenAnswer](REMEMBERED_CALLS)
 
     # -- the step that waits
@@ -597,10 +596,8 @@ class PendingCalls:
 
     def remember_answers(self, answered: Sequence[AnswerReceipt]) -> None:
         """Remember the receipts of calls that were answered before."""
-        self._memory = OrderedDict(
-            (each.id, each) for each in merge_receipts(self._memory.values(), answered)
-        )
-        self._forget_oldest()
+        self._memory = _newest_receipts(merge_receipts(self._memory.values(), answered))
+        self._drop_forgotten()
 
     def note_found_answers(self, answered: Sequence[AnswerReceipt]) -> None:
         """Remember calls of the turn under way whose answers the thread has, and report them."""
@@ -695,10 +692,12 @@ class PendingCalls:
 
     def _remember_newest(self, answered: AnswerReceipt) -> None:
         self._memory[answered.id] = answered
-        self._memory.move_to_end(answered.id)
-        self._forget_oldest()
+        self._drop_forgotten()
 
-    def _forget_oldest(self) -> None:
-        while len(self._memory) > REMEMBERED_CALLS:
-            gone, _ = self._memory.popitem(last=False)
-            self._unsaved.pop(gone, None)
+    def _drop_forgotten(self) -> None:
+        """A receipt that is not remembered any more is not saved either."""
+        self._unsaved = dict.fromkeys(each for each in self._unsaved if each in self._memory)
+
+
+def _newest_receipts(receipts: Iterable[AnswerReceipt]) -> Newest[str, AnswerReceipt]:
+    return Newest(REMEMBERED_CALLS, ((each.id, each) for each in receipts))

@@ -10,16 +10,14 @@ from typing import Any, Final, Protocol
 from pydantic import Field
 
 from helix_temporal.models.base import CheckedObject, WireModel, canonical_json, is_same_json
+from helix_temporal.models.limits import MAX_CHANGED_BYTES, MAX_CHANGED_KEYS, MAX_VALUES_BYTES
 from helix_temporal.models.messages import Message, Usage, check_size
-from helix_temporal.models.sessions import MAX_VALUES_BYTES, SessionOptions, TakenBack
+from helix_temporal.models.sessions import SessionOptions, TakenBack
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
 from helix_temporal.models.stored_messages import Epoch, Head, Position, StoredMessage, head_after
 from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt, Suspension, WaitingCall
 from helix_temporal.session.call_answers import merge_receipts
 
-MAX_CHANGED_KEYS: Final = 256
-MAX_CHANGED_BYTES: Final = 4 * 1024
-"""Of all keys and places as JSON, about: the record goes with every step."""
 _PLACE_BYTES: Final = 12
 REMEMBERED_REQUESTS: Final = 8
 """Requests to take turns back that a record remembers."""

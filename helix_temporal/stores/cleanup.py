@@ -74,11 +74,13 @@ class Cleanup:
         listed = summary is not None and cursor is None
         summary = summary or CleanupSummary()
         now = await self._store.now()
-        while not listed and (request.max_sessions is None or summary.detected < request.max_sessions):
-            left = request.page if request.max_sessions is None else request.max_sessions - summary.detected
-            page = await self._store.list_expired(now, limit=min(request.page, left), cursor=cursor)
+        most = request.max_sessions
+        while not listed and (most is None or summary.ended < most):
+            page = await self._store.list_expired(now, limit=request.page, cursor=cursor)
             for each in page.items:
                 summary = await self._end_expired(each.session_id, now, summary, dry_run=request.dry_run)
+                if summary.ended == most:
+                    break
             cursor = page.next_cursor
             if report is not None:
                 report(cursor, summary)

@@ -1,4 +1,8 @@
-"""Locks above the backends: what a lease decides; waiting, holding, refreshing in the background."""
+"""Locks above the backends: what a lease decides; waiting, holding, refreshing in the background.
+
+Redis and PostgreSQL decide the same in scripts and statements, below comments ``rule: stores.locks.`` and the
+rule's name.
+"""
 
 import asyncio
 import itertools
@@ -60,6 +64,7 @@ class LeaseRow:
     acquired_at: int
     expires_at: int
 
+    # copies: redis, postgres
     def held(self, now: int) -> bool:
         """Whether the lease has not ended."""
         return not is_past(self.expires_at * _US_PER_MS, now)
@@ -77,6 +82,7 @@ class LeaseRow:
         )
 
 
+# copies: redis, postgres
 def take_lease(row: LeaseRow | None, wanted: Claim, now: int) -> LeaseRow | None:
     """The row after a try to take the lease at a microsecond of the store's clock; None if another has it."""
     end = _lease_end(now, wanted.ttl_ms)
@@ -90,11 +96,13 @@ def take_lease(row: LeaseRow | None, wanted: Claim, now: int) -> LeaseRow | None
     return LeaseRow(wanted.key, wanted.owner, wanted.claim, token, wanted.ttl_ms, now // _US_PER_MS, end)
 
 
+# copies: redis, postgres
 def _lease_end(now: int, ttl_ms: int) -> int:
     """Not before the time is over: holders count from before they asked."""
     return -(-now // _US_PER_MS) + ttl_ms
 
 
+# copies: redis, postgres
 def extend_lease(row: LeaseRow | None, token: int, ttl_ms: int | None, now: int) -> LeaseRow | None:
     """The row after a refresh; None if the token holds nothing."""
     if row is None or row.fencing_token != token or not row.held(now):
@@ -103,6 +111,7 @@ def extend_lease(row: LeaseRow | None, token: int, ttl_ms: int | None, now: int)
     return replace(row, ttl_ms=lasting, expires_at=_lease_end(now, lasting))
 
 
+# copies: redis, postgres
 def release_lease(row: LeaseRow | None, token: int, now: int) -> LeaseRow | None:
     """The row after a release; None if the token holds nothing."""
     if row is None or row.fencing_token != token or not row.held(now):

@@ -53,6 +53,7 @@ class UsageFilter:
     since: int | None = None
     until: int | None = None
 
+    # copies: postgres, sqlite
     def matches(self, entry: UsageEntry) -> bool:
         """Whether the entry is one of them."""
         return (
@@ -67,6 +68,7 @@ class UsageFilter:
         )
 
 
+# copies: postgres, sqlite
 def select_entries(entries: Iterable[UsageEntry], wanted: UsageFilter) -> list[UsageEntry]:
     """Those that match, in the order of all listings: by time, then session, then id."""
     found = [entry for entry in entries if wanted.matches(entry)]

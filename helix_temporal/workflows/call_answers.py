@@ -8,10 +8,10 @@ from temporalio import workflow
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.models.base import canonical_json, check_json, check_text, json_size
-from helix_temporal.models.limits import MAX_INLINE_RESULTS, MAX_UPDATE_TEXT
+from helix_temporal.models.limits import MAX_ERROR_TEXT, MAX_INLINE_RESULTS, MAX_UPDATE_TEXT
 from helix_temporal.models.messages import check_size
 from helix_temporal.models.sessions import SessionInput, SubmitReply
-from helix_temporal.models.states import MAX_ERROR_TEXT, Submission
+from helix_temporal.models.states import Submission
 from helix_temporal.models.waiting import (
     RESUME,
     PayloadRef,

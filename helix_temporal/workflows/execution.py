@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.errors import HelixError, split_text
 from helix_temporal.models.base import only_set
 from helix_temporal.models.ids import ASK_AGAIN
-from helix_temporal.models.limits import INLINE_RESULT
+from helix_temporal.models.limits import INLINE_RESULT, MAX_ERROR_TEXT
 from helix_temporal.models.messages import Usage
 from helix_temporal.models.sessions import (
     AskResult,
@@ -26,7 +26,7 @@ from helix_temporal.models.sessions import (
     Status,
     SuspendedTurn,
 )
-from helix_temporal.models.states import MAX_ERROR_TEXT, is_past, session_expired_error
+from helix_temporal.models.states import is_past, session_expired_error
 from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.waiting import PendingCall
 from helix_temporal.session.inbox import Entry, Inbox

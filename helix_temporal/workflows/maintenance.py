@@ -16,11 +16,13 @@ from helix_temporal.models.maintenance import (
     CleanupResult,
     CleanupSummary,
     KeepInput,
+    KeepRecordsInput,
     KeepResult,
     KeepThreadInput,
     KeepThreadResult,
     ListArchivedInput,
     ListHotInput,
+    RecordsKept,
     SweepInput,
     SweepResult,
     SweepThreadInput,
@@ -134,7 +136,22 @@ class KeepWorkflow:
                 workflow.continue_as_new(
                     input.model_copy(update={"part": part, "after": after, "summary": summary})
                 )
+        if input.records:
+            summary = summary.model_copy(update={"records": await self._keep_records()})
         return summary
+
+    async def _keep_records(self) -> RecordsKept | None:
+        try:
+            return await workflow.execute_activity_method(
+                MaintenanceActivities.keep_records,
+                KeepRecordsInput(),
+                start_to_close_timeout=timedelta(hours=6),
+                heartbeat_timeout=timedelta(seconds=30),
+                retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5),
+            )
+        except ActivityError as error:
+            workflow.logger.warning("records are not kept: %s", error.cause or error)
+            return None
 
     async def _keep_threads(self, thread_ids: Sequence[str], input: KeepInput) -> list[Kept]:
         slots = asyncio.Semaphore(input.parallel)

@@ -126,7 +126,10 @@ HELD_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 HELD_SECONDS: Final = 60.0
 """How long to wait for a session that another execution has."""
 STOP_SECONDS: Final = 300.0
-"""How long a child that was asked to end is waited for; it has been asked, and ends all the same."""
+"""How long a child that was asked to end is waited for; it has been asked, and ends all the same.
+
+Unlike `END_SECONDS` it ends no execution: only the wait.
+"""
 
 
 @dataclass(slots=True, eq=False)

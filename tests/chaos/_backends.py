@@ -62,9 +62,9 @@ class WrappedBackends(Backends):
         if self.streams is not None:
             self.streams = around(self.streams, "streams")
             self._streaming = Streaming(self.streams)
-        if self.sessions is not None:
+        if self.keeps_sessions:
             rows = around(self._places[settings.state_in].sessions, "rows")
-            self.sessions = RowSessions(rows, self.threads, together=False, streams=self.streams)
+            self._sessions = RowSessions(rows, self.threads, together=False, streams=self.streams)
             self._states = SessionSync(RowSessions(rows), self.threads)
             self._used = UsageLog(self.usage)
 

@@ -122,7 +122,6 @@ class ChildEnds:
     async def _references(
         self, place: Place, name: str, threads: Mapping[str, Sequence[Message]]
     ) -> Findings:
-        assert place.backends.sessions is not None
         references = await place.backends.sessions.list_sub_session_refs(name)
         ids = [each.sub_session_id for each in references]
         findings = Findings(

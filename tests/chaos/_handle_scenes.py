@@ -69,7 +69,6 @@ def _plan(session: str, **fields: Any) -> PlanTakeBackInput:
 
 async def _checkpoint(stage: Stage, session: str) -> str:
     """The one of the first turn."""
-    assert stage.backends.sessions is not None
     page = await stage.backends.sessions.list_checkpoints(session, order="asc")
     return page.items[0].id
 

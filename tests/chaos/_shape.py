@@ -49,7 +49,6 @@ async def _thread(backends: Backends, name: str, messages: Sequence[Message]) ->
 
 
 async def _session(backends: Backends, name: str) -> Any:
-    assert backends.sessions is not None
     store = backends.sessions
     state = await store.load_state(name)
     if state is None:

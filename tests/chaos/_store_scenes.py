@@ -174,7 +174,6 @@ SCENES.update({f"a call of {name}": _scene(name, request) for name, request in C
 
 
 async def _alone(stage: Stage, session: str) -> None:
-    assert stage.backends.sessions is not None
     await stage.backends.sessions.create_session(session, CreateSession(agent_type=AGENT))
     await stage.backends.sessions.append_messages(session, [user_message("u1", "hello")])
 

@@ -114,7 +114,6 @@ async def a_cold_session_that_waits_opens(stage: Stage, session: str) -> Task:
 @scene("helix.sessions.open")
 async def a_session_whose_store_took_an_answer_opens(stage: Stage, session: str) -> Task:
     _, step = await waiting(stage, session)
-    assert stage.backends.sessions is not None
     submission = ToolResultSubmission(
         tool_call_id=step.waiting[0].id, response=ClientToolResponse(result="said")
     )

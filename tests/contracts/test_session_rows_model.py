@@ -49,9 +49,9 @@ T = TypeVar("T")
 UNHEALTHY = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 SESSIONS: tuple[str, ...] = ("a", "b", "ü/🙂", "~61")
-GROUPED = (RowKind.STEP, RowKind.STAGED)
+GROUPED = (RowKind.STEP, RowKind.STAGED, RowKind.RECORD)
 PLAIN = tuple(kind for kind in RowKind if kind not in GROUPED)
-WITHOUT_ORDER = (RowKind.STEP, RowKind.STOP, RowKind.THREAD)
+WITHOUT_ORDER = (RowKind.STEP, RowKind.STOP, RowKind.THREAD, RowKind.RECORD)
 IN_FULL = tuple(kind for kind in PLAIN if kind is not RowKind.CHECKPOINT_STATE)
 """Kinds of which all rows of a session are ever asked for at once; the others may be too large."""
 ORDERED = (RowKind.CHECKPOINT, RowKind.CHECKPOINT_STATE, RowKind.RUN, RowKind.REF)
@@ -84,6 +84,7 @@ WANTED = st.builds(
     keys=st.lists(NAMES, max_size=4).map(tuple),
     groups=st.lists(WHOLE, max_size=3, unique=True).map(tuple),
     newest=st.lists(st.sampled_from(ORDERED), max_size=2, unique=True).map(tuple),
+    newest_in=st.lists(st.tuples(st.just(RowKind.RECORD), GROUPS), max_size=2, unique=True).map(tuple),
 )
 TEXTS = st.sampled_from(["", "x", "y", "ü", "a:b", "*"])
 SLEEPERS = st.builds(
@@ -299,6 +300,30 @@ class _SameAnswers(RuleBasedStateMachine):
         self.both(
             lambda place: place.rows.read_page(
                 session_id, kind, limit=limit, after=after, descending=descending
+            )
+        )
+
+    @rule(
+        session_id=st.sampled_from(SESSIONS),
+        group=GROUPS,
+        limit=st.integers(1, 3),
+        after=st.none() | KEYS,
+        descending=st.booleans(),
+    )
+    def read_group(
+        self, session_id: str, group: str, limit: int, after: str | None, descending: bool
+    ) -> None:
+        self.both(
+            lambda place: place.rows.read_group(
+                session_id, RowKind.RECORD, group, limit=limit, after=after, descending=descending
+            )
+        )
+
+    @rule(session_id=st.sampled_from(SESSIONS), first=GROUPS, stop=GROUPS, limit=st.integers(1, 3))
+    def list_groups(self, session_id: str, first: str, stop: str, limit: int) -> None:
+        self.both(
+            lambda place: place.rows.list_groups(
+                session_id, RowKind.RECORD, first=first, stop=stop, limit=limit
             )
         )
 

@@ -1,5 +1,6 @@
 """The frameworks' own packages run here, each in an environment of its own: see `.ci/frameworks`."""
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -12,39 +13,67 @@ from tests import _postgres, _services
 
 PLACES = ("memory", "sqlite", "redis", "redis and s3", "postgres")
 
-StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
+BackendsOpener = Callable[[], AbstractAsyncContextManager[Backends]]
 """Opens the same stores again, as another process does; those in memory once."""
+StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
+"""As `BackendsOpener`, for the session store alone."""
 
 
 @pytest.fixture(params=PLACES)
-async def open_store(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> StoreOpener:
-    """Empty stores of one kind."""
-    variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
-    if request.param == "sqlite":
-        variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
-    elif request.param == "postgres":
-        dsn, prefix = request.getfixturevalue("postgres_dsn"), _postgres.own_prefix()
-        async with _postgres.emptied(dsn, prefix):
+async def variables(
+    request: pytest.FixtureRequest, unique: str, data_directory: Path
+) -> AsyncIterator[dict[str, str]]:
+    """Settings of empty stores of one kind, as another process is given them."""
+    variables = {"HELIX_ALLOW_PLAINTEXT": "true", "HELIX_REFERENCE_KEY": "a secret of the workers"}
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "sqlite":
+            variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
+        elif request.param == "postgres":
+            dsn, prefix = request.getfixturevalue("postgres_dsn"), _postgres.own_prefix()
+            await stack.enter_async_context(_postgres.emptied(dsn, prefix))
             variables |= {"HELIX_POSTGRES_DSN": dsn, "HELIX_TABLE_PREFIX": prefix}
-    elif request.param != "memory":
-        variables |= {
-            "HELIX_REDIS_URL": request.getfixturevalue("redis_url"),
-            "HELIX_REDIS_PREFIX": f"{unique}:",
-        }
-    if request.param == "redis and s3":
-        variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
-    settings = Settings.from_env(variables)
-    shared = Backends(settings) if request.param == "memory" else None
+        elif request.param != "memory":
+            variables |= {
+                "HELIX_REDIS_URL": request.getfixturevalue("redis_url"),
+                "HELIX_REDIS_PREFIX": f"{unique}:",
+            }
+        if request.param == "redis and s3":
+            variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
+        yield variables
+
+
+@pytest.fixture
+def settings(variables: dict[str, str]) -> Settings:
+    """Where empty stores of one kind are."""
+    return Settings.from_env(variables)
+
+
+@pytest.fixture
+def open_backends(settings: Settings) -> BackendsOpener:
+    """These stores."""
+    shared = Backends(settings) if settings.state_in == "memory" else None
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[SessionStore]:
+    async def opened() -> AsyncIterator[Backends]:
         backends = shared or Backends(settings)
         try:
-            assert backends.sessions is not None
-            yield backends.sessions
+            yield backends
         finally:
             if shared is None:
                 await backends.close()
+
+    return opened
+
+
+@pytest.fixture
+def open_store(open_backends: BackendsOpener) -> StoreOpener:
+    """The session store of these stores."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[SessionStore]:
+        async with open_backends() as backends:
+            assert backends.sessions is not None
+            yield backends.sessions
 
     return opened
 

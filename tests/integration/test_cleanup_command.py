@@ -47,7 +47,6 @@ def with_store(variables: dict[str, str], use: Callable[[SessionStore], Awaitabl
 
     async def run() -> R:
         backends = Backends(Settings.from_env(variables))
-        assert backends.sessions is not None
         try:
             return await use(backends.sessions)
         finally:

@@ -19,10 +19,12 @@ from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, mainte
 from helix_temporal.models.maintenance import KeepInput, KeepResult
 from helix_temporal.models.messages import ToolCall
 from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.models.states import CreateSession
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.waiting import NO_ANSWER
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
+from helix_temporal.stores.protocols.records import Record, RecordChange, WantedRecords
 from helix_temporal.stores.protocols.threads import ForkThread
 from helix_temporal.testing.contracts._threads_base import LATER, Author, noise
 from helix_temporal.testing.faults import BlobFault, FaultyBlobs
@@ -51,7 +53,7 @@ ASKING = Agent(name="asking", model=ScriptedModel(_asks), tools=[client_tool("so
 @pytest.fixture
 async def workers(settings: Settings) -> AsyncIterator[tuple[Client, HelixPlugin]]:
     """A session worker and a maintenance worker; steps are archived at the session's end only."""
-    lazy = settings.model_copy(update={"flush": "exit"})
+    lazy = settings.model_copy(update={"flush": "exit", "archive_records_after": timedelta(seconds=1)})
     client, helix = await connect(lazy, [PARROT, ASKING])
     keeper, keeping = await connect(lazy)
     async with (
@@ -140,7 +142,6 @@ async def test_a_session_that_nobody_answered_is_woken(
     await sessions.ask("woken", "go", agent="asking", message_id="m")
     await sessions.session("woken").result()
     names = await ensure_schedules(client, settings.task_queue, RARELY)
-    assert helix.backends.sessions is not None
     while not (await helix.backends.sessions.list_due()).items:  # noqa: ASYNC110 (the store has no event)
         await asyncio.sleep(0.02)
     await triggered(client, next(name for name in names if name.endswith("/wake")))
@@ -167,6 +168,30 @@ async def test_cold_threads_are_found_and_kept(
         task_queue=maintenance_queue(settings.task_queue),
     )
     assert (audited.seen, audited.problems, audited.failures) == (1, 0, 0)
+
+
+async def test_old_records_are_archived_by_the_keeper(
+    workers: tuple[Client, HelixPlugin], settings: Settings
+) -> None:
+    """Once they are as old as the settings say; they are read as before."""
+    client, helix = workers
+    records, record = helix.backends.records, Record("file", "a", b"x" * 10_000)
+    assert records is not None
+    await records.write("recorded", RecordChange(puts=(record,)), create=CreateSession(agent_type="graph"))
+    await asyncio.sleep(1.1)
+    found: KeepResult = await client.execute_workflow(
+        KeepWorkflow.run,
+        KeepInput(part=LAST, records=True),
+        id=f"keep-{uuid.uuid4().hex}",
+        task_queue=maintenance_queue(settings.task_queue),
+    )
+    assert found.records is not None
+    assert (found.records.archived, found.records.failures) == (1, 0)
+    assert helix.backends.blobs is not None
+    packs = [each.key async for each in helix.backends.blobs.list(f"{settings.s3_prefix}/records/")]
+    assert len(packs) == 1
+    view = await records.read("recorded", WantedRecords(names=(record.name,)))
+    assert view.records == (record,)
 
 
 LAST = 0xFC

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from helix_temporal.activities import sessions, steps
 from helix_temporal.activities._runtime import as_reopen
 from helix_temporal.blobs import ConditionFailedError
-from helix_temporal.coldtier import KeepHot, TieredThreads, flush, opening, store
+from helix_temporal.coldtier import KeepHot, TieredThreads, liveness, opening, plan, store
 from helix_temporal.coldtier.archive import Archive
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.opening import Opening
@@ -179,7 +179,8 @@ def hot_continues(shop: Shop) -> Iterator[None]:
         return hot is not None and not hot.header.deleted
 
     with _all(
-        patch.object(flush, "continues_archive", believing),
+        patch.object(liveness, "continues_archive", believing),
+        patch.object(plan, "continues_archive", believing),
         patch.object(opening, "continues_archive", believing),
     ):
         yield
@@ -311,7 +312,7 @@ def committed_stays(shop: Shop) -> Iterator[None]:
 @contextmanager
 def window_since_reset(shop: Shop) -> Iterator[None]:
     """A message counts as sent again among the newest ones alone, however far back the reset went."""
-    with patch.object(steps, "_dedup_window", lambda request: steps.DEDUP_WINDOW):
+    with patch.object(steps, "_dedup_window", lambda request: vars(steps)["DEDUP_WINDOW"]):
         yield
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helix_temporal.models.base import canonical_json
+from helix_temporal.models.limits import MAX_CHANGED_BYTES
 from helix_temporal.models.messages import Message, encode_message
 from helix_temporal.models.steps import RunStepInput, StepInput
 from helix_temporal.models.stored_messages import Head
@@ -127,7 +128,7 @@ def test_many_keys_and_long_keys_stay_within_the_bound() -> None:
         values = {f"{'k' * (number % 100)}{each}": 1 for each in range(number)}
         record = stepped(record, f"r{number}", 2 * number, values=values)
     assert record.changes is not None
-    assert len(canonical_json(record.changes.at)) <= session_record.MAX_CHANGED_BYTES
+    assert len(canonical_json(record.changes.at)) <= MAX_CHANGED_BYTES
     assert record.changes.since > 0
 
 

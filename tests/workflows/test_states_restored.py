@@ -79,7 +79,6 @@ async def served(place: Place, desk: Desk) -> AsyncIterator[Stand]:
 async def custom_state(stand: Stand, session_id: str) -> dict[str, Any]:
     """The stored custom state, which stands where the thread stands."""
     backends = stand.served.plugin.backends
-    assert backends.sessions is not None
     state = await backends.sessions.load_state(session_id)
     assert state is not None
     assert state.head == (await backends.threads.read_facts(session_id)).head

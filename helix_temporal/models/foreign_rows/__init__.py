@@ -33,12 +33,18 @@ READERS: Final[Mapping[str, Callable[[Any], ForeignRow]]] = {
 """By format, or by what stands before its slash where any form behind it is the same reader's."""
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError, HelixError)
 _MARK: Final = b'"role":"foreign"'
-"""Stands in the body of each such row, whose text need not be read to know that a message is none."""
+"""Stands in the body of each such row: a body without it is none, and need not be read."""
 
 
 def is_foreign(stored: StoredMessage) -> bool:
-    """Whether a stored message is a row of another system, as far as its bytes tell without reading them."""
-    return _MARK in stored.body
+    """Whether a stored message is a row of another system."""
+    if _MARK not in stored.body:
+        return False
+    try:
+        # The mark may be an argument of a call as well.
+        return bool(json.loads(stored.body)["role"] == "foreign")
+    except _UNREADABLE:
+        return False
 
 
 def read_foreign_row(message: Message) -> ForeignRow | None:
@@ -57,7 +63,7 @@ def read_foreign_row(message: Message) -> ForeignRow | None:
 
 def find_foreign_row(stored: StoredMessage) -> ForeignRow | None:
     """As `read_foreign_row`, of a stored message."""
-    return read_foreign_row(decode_message(stored)) if is_foreign(stored) else None
+    return read_foreign_row(decode_message(stored)) if _MARK in stored.body else None
 
 
 def find_said(stored: StoredMessage) -> Message | None:

@@ -1,6 +1,6 @@
 """Items of the Responses API, as a session of the OpenAI Agents SDK keeps them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +22,9 @@ _RESULT_OF: Final = {
 }
 """Calls whose results are items of their own; the provider carries out others within its answer."""
 _RESULTS: Final = frozenset(_RESULT_OF.values())
+_PAIRED: Final = _RESULT_OF.keys() - {"tool_search_call", "program", "mcp_approval_request"}
+"""Calls that are refused without their result: of the others a provider may carry out the rest itself."""
+_PAIRED_RESULTS: Final = frozenset(_RESULT_OF[each] for each in _PAIRED)
 
 
 def read_openai_item(item: Mapping[str, Any]) -> ForeignRow:
@@ -38,6 +41,33 @@ def read_openai_item(item: Mapping[str, Any]) -> ForeignRow:
     if kind in _RESULT_OF:
         return ForeignRow(calls=[call])
     return ForeignRow(results=[call]) if kind in _RESULTS else ForeignRow()
+
+
+def drop_unanswered_calls(items: Sequence[JsonObject], stored: Collection[int]) -> list[JsonObject]:
+    """The items without stored calls that have no result, and stored results that have no call.
+
+    A provider refuses both.  A run that waits for an approval leaves a call behind; the first of the newest
+    few items may be a result.
+
+    Args:
+        items: What a model is to be given.
+        stored: Numbers of those that come from the store; all others stay.
+    """
+    calls = {(_RESULT_OF[_type(each)], each.get("call_id")) for each in items if _type(each) in _PAIRED}
+    results = {(_type(each), each.get("call_id")) for each in items if _type(each) in _PAIRED_RESULTS}
+    kept: list[JsonObject] = []
+    for at, item in enumerate(items):
+        kind, call_id = _type(item), item.get("call_id")
+        if at in stored and kind in _PAIRED and (_RESULT_OF[kind], call_id) not in results:
+            while kept and _type(kept[-1]) == "reasoning":
+                kept.pop()  # nor does it take reasoning without the item that it led to
+        elif at not in stored or kind not in _PAIRED_RESULTS or (kind, call_id) in calls:
+            kept.append(item)
+    return kept
+
+
+def _type(item: Mapping[str, Any]) -> str:
+    return str(item.get("type") or "message")
 
 
 def _read_part(part: Mapping[str, Any]) -> Iterator[JsonObject]:

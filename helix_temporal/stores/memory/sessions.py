@@ -14,6 +14,7 @@ from helix_temporal.stores.protocols.session_rows import (
     RowPage,
     RowsCommitted,
     SessionCommit,
+    SessionRow,
     SessionView,
     StoredState,
     WantedRows,
@@ -88,11 +89,38 @@ class MemorySessions:
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
+        count: bool = True,
     ) -> RowPage:
         """See `SessionRows.read_page`."""
         return ops.page_rows(
-            self._held_session(session_id), kind, limit=limit, after=after, descending=descending
+            self._held_session(session_id),
+            kind,
+            limit=limit,
+            after=after,
+            descending=descending,
+            count=count,
         )
+
+    async def read_group(
+        self,
+        session_id: str,
+        kind: RowKind,
+        group: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        descending: bool = False,
+    ) -> tuple[SessionRow, ...]:
+        """See `SessionRows.read_group`."""
+        return ops.read_group(
+            self._held_session(session_id), kind, group, limit=limit, after=after, descending=descending
+        )
+
+    async def list_groups(
+        self, session_id: str, kind: RowKind, *, first: str, stop: str, limit: int
+    ) -> tuple[str, ...]:
+        """See `SessionRows.list_groups`."""
+        return ops.list_groups(self._held_session(session_id), kind, first, stop, limit)
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRows.list_sessions`; memory has no index and needs none."""

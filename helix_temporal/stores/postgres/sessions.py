@@ -77,10 +77,12 @@ class PostgresSessions:
 
     async def view(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SessionView:
         """See `SessionRows.view`."""
-        if wanted.groups or wanted.newest or len(wanted.keys) > 1:
+        if wanted.groups or wanted.newest or wanted.newest_in or len(wanted.keys) > 1:
             query = self._queries["session_thread_view" if wanted.thread else "session_view"]
             newest = [kind.value for kind in wanted.newest]
-            rows = await self._database.fetch(query, session_id, *_name_columns(wanted), newest)
+            rows = await self._database.fetch(
+                query, session_id, *_name_columns(wanted), newest, *_group_columns(wanted.newest_in)
+            )
             state = next(row for row in rows if row["kind"] == "state")
             found = [row for row in rows if row is not state]
             return _view_of_rows(session_id, state, state["body"], found, thread=wanted.thread)
@@ -145,16 +147,41 @@ class PostgresSessions:
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
+        count: bool = True,
     ) -> RowPage:
         """See `SessionRows.read_page`."""
         name = "session_rows_page_desc" if descending else "session_rows_page_asc"
         order, key = after or (None, None)
         rows = await self._database.fetch(self._queries[name], session_id, kind.value, limit, order, key)
-        total = await self._database.fetchval(
-            self._queries["session_rows_page_count"], session_id, kind.value
-        )
+        total = None
+        if count:
+            counted = self._queries["session_rows_page_count"]
+            total = await self._database.fetchval(counted, session_id, kind.value)
         found = (_session_row(session_id, kind, row) for row in rows)
         return RowPage(tuple(found), total)
+
+    async def read_group(
+        self,
+        session_id: str,
+        kind: RowKind,
+        group: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        descending: bool = False,
+    ) -> tuple[SessionRow, ...]:
+        """See `SessionRows.read_group`."""
+        query = self._queries["session_group_page_desc" if descending else "session_group_page_asc"]
+        rows = await self._database.fetch(query, session_id, kind.value, group, limit, after)
+        return tuple(_session_row(session_id, kind, row) for row in rows)
+
+    async def list_groups(
+        self, session_id: str, kind: RowKind, *, first: str, stop: str, limit: int
+    ) -> tuple[str, ...]:
+        """See `SessionRows.list_groups`."""
+        query = self._queries["session_groups"]
+        rows = await self._database.fetch(query, session_id, kind.value, first, stop, limit)
+        return tuple(row["grp"] for row in rows)
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         """See `SessionRows.list_sessions`; a damaged row is counted and left out."""
@@ -245,14 +272,17 @@ class PostgresSessions:
 
 def _name_columns(wanted: WantedRows) -> tuple[list[str], ...]:
     """The rows that are wanted by their keys, and by their groups, as columns."""
-    keys, groups = wanted.keys, wanted.groups
+    keys = wanted.keys
     return (
         [name.kind.value for name in keys],
         [name.group for name in keys],
         [name.key for name in keys],
-        [kind.value for kind, _ in groups],
-        [group for _, group in groups],
+        *_group_columns(wanted.groups),
     )
+
+
+def _group_columns(groups: Sequence[tuple[RowKind, str]]) -> tuple[list[str], ...]:
+    return [kind.value for kind, _ in groups], [group for _, group in groups]
 
 
 def _commit_values(change: SessionCommit) -> list[Any]:

@@ -129,6 +129,7 @@ async def _commit_standing_step(
     return Appended(stands.messages, stands.head, True, header_of(step.thread_id, row))
 
 
+# rule: stores.threads.operations.moved_hint
 def _archive_hint(archived: Archived | None, head: int) -> tuple[int, int]:
     """Position and size that the archive has, where they say something of a thread that ends at ``head``."""
     if archived is None or archived.head.position > head:
@@ -196,6 +197,7 @@ class PostgresThreads:
             return None
         header = header_of(thread_id, row)
         base, head, most = header.base.position, header.head.position, max(wanted.limit, 1)
+        # rule: stores.threads.operations.select_page
         first = min(max(wanted.start, base), head)
         stop = max(min(wanted.stop, head), first)
         check_none_is_missing(thread_id, first, min(stop - first, most), row["there"])
@@ -214,6 +216,7 @@ class PostgresThreads:
             return None
         header = header_of(thread_id, row)
         base, end = header.base.position, header.head.position
+        # rule: stores.threads.operations.step_view
         at = min(max(head.position, base), end)
         first = at - len(row["before_kinds"] or ())
         view = StepView(
@@ -291,6 +294,7 @@ class PostgresThreads:
         async def work(on: PostgresExecutor, header: HotHeader) -> Eviction:
             if not ops.archived_all(header, epoch, archived):
                 return Eviction.NEWER
+            # rule: stores.threads.operations.evict_thread
             if warm_ttl is None:
                 await on.execute(self._queries["thread_delete"], thread_id)
                 return Eviction.DROPPED

@@ -82,6 +82,7 @@ class HotSnapshot:
     first: int
     messages: tuple[StoredMessage, ...]
 
+    # copies: redis, postgres
     def id_before(self, position: int) -> str | None:
         """Id of the message just before ``position``; None if that is not held, or not in here."""
         base, head = self.header.base, self.header.head

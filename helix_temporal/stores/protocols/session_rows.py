@@ -45,6 +45,10 @@ class RowKind(StrEnum):
     """No group; key: operation id; order: time of the operation in ms."""
     THREAD = "thread"
     """What the session's thread must still be told.  No group; key: what; order: 0."""
+    RECORD = "record"
+    """A record of whoever uses `Records`.  Group: its kind and group; key: its key; order: 0."""
+    PACK = "pack"
+    """Names a pack of archived records.  No group; key: its id; order: when it was begun, in ms."""
 
 
 class RowKey(NamedTuple):
@@ -84,6 +88,8 @@ class WantedRows:
         keys: Exactly these, where they are there.
         groups: All of a kind and group, in the order of (order, key).
         newest: The one of the highest order of each of these kinds.
+        newest_in: The one of the highest key of each of these kinds and groups; of kinds without an order
+            (always 0) only.
         thread: The header of the hot thread of the same id, if this backend's threads
             lie with its sessions.
     """
@@ -91,6 +97,7 @@ class WantedRows:
     keys: tuple[RowKey, ...] = ()
     groups: tuple[tuple[RowKind, str], ...] = ()
     newest: tuple[RowKind, ...] = ()
+    newest_in: tuple[tuple[RowKind, str], ...] = ()
     thread: bool = False
 
 
@@ -185,10 +192,10 @@ class RowsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class RowPage:
-    """Rows of one kind, in order, and how many there are in all."""
+    """Rows of one kind, in order, and how many there are in all; None where nobody asked."""
 
     rows: tuple[SessionRow, ...]
-    total: int
+    total: int | None
 
 
 class SessionRows(Protocol):
@@ -231,8 +238,37 @@ class SessionRows(Protocol):
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
+        count: bool = True,
     ) -> RowPage:
-        """Rows of a kind (of every group) by (order, key), beyond ``after`` in the direction given."""
+        """Rows of a kind (of every group) by (order, key), beyond ``after`` in the direction given.
+
+        ``count`` asks for the total, which costs more the more rows there are.
+        """
+        ...
+
+    async def read_group(
+        self,
+        session_id: str,
+        kind: RowKind,
+        group: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        descending: bool = False,
+    ) -> tuple[SessionRow, ...]:
+        """Rows of one group by key, beyond ``after``; of kinds without an order (always 0) only.
+
+        Costs what the rows returned cost, however many there are.
+        """
+        ...
+
+    async def list_groups(
+        self, session_id: str, kind: RowKind, *, first: str, stop: str, limit: int
+    ) -> tuple[str, ...]:
+        """Groups that have rows of a kind, in order, from ``first`` on and before ``stop``.
+
+        Costs what the groups returned cost, however many rows they have.
+        """
         ...
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:

@@ -452,6 +452,7 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         touch: bool = True,
         change: StateChange | None = None,
         on_duplicate: OnDuplicate = "error",
+        head: Head | None = None,
         expected_version: int | None = None,
         epoch: int | None = None,
         operation_id: str | None = None,
@@ -476,6 +477,9 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
                 Only an ``operation_id`` makes it repeatable.
             on_duplicate: ``keep_first``: a message whose id is among the newest 200 with other content, or
                 comes twice in this call, is left out as if it were the same.
+            head: Only if the messages end here, or these stand right behind it: how many they are, and
+                the id of the last one.  The place decides wherever threads lie: of two that append behind the
+                same message one succeeds.
             expected_version: Only if the state has this version.  Where threads lie elsewhere somebody may
                 change the state after the messages are there: the error comes then, and a repeat at the
                 new version finds them.
@@ -485,6 +489,7 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         Raises:
             IdempotencyConflictError: An id stands there with other content; or the operation id was another
                 request's.
+            HeadMovedError: The messages end elsewhere than at ``head``; nothing was appended.
             StaleStateError: The version is another.
             StateBehindThreadError: The state's head is before what the change ``follows``.
             InvalidRequestError: Two messages have the same id; or an argument is none that there is.
@@ -524,7 +529,13 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
         ...
 
     async def cut_messages(
-        self, session_id: str, count: int, *, head: Head | None = None, operation_id: str | None = None
+        self,
+        session_id: str,
+        count: int,
+        *,
+        head: Head | None = None,
+        epoch: int | None = None,
+        operation_id: str | None = None,
     ) -> CutMessages:
         """Take back the newest ``count`` messages, and return them; no new version of the state.
 
@@ -534,14 +545,16 @@ class SessionStore(CheckpointStore, RunStore, Protocol):
 
         Args:
             session_id: Whose.
-            count: How many.
+            count: How many, 200 at most.
             head: Only if the messages end here: how many they are, and the id of the last one.
+            epoch: The fence of whoever writes; see `save_state`.
             operation_id: The same again finds the first answer, though others have appended since.
 
         Raises:
             HeadMovedError: They end elsewhere than at ``head``; nothing was cut.
-            InvalidRequestError: There are fewer; or the state was committed with one of them; or a session
-                workflow has a turn under way.
+            TooLargeError: They are several, and have more than 4 MiB.
+            InvalidRequestError: There are fewer; or more than 200 are asked for; or the state was committed
+                with one of them; or a session workflow has a turn under way.
         """
         ...
 

@@ -50,6 +50,8 @@ _LETTERS: Final = {
     RowKind.REF: b"f",
     RowKind.OPERATION: b"o",
     RowKind.THREAD: b"l",
+    RowKind.RECORD: b"e",
+    RowKind.PACK: b"k",
 }
 """Stored: never changed, never used again for another kind."""
 
@@ -92,10 +94,11 @@ def time_bytes(time: int) -> bytes:
 def view_args(wanted: WantedRows) -> tuple[Value, ...]:
     """The arguments of ``session_view.lua`` after the id."""
     return (
-        f"{int(wanted.thread)} {len(wanted.keys)} {len(wanted.groups)}",
+        f"{int(wanted.thread)} {len(wanted.keys)} {len(wanted.groups)} {len(wanted.newest)}",
         *(field_of(name) for name in wanted.keys),
         *(_LETTERS[kind] + group.encode() for kind, group in wanted.groups),
         *(_LETTERS[kind] for kind in wanted.newest),
+        *(_places_of_group(kind, group) for kind, group in wanted.newest_in),
     )
 
 
@@ -168,6 +171,28 @@ def page_args(
         # What follows a place is NUL and the group: beyond all groups of it, or before the first.
         lowest, highest = (lowest, b"(%b\0" % place) if descending else (b"[%b\1" % place, highest)
     return letter, lowest, highest, int(descending), limit
+
+
+def group_page_args(
+    kind: RowKind, group: str, limit: int, after: str | None, descending: bool
+) -> tuple[Value, ...]:
+    """The arguments of ``session_page.lua`` after the id, for one group of rows of order 0."""
+    places = _places_of_group(kind, group)
+    lowest, highest = b"[%b\0" % places, b"(%b\1" % places
+    if after is not None:
+        place = b"(%b\0%b%b" % (places, order_bytes(0), after.encode())
+        lowest, highest = (lowest, place) if descending else (place, highest)
+    return _LETTERS[kind], lowest, highest, int(descending), limit
+
+
+def groups_args(kind: RowKind, first: str, stop: str, limit: int) -> tuple[Value, ...]:
+    """The arguments of ``session_groups.lua`` after the id."""
+    return _places_of_group(kind, first), _places_of_group(kind, stop), limit
+
+
+def _places_of_group(kind: RowKind, group: str) -> bytes:
+    """What the places of a group's rows begin with, before a NUL."""
+    return b"%bg%b" % (_LETTERS[kind], group.encode())
 
 
 def read_rows(pairs: Sequence[bytes], session_id: str, where: str) -> Iterable[SessionRow]:
@@ -393,6 +418,7 @@ def time_at(place: bytes) -> int:
     return int.from_bytes(place[:8], "big")
 
 
+# rule: stores.sessions.operations.list_sessions
 def select_places(
     plan: QueryPlan, places: Iterable[bytes], after: bytes | None, skip: int
 ) -> Sequence[bytes]:
@@ -407,6 +433,7 @@ def _order_letter(field: str) -> bytes:
     return b"c" if field == "created_at" else b"u"
 
 
+# rule: stores.sessions.operations.matches_query
 def _groups_of(query: SessionQuery) -> Iterable[tuple[bytes, ...]]:
     if query.user_id is not None:
         yield (encode_facet("user", query.user_id),)
@@ -713,6 +740,7 @@ class SessionIndex:
         await self.mend_rows()
         return await self._lists.list_sessions(query)
 
+    # rule: stores.sessions.operations.list_expired
     async def list_expired(
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[ExpiredSession, ...]:
@@ -725,6 +753,7 @@ class SessionIndex:
             for at, session_id in found
         )
 
+    # rule: stores.sessions.operations.list_due
     async def list_due(
         self, before: int, *, limit: int, after: tuple[int, str] | None
     ) -> tuple[DueSession, ...]:

@@ -20,6 +20,7 @@ from helix_temporal.stores.protocols.session_rows import (
     RowPage,
     RowsCommitted,
     SessionCommit,
+    SessionRow,
     SessionView,
     WantedRows,
 )
@@ -33,6 +34,7 @@ from helix_temporal.stores.threads.operations import not_hot_error
 _VIEW: Final = assemble_script("session_view", "_thread", "_session")
 _COMMIT: Final = assemble_script("session_commit", "_thread", "_session", append_step="append")
 _PAGE: Final = assemble_script("session_page", "_thread", "_session")
+_GROUPS: Final = assemble_script("session_groups", "_thread", "_session")
 _KNOWN: Final = assemble_script("session_known", "_thread", "_session")
 
 logger = logging.getLogger(__name__)
@@ -118,15 +120,34 @@ class RedisSessions:
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
+        count: bool = True,
     ) -> RowPage:
         """See `SessionRows.read_page`."""
-        args = session_index.page_args(kind, limit, after, descending)
-        answer = await self._run_script(_PAGE, session_id, *args)
+        page = await self._read_page(session_id, session_index.page_args(kind, limit, after, descending))
+        return page if count else RowPage(page.rows, None)
+
+    async def read_group(
+        self,
+        session_id: str,
+        kind: RowKind,
+        group: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        descending: bool = False,
+    ) -> tuple[SessionRow, ...]:
+        """See `SessionRows.read_group`."""
+        args = session_index.group_page_args(kind, group, limit, after, descending)
+        return (await self._read_page(session_id, args)).rows
+
+    async def list_groups(
+        self, session_id: str, kind: RowKind, *, first: str, stop: str, limit: int
+    ) -> tuple[str, ...]:
+        """See `SessionRows.list_groups`."""
+        args = session_index.groups_args(kind, first, stop, limit)
+        answer = await self._run_script(_GROUPS, session_id, *args)
         assert isinstance(answer, list)
-        return RowPage(
-            tuple(session_index.read_rows(answer[1:], session_id, self._place_of_session(session_id))),
-            int(answer[0]),
-        )
+        return tuple(place[2:].decode() for place in answer)
 
     # -- all sessions
 
@@ -208,6 +229,14 @@ class RedisSessions:
         await self._connection.close()
 
     # -- inside
+
+    async def _read_page(self, session_id: str, args: tuple[Value, ...]) -> RowPage:
+        answer = await self._run_script(_PAGE, session_id, *args)
+        assert isinstance(answer, list)
+        return RowPage(
+            tuple(session_index.read_rows(answer[1:], session_id, self._place_of_session(session_id))),
+            int(answer[0]),
+        )
 
     def _place_of_session(self, session_id: str) -> str:
         return self._connection.place_of(f"{self._connection.key_of(session_id)}:session")

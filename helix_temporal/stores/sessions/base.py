@@ -16,6 +16,7 @@ from helix_temporal.stores.protocols.session_rows import (
 )
 from helix_temporal.stores.protocols.streams import StreamStore
 from helix_temporal.stores.protocols.threads import ThreadStore
+from helix_temporal.stores.record_packs import RecordPacks
 from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.checks import checked_limit
 from helix_temporal.stores.sessions.decisions import Call, SeenSession
@@ -37,12 +38,13 @@ class SessionStoreBase:
         require_epoch: bool = False,
         recalls: bool = False,
         streams: StreamStore | None = None,
+        packs: RecordPacks | None = None,
     ) -> None:
         if together and not rows.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
         self.loop = Loop(rows, require_epoch=require_epoch, recalls=recalls)
         self.threads = Threads(threads, rows, together=rows.keeps_threads if together is None else together)
-        self.streams = streams
+        self.streams, self.packs = streams, packs
         self.with_thread = WantedRows(keys=orders.KEYS, thread=self.threads.in_one_unit)
 
     async def view_session(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SeenSession:

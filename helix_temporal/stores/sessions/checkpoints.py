@@ -291,7 +291,9 @@ async def _list_metas(
     """All checkpoints beyond a place; consistent if the session's revision has not moved."""
     metas: list[CheckpointMeta] = []
     while True:
-        page = await store.loop.rows.read_page(session_id, RowKind.CHECKPOINT, limit=_MANY, after=after)
+        page = await store.loop.rows.read_page(
+            session_id, RowKind.CHECKPOINT, limit=_MANY, after=after, count=False
+        )
         metas += [checkpoint_meta_of(each) for each in page.rows]
         if len(page.rows) < _MANY:
             return metas
@@ -311,7 +313,7 @@ async def _find_newest_meta(
                 return meta
         after = (rows[-1].order, rows[-1].key)
         page = await store.loop.rows.read_page(
-            session_id, RowKind.CHECKPOINT, limit=_MANY, after=after, descending=True
+            session_id, RowKind.CHECKPOINT, limit=_MANY, after=after, descending=True, count=False
         )
         rows = page.rows
     return None

@@ -1,19 +1,18 @@
 """Pure: arguments are looked at before anything is read or written."""
 
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from helix_temporal.errors import InvalidMessageError, InvalidRequestError, TooLargeError
 from helix_temporal.models.base import check_text
+from helix_temporal.models.limits import MAX_ERROR_TEXT
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.store_calls import MAX_LIMIT, Unset
 from helix_temporal.stores.protocols.sessions import AnyVersion
 
 M = TypeVar("M", bound=BaseModel)
-
-_MAX_REASON: Final = 8 * 1024
 
 
 def revalidate_model(model: M, kind: type[M]) -> M:
@@ -80,7 +79,7 @@ def checked_reason(reason: str | None) -> str | None:
         InvalidMessageError: No store can keep it.
         TooLargeError: It exceeds 8 KiB.
     """
-    return None if reason is None else checked_text(reason, "reason", _MAX_REASON)
+    return None if reason is None else checked_text(reason, "reason", MAX_ERROR_TEXT)
 
 
 def checked_text(text: object, what: str, limit: int) -> str:

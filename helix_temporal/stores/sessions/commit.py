@@ -27,6 +27,7 @@ from helix_temporal.models.checkpoints import (
     StagedChange,
     StepCommit,
 )
+from helix_temporal.models.limits import DEDUP_WINDOW
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import SessionState, StateChange
 from helix_temporal.models.stored_messages import Head, StoredMessage, head_after
@@ -58,7 +59,7 @@ from helix_temporal.stores.sessions.staging import (
     digests_by_call,
     groups_to_clear,
 )
-from helix_temporal.stores.sessions.threads import DEDUP, HasHead
+from helix_temporal.stores.sessions.threads import HasHead
 from helix_temporal.stores.threads.standing_step import ends_turn, head_moved_error, is_repeated_step
 
 _NOT_CONTENT: Final = {"version", "created_at", "updated_at", "follows"}
@@ -351,7 +352,7 @@ async def _append_at_end(
     seen = await store.view_session(session_id, WantedRows(thread=store.threads.in_one_unit))
     _ = seen.present
     there = await store.threads.join_thread(seen)
-    newest = await store.threads.list_newest_ids(session_id, there, DEDUP + len(messages))
+    newest = await store.threads.list_newest_ids(session_id, there, DEDUP_WINDOW + len(messages))
     place = known_positions(newest, there.head, messages[:1]).get(messages[0].id, there.head.position)
     head = there.head
     if place < head.position:

@@ -1,12 +1,14 @@
 """Taking back the newest messages of a session that no session workflow runs."""
 
+from collections.abc import Sequence
 from typing import Final
 from uuid import uuid4
 
-from helix_temporal.errors import HeadMovedError, InvalidRequestError, StoreUnavailableError
+from helix_temporal.errors import HeadMovedError, InvalidRequestError, StoreUnavailableError, TooLargeError
+from helix_temporal.models.limits import MAX_CUT, MAX_CUT_TEXT
 from helix_temporal.models.messages import decode_message
 from helix_temporal.models.store_calls import CutMessages
-from helix_temporal.models.stored_messages import EMPTY, Head
+from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.stores.protocols.session_rows import RowKey, RowKind, WantedRows
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_count
@@ -23,6 +25,7 @@ async def cut_messages(
     count: int,
     *,
     head: Head | None = None,
+    epoch: int | None = None,
     operation_id: str | None = None,
 ) -> CutMessages:
     """See `SessionStore.cut_messages`.
@@ -31,7 +34,7 @@ async def cut_messages(
     finds that the thread has gone on, and takes both away; or it is cut, and the answer stays.
     """
     operation_id = operation_id or uuid4().hex
-    call = Call("cut_messages", session_id, (checked_count(count, "count"), head), None, operation_id)
+    call = Call("cut_messages", session_id, (_check_count(session_id, count), head), epoch, operation_id)
 
     async def decide(seen: SeenSession) -> Decision[CutMessages] | None:
         return await _decide_cut(store, seen, count, head, operation_id)
@@ -62,9 +65,29 @@ async def _decide_cut(
     if len(found) != head.position - start or found[-1].id != head.last_id:
         return None  # it was cut meanwhile
     to = Head(position=kept, last_id=found[0].id if kept else "")
+    taken = found[1:] if kept else found
+    _check_size(seen.session_id, taken)
     order = order_to_take_back(there, to, seen.now, operation_id)
-    messages = tuple(decode_message(each) for each in (found[1:] if kept else found))
+    messages = tuple(decode_message(each) for each in taken)
     return Decision(CutMessages(messages=messages, head=to), puts=(row_of(order),))
+
+
+def _check_count(session_id: str, count: int) -> int:
+    if checked_count(count, "count") > MAX_CUT:
+        raise InvalidRequestError(
+            f"session {session_id!r}: {count} messages were to be taken back, and {MAX_CUT} can be at once; "
+            "truncate_messages takes any number, and gives none back"
+        )
+    return count
+
+
+def _check_size(session_id: str, taken: Sequence[StoredMessage]) -> None:
+    size = sum(len(each.body) for each in taken)
+    if len(taken) > 1 and size > MAX_CUT_TEXT:
+        raise TooLargeError(
+            f"session {session_id!r}: the {len(taken)} messages to be taken back have {size} bytes, and "
+            f"{MAX_CUT_TEXT} can be at once; take fewer, or use truncate_messages, which gives none back"
+        )
 
 
 def _check_end(session_id: str, there: Standing | None, expected: Head | None) -> Head:

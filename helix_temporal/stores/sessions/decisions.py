@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -15,6 +15,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.base import canonical_json
 from helix_temporal.models.checkpoints import CheckpointMeta
+from helix_temporal.models.limits import MAX_STATE
 from helix_temporal.models.states import SessionState
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.session_rows import (
@@ -26,9 +27,6 @@ from helix_temporal.stores.protocols.session_rows import (
 
 M = TypeVar("M", bound=BaseModel)
 
-MAX_BODY: Final = 16 * 1024 * 1024
-"""Bytes of a state, and of any row of a session, as JSON."""
-
 
 def encode_model(model: BaseModel, what: str) -> bytes:
     """The model as JSON.
@@ -37,8 +35,8 @@ def encode_model(model: BaseModel, what: str) -> bytes:
         TooLargeError: It exceeds 16 MiB.
     """
     body = model.model_dump_json(by_alias=True).encode()
-    if len(body) > MAX_BODY:
-        raise TooLargeError(f"{what}: {len(body)} > {MAX_BODY} bytes")
+    if len(body) > MAX_STATE:
+        raise TooLargeError(f"{what}: {len(body)} > {MAX_STATE} bytes")
     return body
 
 
@@ -198,8 +196,10 @@ class ChangeDone(Generic[T]):
     Attributes:
         repeated: The operation's first answer was found, and nothing was decided.
         appended: What became of the decision's step.
+        revision: The session's, after the change.
     """
 
     answer: T
     repeated: bool = False
     appended: Appended | None = None
+    revision: int = 0

@@ -134,7 +134,7 @@ def _covered_by(covers: WantedRows, rows: list[SessionRow]) -> tuple[SessionRow,
 
 def _unknown_rows(wanted: WantedRows, covers: WantedRows) -> WantedRows | None:
     """Keys and groups that are wanted and not covered; None if something else is."""
-    if wanted.thread or not set(covers.newest).issuperset(wanted.newest):
+    if wanted.thread or wanted.newest_in or not set(covers.newest).issuperset(wanted.newest):
         return None
     keys, groups = set(covers.keys), set(covers.groups)
     return WantedRows(
@@ -219,7 +219,8 @@ class Loop:
                 seen = await self.view_session(call.session_id, wanted)
                 first = _first_answer(seen, call)
                 if first is not None:
-                    return ChangeDone(answer_adapter(answer).validate_json(first), repeated=True)
+                    known = answer_adapter(answer).validate_json(first)
+                    return ChangeDone(known, repeated=True, revision=seen.view.revision)
                 check_fence(seen, call)
                 outcome = decide(seen)
                 decision = outcome if isinstance(outcome, Decision) else await outcome
@@ -290,7 +291,7 @@ class Loop:
             decision = replace(decision, puts=(*decision.puts, remembered))
         raises = seen.state is not None and (call.epoch or 0) > seen.view.max_epoch
         if not decision.writes and not raises:
-            return ChangeDone(decision.answer)
+            return ChangeDone(decision.answer, revision=seen.view.revision)
         stored, max_epoch = _stored_state(decision), max(seen.view.max_epoch, call.epoch or 0)
         committed = await self.rows.commit(
             SessionCommit(
@@ -311,7 +312,7 @@ class Loop:
         left = stored or _seen_state(seen)
         if self.recall is not None and kept is not None and left is not None:
             self.recall.keep_session(seen, kept, decision, left, committed.revision, max_epoch)
-        return ChangeDone(decision.answer, appended=committed.appended)
+        return ChangeDone(decision.answer, appended=committed.appended, revision=committed.revision)
 
     def lock_session(self, session_id: str) -> asyncio.Lock:
         """Whose turn it is among this event loop's writers of a session."""

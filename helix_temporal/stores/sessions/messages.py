@@ -14,6 +14,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
+from helix_temporal.models.limits import DEDUP_WINDOW
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.states import SaveResult, StateChange
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, OnDuplicate, PageMessagesResult
@@ -32,7 +33,7 @@ from helix_temporal.stores.sessions.checks import (
 from helix_temporal.stores.sessions.decisions import Call, Decision, SeenSession
 from helix_temporal.stores.sessions.life import apply_state_change, check_version
 from helix_temporal.stores.sessions.loop import encode_state, pause_before_retry
-from helix_temporal.stores.sessions.threads import DEDUP, RecentMessages, Standing
+from helix_temporal.stores.sessions.threads import RecentMessages, Standing
 
 
 def encode_new_messages(
@@ -117,6 +118,7 @@ class AppendRequest:
         change: Of the state, with the messages.
         keep_first: What stands in the thread under an id of theirs is not looked at.
         expected: The version that the state must have.
+        head: Where the messages must end, or where these begin if they are there already.
     """
 
     messages: tuple[StoredMessage, ...]
@@ -124,6 +126,7 @@ class AppendRequest:
     change: StateChange | None = None
     keep_first: bool = False
     expected: int | None = None
+    head: Head | None = None
 
     @property
     def reads_state(self) -> bool:
@@ -139,6 +142,8 @@ class AppendRequest:
         content: list[object] = [[[each.kind, each.id, each.body] for each in self.messages]]
         if self.reads_state:
             content += [self.change, self.expected]
+        if self.head is not None:
+            content.append(self.head)
         return Call("append_messages", session_id, tuple(content), epoch, operation_id)
 
 
@@ -176,6 +181,7 @@ async def append_messages(
     touch: bool = True,
     change: StateChange | None = None,
     on_duplicate: OnDuplicate = "error",
+    head: Head | None = None,
     expected_version: int | None = None,
     epoch: int | None = None,
     operation_id: str | None = None,
@@ -194,6 +200,7 @@ async def append_messages(
         None if change is None else revalidate_model(change, StateChange),
         keep_first,
         checked_version(expected_version),
+        None if head is None else revalidate_model(head, Head),
     )
     call = request.make_call(session_id, epoch, operation_id)
     store.loop.check_call(call)
@@ -201,7 +208,7 @@ async def append_messages(
         result = await _commit_where_left(store, call, request)
         if result is not None:
             return result
-    elif messages and not call.named and not request.reads_state:
+    elif messages and not call.named and not request.reads_state and head is None:
         async with store.loop.lock_session(session_id):
             beside = await _append_where_left(store, session_id, request.messages)
         if beside is not None:
@@ -355,6 +362,8 @@ async def _commit_where_left(
         if left is None or not left.lacks(request.messages) or orders.pending_order(seen) is not None:
             return None
         check_version(seen.present, request.expected)
+        if request.head not in {None, left.head}:
+            return None
         step = StepAppend(session_id, left.epoch, left.head, request.messages, commits=True)
         count, end = len(request.messages), head_after(left.head, request.messages)
         result = AppendResult(first_index=left.head.position, count=count, head=end)
@@ -426,13 +435,15 @@ async def _plan_append(
     session_id, messages = seen.session_id, request.messages
     if not messages:
         there = await store.threads.find_standing(seen)
-        return _PlannedStep(plan_append(session_id, (), there.head if there else EMPTY, {}, {}).result)
+        end = there.head if there else EMPTY
+        _check_end(session_id, request.head, end)
+        return _PlannedStep(plan_append(session_id, (), end, {}, {}).result)
     at = await store.threads.join_thread(seen)
     recent = store.threads.recent.pop_thread(session_id)
     if recent is not None and (recent.epoch, recent.head) == (at.epoch, at.head) and recent.lacks(messages):
         newest: Sequence[str] = recent.newest
     else:
-        newest = await store.threads.list_newest_ids(session_id, at, DEDUP + len(messages))
+        newest = await store.threads.list_newest_ids(session_id, at, DEDUP_WINDOW + len(messages))
     places = known_positions(newest, at.head, messages)
     there_already: dict[int, StoredMessage] = {}
     if places and not request.keep_first:
@@ -441,7 +452,25 @@ async def _plan_append(
         there_already = dict(enumerate(found, first))
     plan = plan_append(session_id, messages, at.head, there_already, places, keep_first=request.keep_first)
     if not plan.new:
+        if request.head is not None and plan.result.first_index != request.head.position:
+            raise _moved_error(session_id, request.head, at.head)
         return _PlannedStep(plan.result)
+    _check_end(session_id, request.head, at.head)
     step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
     left = RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
     return _PlannedStep(plan.result, step, left)
+
+
+def _check_end(session_id: str, expected: Head | None, found: Head) -> None:
+    if expected is not None and expected != found:
+        raise _moved_error(session_id, expected, found)
+
+
+def _moved_error(session_id: str, expected: Head, found: Head) -> HeadMovedError:
+    return HeadMovedError(
+        f"session {session_id!r}: the messages end at {found.position}, and they were expected to end at "
+        f"{expected.position}, or with another message; read them again",
+        session_id=session_id,
+        position=found.position,
+        expected=expected.position,
+    )

@@ -1,6 +1,7 @@
-"""What a view and a commit make of a session: pure.  The memory backend asks here; SQL and Lua say the same.
+"""What a view and a commit make of a session: pure.
 
-A backend finds the session, asks here, and stores what `apply_commit` returns.
+The memory backend finds the session, asks here, and stores what `apply_commit` returns.  The others decide
+the same in scripts and statements, below comments ``rule: stores.sessions.operations.`` and the rule's name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,26 +45,30 @@ NOTHING: Final = SessionImage()
 """What is held of a session that nobody has ever written."""
 
 
+# copies: redis, postgres, sqlite
 def select_rows(held: SessionImage, wanted: WantedRows) -> tuple[SessionRow, ...]:
     """The rows that a view wants, each once."""
     names = [name for name in wanted.keys if name in held.rows]
-    if not wanted.groups and not wanted.newest:
+    if not wanted.groups and not wanted.newest and not wanted.newest_in:
         return tuple(held.rows[name] for name in dict.fromkeys(names))
     groups = set(wanted.groups)
-    newest: dict[RowKind, tuple[int, str, RowKey | None]] = dict.fromkeys(wanted.newest, _NOWHERE)
-    looked_at = {kind for kind, _ in groups} | newest.keys()
+    newest: dict[RowKind | tuple[RowKind, str], tuple[int, str, RowKey | None]]
+    newest = dict.fromkeys((*wanted.newest, *wanted.newest_in), _NOWHERE)
+    looked_at = {kind for kind, _ in (*groups, *wanted.newest_in)} | set(wanted.newest)
     for name, row in held.rows.items():
         kind = name.kind
         if kind not in looked_at:
             continue
         if (kind, name.group) in groups:
             names.append(name)
-        if kind in newest and (row.order, name.key) > newest[kind][:2]:
-            newest[kind] = (row.order, name.key, name)
+        for place in (kind, (kind, name.group)):
+            if place in newest and (row.order, name.key) > newest[place][:2]:
+                newest[place] = (row.order, name.key, name)
     names += [name for _, _, name in newest.values() if name is not None]
     return tuple(held.rows[name] for name in dict.fromkeys(names))
 
 
+# copies: redis, postgres, sqlite
 def apply_commit(held: SessionImage, change: SessionCommit) -> SessionImage | None:
     """The session after the change, the step in it left out; None if it may not happen."""
     if held.revision != change.revision or select_rows(held, change.unless):
@@ -79,8 +84,15 @@ def apply_commit(held: SessionImage, change: SessionCommit) -> SessionImage | No
     return replace(after, stored=change.state or held.stored, rows=rows)
 
 
+# copies: redis, postgres, sqlite
 def page_rows(
-    held: SessionImage, kind: RowKind, *, limit: int, after: tuple[int, str] | None, descending: bool
+    held: SessionImage,
+    kind: RowKind,
+    *,
+    limit: int,
+    after: tuple[int, str] | None,
+    descending: bool,
+    count: bool,
 ) -> RowPage:
     """See `SessionRows.read_page`."""
     of_kind = sorted(
@@ -89,9 +101,31 @@ def page_rows(
         reverse=descending,
     )
     beyond = [each for each in of_kind if after is None or _is_beyond(_place_of_row(each), after, descending)]
-    return RowPage(tuple(beyond[:limit]), len(of_kind))
+    return RowPage(tuple(beyond[:limit]), len(of_kind) if count else None)
 
 
+def read_group(
+    held: SessionImage, kind: RowKind, group: str, *, limit: int, after: str | None, descending: bool
+) -> tuple[SessionRow, ...]:
+    """See `SessionRows.read_group`."""
+    names = sorted(
+        (name for name in held.rows if (name.kind, name.group) == (kind, group)),
+        key=lambda name: name.key,
+        reverse=descending,
+    )
+    beyond = [
+        name for name in names if after is None or (name.key < after if descending else name.key > after)
+    ]
+    return tuple(held.rows[name] for name in beyond[:limit])
+
+
+def list_groups(held: SessionImage, kind: RowKind, first: str, stop: str, limit: int) -> tuple[str, ...]:
+    """See `SessionRows.list_groups`."""
+    found = {name.group for name in held.rows if name.kind is kind and first <= name.group < stop}
+    return tuple(sorted(found)[:limit])
+
+
+# copies: redis, postgres, sqlite
 def without_old_operations(held: SessionImage, before: int, limit: int) -> tuple[SessionImage, int]:
     """The session without up to ``limit`` operation rows older than ``before``, and how many went."""
     old = [
@@ -107,6 +141,7 @@ def without_old_operations(held: SessionImage, before: int, limit: int) -> tuple
 # ---- lists of sessions ------------------------------------------------------------------------------
 
 
+# copies: redis, postgres, sqlite
 def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> SessionPage:
     """See `SessionRows.list_sessions`; looks at every state that is given."""
     order_field, direction = query.order_by.field, query.order_by.direction
@@ -133,6 +168,7 @@ def list_sessions(states: Iterable[SessionState], query: SessionQuery) -> Sessio
     )
 
 
+# copies: redis, postgres, sqlite
 def matches_query(state: SessionState, query: SessionQuery) -> bool:
     """Whether a session is one of those that a query asks for."""
     parent, at = query.parent_session_id, getattr(state, query.date_field)
@@ -148,6 +184,7 @@ def matches_query(state: SessionState, query: SessionQuery) -> bool:
     )
 
 
+# copies: redis, postgres, sqlite
 def list_expired(
     states: Iterable[SessionState], before: int, *, limit: int, after: tuple[int, str] | None
 ) -> tuple[ExpiredSession, ...]:
@@ -164,6 +201,7 @@ def list_expired(
     )
 
 
+# copies: redis, postgres, sqlite
 def list_due(
     states: Iterable[StoredState], before: int, *, limit: int, after: tuple[int, str] | None
 ) -> tuple[DueSession, ...]:

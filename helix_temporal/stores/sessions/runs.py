@@ -421,7 +421,7 @@ async def list_sub_session_refs(store: SessionStoreBase, session_id: str) -> lis
     """See `RunStore.list_sub_session_refs`."""
     session_id, found, after = validate_id(session_id, "session id"), [], None
     while True:
-        page = await store.loop.rows.read_page(session_id, RowKind.REF, limit=_MANY, after=after)
+        page = await store.loop.rows.read_page(session_id, RowKind.REF, limit=_MANY, after=after, count=False)
         found += [ref_of(each) for each in page.rows]
         if len(page.rows) < _MANY:
             return found

@@ -25,6 +25,7 @@ from helix_temporal.models.checkpoints import (
     StagedRow,
 )
 from helix_temporal.models.ids import validate_id
+from helix_temporal.models.limits import MAX_PATCH_MOVED, MAX_PATCH_OPERATIONS, MAX_PATCH_PATH
 from helix_temporal.models.states import StoredModel
 from helix_temporal.stores.protocols.session_rows import RowKind, SessionRow, WantedRows
 from helix_temporal.stores.sessions.base import SessionStoreBase
@@ -38,11 +39,6 @@ from helix_temporal.stores.sessions.decisions import (
     encode_model,
 )
 from helix_temporal.stores.sessions.life import check_version
-
-MAX_OPERATIONS: Final = 10_000
-MAX_PATH: Final = 4096
-MAX_MOVED: Final = 64 * 1024 * 1024
-"""Bytes of JSON that the operations of one change may copy or move, all together."""
 
 _INDEX_DIGITS: Final = 18
 
@@ -62,8 +58,8 @@ def apply_change(state: JsonObject, change: StagedChange) -> JsonObject:
     for index, operation in enumerate(change.patches):
         try:
             moved += _size_moved(document, operation)
-            if moved > MAX_MOVED:
-                raise TooLargeError(f"patch of {change.tool_call_id!r}: copies over {MAX_MOVED} bytes")
+            if moved > MAX_PATCH_MOVED:
+                raise TooLargeError(f"patch of {change.tool_call_id!r}: copies over {MAX_PATCH_MOVED} bytes")
             document = _apply_operation(document, operation)
         except _REFUSALS as error:
             raise _patch_conflict_error(change, index, operation, type(error).__name__) from None
@@ -116,7 +112,7 @@ def _apply_operation(document: Any, operation: JsonPatchOp) -> Any:
 
 
 def _check_path(path: str) -> None:
-    if len(path) > MAX_PATH:
+    if len(path) > MAX_PATCH_PATH:
         raise JsonPointerException("path too long")
     parts = JsonPointer(path).parts
     if len(parts) > MAX_DEPTH:
@@ -199,8 +195,8 @@ def decide_staging(seen: SeenSession, step_id: str, change: StagedChange) -> Dec
             session_id=seen.session_id,
             step_id=step_id,
         )
-    if len(change.patches) > MAX_OPERATIONS:
-        raise TooLargeError(f"patch: {len(change.patches)} > {MAX_OPERATIONS} operations")
+    if len(change.patches) > MAX_PATCH_OPERATIONS:
+        raise TooLargeError(f"patch: {len(change.patches)} > {MAX_PATCH_OPERATIONS} operations")
     body = encode_model(change, "staged change")
     row = SessionRow(RowKind.STAGED, change.tool_call_id, body, step_id, change.timestamp)
     return Decision(None, puts=(row,))
@@ -308,7 +304,9 @@ async def list_staged(
     rows: dict[tuple[str, str], StagedRow] = {}
     limit, after = _MANY, None
     while True:
-        page = await store.loop.rows.read_page(session_id, RowKind.STAGED, limit=limit, after=after)
+        page = await store.loop.rows.read_page(
+            session_id, RowKind.STAGED, limit=limit, after=after, count=False
+        )
         rows |= {(each.group, each.key): staged_row_of(each) for each in page.rows}
         if len(page.rows) < limit:
             return sorted(rows.values(), key=_order_of_row)

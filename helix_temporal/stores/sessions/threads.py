@@ -14,6 +14,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.ids import Id
+from helix_temporal.models.limits import DEDUP_WINDOW
 from helix_temporal.models.newest import Newest
 from helix_temporal.models.states import Millis, StoredModel
 from helix_temporal.models.stored_messages import EMPTY, Epoch, Head, StoredMessage, head_after
@@ -134,10 +135,6 @@ class Standing:
         return self.head.position if self.owner == owner_of(session_id) else self.committed
 
 
-DEDUP: Final = 200
-"""Among so many of the newest messages an append looks for its own."""
-
-
 @dataclass(frozen=True, slots=True)
 class RecentMessages:
     """Where a thread stood after an append of this process, and the ids of its newest messages."""
@@ -153,7 +150,7 @@ class RecentMessages:
     def with_appended(self, new: Sequence[StoredMessage]) -> "RecentMessages":
         """The same once these are appended."""
         newest = (*self.newest, *(message.id for message in new))
-        return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP, len(new)) :])
+        return RecentMessages(self.epoch, head_after(self.head, new), newest[-max(DEDUP_WINDOW, len(new)) :])
 
 
 class RecentThreads:

@@ -10,6 +10,7 @@ from helix_temporal.models.waiting import is_child_id
 from helix_temporal.session.projection import inherited_by_fork
 from helix_temporal.stores.protocols.session_rows import WantedRows
 from helix_temporal.stores.protocols.sessions import AnyVersion
+from helix_temporal.stores.record_packs import delete_unnamed_packs
 from helix_temporal.stores.sessions import checkpoints, threads
 from helix_temporal.stores.sessions.base import SessionStoreBase
 from helix_temporal.stores.sessions.checks import checked_count, checked_version
@@ -83,9 +84,9 @@ async def delete_session(
 ) -> bool:
     """See `SessionStore.delete_session`.
 
-    Sessions of sub-agents go first, from below, then the state with all rows, then the thread, then
-    the stream; after a crash in between a repeat of this call removes what is left.  A damaged
-    one of a sub-agent stays and is named in the log; the others go.
+    Sessions of sub-agents go first, from below, then the state with all rows, then the thread, the
+    stream and what was archived of its records; after a crash in between a repeat of this call removes
+    what is left.  A damaged one of a sub-agent stays and is named in the log; the others go.
     """
     expected = checked_version(expected_version)
     await _delete_sub_agents(store, session_id, expected, {session_id})
@@ -140,6 +141,8 @@ async def _delete_one(
         await store.threads.delete(session_id, thread_epoch[0])
     if store.streams is not None:
         await store.streams.delete_stream(session_id)
+    if store.packs is not None:
+        await delete_unnamed_packs(store.loop.rows, store.packs, session_id)
     return deleted
 
 

@@ -88,6 +88,7 @@ class SqliteSessions:
             row = await on.fetch_one("session_guard", key)
             present = None if row is None else bool(row["present"])
             revision, max_epoch = _read_guard(session_id, row, present)
+            # rule: stores.sessions.operations.apply_commit
             if revision != change.revision or await _read_wanted(on, session_id, change.unless):
                 return None
             revision, max_epoch = revision + 1, max(max_epoch, change.max_epoch)
@@ -122,15 +123,39 @@ class SqliteSessions:
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
+        count: bool = True,
     ) -> RowPage:
         """See `SessionRows.read_page`."""
         of_kind = {"session_id": session_id, "kind": kind.value}
         place, key = (None, None) if after is None else after
         async with self._database.read() as on:
-            count = await on.fetch("row_count", of_kind)
+            total = (await on.fetch("row_count", of_kind))[0]["total"] if count else None
             name = "row_page_desc" if descending else "row_page_asc"
             rows = await on.fetch(name, of_kind | {"place": place, "key": key, "limit": limit})
-        return RowPage(tuple(_session_row(session_id, row) for row in rows), count[0]["total"])
+        return RowPage(tuple(_session_row(session_id, row) for row in rows), total)
+
+    async def read_group(
+        self,
+        session_id: str,
+        kind: RowKind,
+        group: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        descending: bool = False,
+    ) -> tuple[SessionRow, ...]:
+        """See `SessionRows.read_group`."""
+        values = _group_values(session_id, kind, group) | {"after": after, "limit": limit}
+        name = "row_group_page_desc" if descending else "row_group_page_asc"
+        rows = await self._database.fetch(name, values)
+        return tuple(_session_row(session_id, row) for row in rows)
+
+    async def list_groups(
+        self, session_id: str, kind: RowKind, *, first: str, stop: str, limit: int
+    ) -> tuple[str, ...]:
+        """See `SessionRows.list_groups`."""
+        values = {"session_id": session_id, "kind": kind.value, "first": first, "stop": stop, "limit": limit}
+        return tuple(row["group_id"] for row in await self._database.fetch("row_groups", values))
 
     # -- lists
 
@@ -301,6 +326,7 @@ def _page_values(before: int, limit: int, after: tuple[int, str] | None) -> dict
 # ---- rows ----------------------------------------------------------------------------------------
 
 
+# rule: stores.sessions.operations.select_rows
 async def _read_wanted(on: Statements, session_id: str, wanted: WantedRows) -> tuple[SessionRow, ...]:
     """The rows that are wanted and there, each once."""
     rows: list[sqlite3.Row] = []
@@ -310,10 +336,14 @@ async def _read_wanted(on: Statements, session_id: str, wanted: WantedRows) -> t
         rows += await on.fetch("row_group", _group_values(session_id, kind, group))
     for kind in wanted.newest:
         rows += await on.fetch("row_newest", {"session_id": session_id, "kind": kind.value})
+    for kind, group in wanted.newest_in:
+        last = _group_values(session_id, kind, group) | {"after": None, "limit": 1}
+        rows += await on.fetch("row_group_page_desc", last)
     found = {(row["kind"], row["key"], row["group_id"]): row for row in rows}
     return tuple(_session_row(session_id, row) for row in found.values())
 
 
+# rule: stores.sessions.operations.apply_commit
 async def _write_rows(on: Statements, change: SessionCommit) -> None:
     session_id = change.session_id
     for kind, group in change.clears:

@@ -148,6 +148,7 @@ class SqliteStreams(Streams):
         """Write what a batch brought; ``first`` is the oldest chunk that was kept before."""
         head, most = log.head, self.limits.max_chunks
         assert head is not None
+        # rule: stores.streams.rules.StreamLog._trim_chunks
         kept = max(first, head.last - most + 1) if most else first
         await _put_chunks(on, head.made, log.chunks)
         fresh = [(key, at) for key, at in log.keys.items() if key not in stored_keys]

@@ -190,10 +190,9 @@ class SqliteThreads:
             if row is None or _is_sound(row["header"], thread_id):
                 return False
             newest = await on.fetch_one("thread_last_message", key)
-            last = -1 if newest is None or newest["position"] is None else newest["position"]
-            if last >= archived.head.position:
-                return False
-            if row["slice"] != with_checksum(slice_, thread_id, archived.slice_version):
+            last = None if newest is None else newest["position"]
+            stored = with_checksum(slice_, thread_id, archived.slice_version)
+            if not ops.may_drop_damaged(last, row["slice"], archived.head, stored):
                 return False
             await _delete_thread(on, thread_id)
             return True

@@ -347,6 +347,7 @@ def with_fence_and_operation(
     return replace(change, fence=fence, facts=replace(change.facts, operations=operations))
 
 
+# copies: redis, postgres
 def head_after_change(change: StatusChange, head: StreamHead, now: int) -> StreamHead | None:
     """The head after a change; None if it is not what was seen any more."""
     before = change.before
@@ -375,6 +376,7 @@ def _refuse_over(head: StreamHead, wanted: str) -> None:
         raise stream_closed_error(head.stream_id, head.facts.outcome or head.status, wanted)
 
 
+# copies: redis, postgres
 def admit_batch(
     head: StreamHead | None, batch: Batch, sequences: Mapping[str, int], now: int
 ) -> StreamHead | Refused:
@@ -405,6 +407,7 @@ class StreamLog:
         self.chunks: deque[StoredChunk] = deque()
         self.keys: dict[str, int] = {}
 
+    # copies: redis, postgres
     def append_batch(self, batch: Batch, now: int, max_chunks: int) -> Written | Refused:
         """Append what is new of the batch."""
         head = admit_batch(self.head, batch, self.keys, now)
@@ -423,6 +426,7 @@ class StreamLog:
         self._trim_chunks(replace(head, last=last), max_chunks)
         return Written(head.made, tuple(sequences), last)
 
+    # copies: redis, postgres
     def change_status(self, change: StatusChange, now: int) -> int | None:
         """Make a change of status; the last sequence then, None if the stream is not what was seen."""
         after = None if self.head is None else head_after_change(change, self.head, now)
@@ -435,11 +439,13 @@ class StreamLog:
         self.head = after
         return after.last
 
+    # copies: redis, postgres, sqlite
     def chunks_after(self, position: int, limit: int) -> tuple[StoredChunk, ...]:
         """Chunks after a sequence."""
         start = max(0, position + 1 - self.head.first) if self.head else 0
         return tuple(islice(self.chunks, start, start + limit))
 
+    # copies: redis, postgres, sqlite
     def _trim_chunks(self, head: StreamHead, max_chunks: int) -> None:
         while max_chunks and len(self.chunks) > max_chunks:
             self.chunks.popleft()

@@ -9,10 +9,11 @@ A thread stands in up to two places, the hot thread and the archive's manifest, 
 `Fence`.  An open takes both places with a higher epoch.  The atomic change that writes compares the writer's
 epoch with the fence first: a writer that was replaced is refused, however late its request arrives.
 
-`Fence.find_refusal` is the rule.  Where the atomic change is not Python the rule runs once more, in
-``redis/lua/_thread.lua`` (``refusal``) and ``postgres/sql/_fence.sql``; the errors are always worded here.
-Each rule is removed by ``tests/simulation/_ablations.py`` and, on all backends, by
-``tests/contracts/test_fence_can_fail.py``.
+`Fence.find_refusal` is the rule.  Where the atomic change is not Python the rule runs once more, below a
+comment ``rule: stores.threads.fences.Fence.find_refusal``; the errors are always worded here.
+``tests/simulation/_ablations.py`` removes each rule in simulated sessions, and
+``tests/contracts/test_fence_can_fail.py`` removes each one, with its copies, on each backend: simulation and
+contracts then fail.
 """
 
 from dataclasses import dataclass
@@ -66,12 +67,14 @@ class Fence:
         """The fence of a hot thread or of a manifest."""
         return Fence(place.thread_id, place.epoch, place.owner, place.closed, place.deleted)
 
+    # copies: redis, postgres
     def find_refusal(self, epoch: int, *, closing: bool = False) -> FencedError | HeadMovedError | None:
         """Why a writer with this epoch may not write here; None for the one that has the thread.
 
         Args:
             epoch: The epoch that the writer's open has taken.
-            closing: The write closes the writer's own epoch: it is allowed on one that is closed already.
+            closing: The write closes the writer's own epoch: it is allowed on one that is closed already, or
+                deleted, where nothing is left to close.
 
         Returns:
             `FencedError`, to stop: a newer epoch has the thread, or this one is closed, or deleted.
@@ -95,6 +98,7 @@ class Fence:
         if refusal is not None:
             raise refusal
 
+    # copies: redis
     def check_not_replaced(self, epoch: int) -> None:
         """Refuse a writer that was replaced, and no other: a copy, drop or deletion may come after the end.
 

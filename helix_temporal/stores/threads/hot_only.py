@@ -14,7 +14,6 @@ from helix_temporal.errors import (
     FencedError,
     StoreUnavailableError,
     ThreadExistsError,
-    ThreadNotFoundError,
 )
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after, size_of
 from helix_temporal.models.turns import check_split
@@ -55,6 +54,7 @@ from helix_temporal.stores.threads.opening import (
     check_existence,
     check_expected_head,
     fork_position,
+    thread_not_found_error,
 )
 
 _ANSWER: Final = TypeAdapter(ForkedThread)
@@ -226,7 +226,7 @@ class HotThreads:
         page = await read(request.start, asked, request.limit, request.max_bytes, request.backward)
         header = page.header
         if header.deleted:
-            raise _not_found(request.thread_id)
+            raise thread_not_found_error(request.thread_id)
         bounds = Bounds.of(request, header.head.position, header.committed)
         found = None
         if not request.backward or bounds.stop == min(asked, header.head.position):
@@ -242,7 +242,7 @@ class HotThreads:
     async def _read_header(self, thread_id: str) -> HotHeader:
         header = _require_found(thread_id, await self.hot.read_header(thread_id))
         if header.deleted:
-            raise _not_found(thread_id)
+            raise thread_not_found_error(thread_id)
         return header
 
     async def fork(
@@ -254,7 +254,7 @@ class HotThreads:
             return made
         source = _require_found(request.source_id, await self.hot.read_snapshot(request.source_id, 0))
         if source.header.deleted:
-            raise _not_found(request.source_id)
+            raise thread_not_found_error(request.source_id)
         messages = source.messages[: _fork_cut(request, source)]
         progress("read", 0, size_of(messages))
         if transform is not None:
@@ -392,12 +392,8 @@ def _fork_cut(request: ForkThread, source: HotSnapshot) -> int:
 
 def _require_found(thread_id: str, found: T | None) -> T:
     if found is None:
-        raise _not_found(thread_id)
+        raise thread_not_found_error(thread_id)
     return found
-
-
-def _not_found(thread_id: str) -> ThreadNotFoundError:
-    return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
 
 
 def _facts_of_header(header: HotHeader) -> ThreadFacts:

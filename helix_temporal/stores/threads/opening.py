@@ -25,7 +25,12 @@ def check_existence(request: OpenThread, *, exists: bool) -> None:
             f"session knows it up to position {known.position}; do the settings name the stores of before?"
         )
     if not exists and (request.create is Create.NEVER or request.reopen is not None):
-        raise ThreadNotFoundError(f"thread {request.thread_id!r} was never created, or was deleted")
+        raise thread_not_found_error(request.thread_id)
+
+
+def thread_not_found_error(thread_id: str) -> ThreadNotFoundError:
+    """The error for a thread that no store has."""
+    return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
 
 
 def check_adapter(request: OpenThread, adapter: str) -> None:

@@ -4,19 +4,10 @@ A backend whose atomic unit is Python finds the thread, asks an operation here, 
 ``OperationOutcome.thread`` where it is not the very object that it found.  One whose atomic unit is a
 statement or a script asks the single decisions.  All times are seconds since 1970 of the backend's clock.
 
-What a script or a statement decides stands there once more.  Whoever changes a rule changes these with it;
-the contracts of `HotTier` hold all of them to the same answers:
-
-* `is_repeated_step`, `ends_turn`: ``append.lua``; ``thread_append.sql``, ``thread_at.sql``.
-* `moved_hint`: ``append.lua``; ``_thread_moved.sql``, ``thread_settle.sql``.
-* `unarchived_since`: ``_thread.lua`` (``waiting_since``); ``_thread_moved.sql``, ``thread_settle.sql``.
-* `archived_all`: ``evict.lua``.  `may_rebase`: ``rebase.lua``.  `header_to_install`: ``install.lua``.
-  `trimmed_base`: ``trim.lua``.
-* `save_slice`: ``save_slice.lua``; ``thread_save_slice.sql``.  `close_epoch`: ``close_epoch.lua``;
-  ``thread_close_epoch.sql``.
-* `fences.Fence.find_refusal`: ``_thread.lua`` (``refusal``); ``_fence.sql``.
-* That a damaged hot thread goes only if the archive has all of it: ``drop_damaged.lua``;
-  ``thread_drop_damaged.sql``.
+A rule that a script or a statement repeats says so in a comment, ``# copies:`` and the backends.  Each copy
+stands below a comment ``rule:`` with the rule's name: ``grep -rn 'rule: stores.threads.operations.'`` finds
+all copies of the rules below.  Whoever changes a rule changes these with it; the contracts of `HotTier` hold
+all of them to the same answers.
 """
 
 from collections.abc import Sequence
@@ -67,6 +58,7 @@ class HotThread:
         """Id of the message just before ``position``; None if that is not held."""
         return HotSnapshot(self.header, self.header.base.position, self.messages).id_before(position)
 
+    # copies: postgres
     def expired(self, now: float) -> bool:
         """Whether it counts as gone."""
         return is_past(self.expires_at, now)
@@ -168,6 +160,7 @@ def other_id_error(thread_id: str) -> InvalidIdError:
 # ---- decisions --------------------------------------------------------------------------------------
 
 
+# copies: redis, postgres
 def check_slice_version(header: HotHeader, expected: int) -> None:
     """Refuse to save over a slice that the caller has not seen.
 
@@ -178,6 +171,7 @@ def check_slice_version(header: HotHeader, expected: int) -> None:
         raise stale_slice_error(header, expected)
 
 
+# copies: redis
 def may_rebase(there: HotHeader | None, change: Rebase) -> bool:
     """Whether what is there is what the change was made for, and what it keeps is held."""
     if (None if there is None else (there.epoch, there.head)) != change.expected:
@@ -187,6 +181,7 @@ def may_rebase(there: HotHeader | None, change: Rebase) -> bool:
     return change.keep == change.header.base.position
 
 
+# copies: redis
 def header_to_install(
     there: HotHeader | None, id_before: str | None, header: HotHeader, *, replace: bool
 ) -> HotHeader | None:
@@ -216,6 +211,7 @@ def header_to_install(
     return changed(header, closed=header.closed or there.closed)
 
 
+# copies: redis
 def trimmed_base(header: HotHeader, id_before: str | None, epoch: int, archived: Head, keep_from: int) -> int:
     """The new base once what an archive up to ``archived`` holds below ``keep_from`` is forgotten.
 
@@ -227,6 +223,7 @@ def trimmed_base(header: HotHeader, id_before: str | None, epoch: int, archived:
     return max(base, min(keep_from, archived.position))
 
 
+# copies: redis, postgres
 def moved_hint(header: HotHeader, archived: Archived | None, head: int) -> tuple[int, int]:
     """Position and size known to be archived once ``archived`` is; a hint never goes back."""
     if archived is not None and header.archived < archived.head.position <= head:
@@ -234,6 +231,7 @@ def moved_hint(header: HotHeader, archived: Archived | None, head: int) -> tuple
     return header.archived, header.archived_size
 
 
+# copies: redis, postgres
 def unarchived_since(since: int, archived: int, before: int, head: int, now: int) -> int:
     """Time of the oldest append beyond ``archived`` after the thread went from ``before`` to ``head``.
 
@@ -244,12 +242,27 @@ def unarchived_since(since: int, archived: int, before: int, head: int, now: int
     return since if since and archived < before else now
 
 
+# copies: redis, postgres
+def may_drop_damaged(last: int | None, slice_: bytes, archived: Head, archived_slice: bytes) -> bool:
+    """Whether a hot thread whose header is damaged may go: the archive has every message and the slice.
+
+    Args:
+        last: Position of the newest message that is held, None if there is none.
+        slice_: What is held, as it is stored.
+        archived: Where the archive ends.
+        archived_slice: What the archive has, in the same form.
+    """
+    return (last is None or last < archived.position) and slice_ == archived_slice
+
+
+# copies: redis, postgres
 def snapshot_start(header: HotHeader, since: int) -> int:
     """Where a snapshot starts."""
     wanted = header.archived - 1 if since == SINCE_ARCHIVED else since
     return min(max(wanted, header.base.position), header.head.position)
 
 
+# copies: redis, postgres
 def select_page(
     messages: Sequence[StoredMessage], first: int, wanted: PageRange
 ) -> tuple[int, tuple[StoredMessage, ...]]:
@@ -261,6 +274,7 @@ def select_page(
     )
 
 
+# copies: redis
 def archived_all(header: HotHeader, epoch: int, archived: Archived) -> bool:
     """Whether ``archived`` is exactly what the hot thread holds, under this epoch."""
     return (header.epoch, header.head, header.committed, header.slice_version) == (
@@ -286,6 +300,7 @@ def read_page(thread: HotThread, wanted: PageRange) -> HotSnapshot:
     return HotSnapshot(thread.header, first, messages)
 
 
+# copies: redis, postgres
 def step_view(thread: HotThread, head: Head, *, after: int, limit: int, max_bytes: int, ids: int) -> StepView:
     """See `HotTier.step_view`."""
     header, base = thread.header, thread.header.base.position
@@ -305,6 +320,7 @@ def step_view(thread: HotThread, head: Head, *, after: int, limit: int, max_byte
 # ---- writes -----------------------------------------------------------------------------------------
 
 
+# copies: redis, postgres
 def append_to_thread(
     thread: HotThread | None, step: StepAppend, now: float
 ) -> OperationOutcome[Appended | None]:
@@ -357,6 +373,7 @@ def install_thread(
     return _hold_thread(made, tuple(messages), now)
 
 
+# copies: redis, postgres
 def evict_thread(
     thread: HotThread | None, epoch: int, archived: Archived, *, warm_ttl: float | None, now: float
 ) -> OperationOutcome[Eviction]:
@@ -373,6 +390,7 @@ def evict_thread(
     return OperationOutcome(Eviction.KEPT_WARM, HotThread(header, thread.messages, now + warm_ttl))
 
 
+# copies: redis, postgres
 def trim_thread(
     thread: HotThread | None, epoch: int, archived: Head, keep_from: int
 ) -> OperationOutcome[HotHeader | None]:
@@ -389,6 +407,7 @@ def trim_thread(
     return OperationOutcome(header, HotThread(header, messages[len(gone) :], thread.expires_at))
 
 
+# copies: redis, postgres
 def close_epoch(thread: HotThread | None, epoch: int) -> OperationOutcome[None]:
     """See `HotTier.close_epoch`."""
     if thread is None or thread.header.epoch != epoch or thread.header.closed:
@@ -396,6 +415,7 @@ def close_epoch(thread: HotThread | None, epoch: int) -> OperationOutcome[None]:
     return OperationOutcome(None, changed(thread, header=changed(thread.header, closed=True)))
 
 
+# copies: redis, postgres
 def save_slice(
     thread: HotThread | None, epoch: int, data: bytes, expected_version: int
 ) -> OperationOutcome[int | None]:

@@ -34,6 +34,7 @@ def find_step(
     return tuple(stored[: count + 1 if answers else count])
 
 
+# copies: redis, postgres
 def is_repeated_step(
     header: HotHeader, id_before: str | None, stored: Sequence[StoredMessage], step: StepAppend
 ) -> bool:
@@ -57,6 +58,7 @@ def is_repeated_step(
     return bool(stored)
 
 
+# copies: redis
 def is_same_step(step: StepAppend, stored: Sequence[StoredMessage]) -> bool:
     """Whether ``stored``, read from the step's head on, is this step: its very inputs, then some answer."""
     answers = "" if step.answer is None else answer_kinds(step.answer.kind)
@@ -92,6 +94,7 @@ def answer_kinds(kind: str) -> str:
     return Kind.ANSWERS if kind in Kind.ANSWERS else kind
 
 
+# copies: redis
 def ends_turn(step: StepAppend, stored: Sequence[StoredMessage]) -> bool:
     """Whether the step, as it stands, commits: a first answer that asks for tools never does, whatever
     a later attempt's own answer would have been.

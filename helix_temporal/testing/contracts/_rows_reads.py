@@ -1,11 +1,14 @@
 """Reading a session: some rows with the state, and pages of rows."""
 
+import hashlib
+
 import pytest
 
 from helix_temporal.stores.protocols.session_rows import (
     RowKey,
     RowKind,
     RowPage,
+    SessionRow,
     SessionRows,
     WantedRows,
 )
@@ -35,7 +38,7 @@ class ViewContract(SessionRowsFixtures):
 
     async def test_every_kind_is_kept(self, store: SessionRows, session_id: str) -> None:
         """Kind, group, key, order and bytes come back as they went."""
-        grouped = {RowKind.STEP, RowKind.STAGED}
+        grouped = {RowKind.STEP, RowKind.STAGED, RowKind.RECORD}
         ordered = {*PAGED, RowKind.CHECKPOINT_STATE, RowKind.STAGED, RowKind.OPERATION}
         puts = tuple(
             a_row("k", kind, group="g" if kind in grouped else "", order=3 if kind in ordered else 0)
@@ -97,6 +100,24 @@ class ViewContract(SessionRowsFixtures):
         """A state without its thread is all that most operations need."""
         await committed(store, a_change(session_id))
         assert (await store.view(session_id, WantedRows())).thread is None
+
+    async def test_the_newest_of_a_group_is_the_one_of_the_highest_key(
+        self, store: SessionRows, session_id: str
+    ) -> None:
+        """Of each group that is asked for, and of no other one that begins alike."""
+        puts = tuple(a_record(key, group) for group, key in (("g", "a"), ("g", "B"), ("g1", "z"), ("", "y")))
+        await committed(store, a_change(session_id, puts=(*puts, a_row("x", order=9))))
+        names = ((RowKind.RECORD, "g"), (RowKind.RECORD, "none"), (RowKind.RECORD, "g1"))
+        view = await store.view(session_id, WantedRows(newest=(CHECKPOINT,), newest_in=names))
+        assert {(each.kind, each.group, each.key) for each in view.rows} == {
+            (RowKind.RECORD, "g", "a"),
+            (RowKind.RECORD, "g1", "z"),
+            (CHECKPOINT, "", "x"),
+        }
+        removed = (RowKey(RowKind.RECORD, "a", "g"),)
+        await committed(store, a_change(session_id, 1, removes=removed))
+        view = await store.view(session_id, WantedRows(newest_in=names[:1]))
+        assert keys(view.rows) == ["B"]
 
 
 class RowPageContract(SessionRowsFixtures):
@@ -163,6 +184,12 @@ class RowPageContract(SessionRowsFixtures):
         await committed(store, a_change(session_id, puts=(a_row("c1"),)))
         assert await store.read_page(session_id, RUN, limit=9) == RowPage((), 0)
 
+    async def test_a_page_need_not_count(self, store: SessionRows, paged: str) -> None:
+        """Whoever reads all of a long list would else have it counted for each page."""
+        page = await store.read_page(paged, CHECKPOINT, limit=2, count=False)
+        assert keys(page.rows) == ["c0", "c1"]
+        assert page.total is None
+
     async def test_a_page_of_staged_changes_spans_their_steps(
         self, store: SessionRows, session_id: str
     ) -> None:
@@ -171,3 +198,71 @@ class RowPageContract(SessionRowsFixtures):
         await committed(store, a_change(session_id, puts=puts))
         page = await store.read_page(session_id, RowKind.STAGED, limit=9)
         assert (page.rows, page.total) == (puts, 3)
+
+
+class RowGroupContract(SessionRowsFixtures):
+    """Groups of rows that have no order."""
+
+    @pytest.fixture
+    async def grouped(self, store: SessionRows, session_id: str) -> str:
+        """A session with three groups of records, put in no order, and rows of other kinds."""
+        puts = [a_record(f"k{n}", group) for n in (3, 1, 9, 2, 10) for group in ("g", "g/a", "h")]
+        await committed(store, a_change(session_id, puts=(*puts, staged("g", "s1"), a_row("c", order=1))))
+        return session_id
+
+    async def test_a_group_is_read_by_key(self, store: SessionRows, grouped: str) -> None:
+        """Keys are bytes: k10 comes before k2; other groups and kinds are not looked at."""
+        rows = await store.read_group(grouped, RowKind.RECORD, "g", limit=9)
+        assert keys(rows) == ["k1", "k10", "k2", "k3", "k9"]
+        assert {(each.kind, each.group, each.order) for each in rows} == {(RowKind.RECORD, "g", 0)}
+        rows = await store.read_group(grouped, RowKind.RECORD, "g", limit=2, descending=True)
+        assert keys(rows) == ["k9", "k3"]
+
+    async def test_a_group_goes_on_beyond_a_key(self, store: SessionRows, grouped: str) -> None:
+        """Also beyond one that is not there."""
+        rows = await store.read_group(grouped, RowKind.RECORD, "g/a", limit=2, after="k10")
+        assert keys(rows) == ["k2", "k3"]
+        rows = await store.read_group(grouped, RowKind.RECORD, "g/a", limit=9, after="k2x", descending=True)
+        assert keys(rows) == ["k2", "k10", "k1"]
+        assert await store.read_group(grouped, RowKind.RECORD, "g/a", limit=9, after="k9") == ()
+
+    async def test_a_group_sorts_by_bytes(self, store: SessionRows, session_id: str) -> None:
+        """Whatever the server's language is."""
+        names = ["B", "a", "a0", "b", "\u00e9", "\uffee", "\U0001f600"]
+        puts = tuple(a_record(each, "\u00e9") for each in reversed(names))
+        await committed(store, a_change(session_id, puts=puts))
+        assert keys(await store.read_group(session_id, RowKind.RECORD, "\u00e9", limit=9)) == names
+
+    async def test_a_group_that_is_not_there_is_empty(self, store: SessionRows, grouped: str) -> None:
+        """Neither an unknown session nor an unknown group is an error."""
+        assert await store.read_group(grouped, RowKind.RECORD, "", limit=9) == ()
+        assert await store.read_group(f"{grouped}x", RowKind.RECORD, "g", limit=9) == ()
+
+    async def test_groups_are_listed(self, store: SessionRows, grouped: str) -> None:
+        """Each once, in order, from the first wanted one on and before the last."""
+        listed = await store.list_groups(grouped, RowKind.RECORD, first="", stop="~", limit=9)
+        assert listed == ("g", "g/a", "h")
+        listed = await store.list_groups(grouped, RowKind.RECORD, first="g\x01", stop="h", limit=9)
+        assert listed == ("g/a",)
+        assert await store.list_groups(grouped, RowKind.RECORD, first="", stop="~", limit=2) == ("g", "g/a")
+        assert await store.list_groups(f"{grouped}x", RowKind.RECORD, first="", stop="~", limit=9) == ()
+
+    async def test_a_cleared_group_is_no_group(self, store: SessionRows, grouped: str) -> None:
+        """A list of groups is made of the rows that are there."""
+        cleared = ((RowKind.RECORD, "g"),)
+        await committed(store, a_change(grouped, 1, clears=cleared, puts=(a_record("k", "a"),)))
+        listed = await store.list_groups(grouped, RowKind.RECORD, first="", stop="~", limit=9)
+        assert listed == ("a", "g/a", "h")
+
+    async def test_long_names_fit(self, store: SessionRows, session_id: str) -> None:
+        """The longest group and key beside the longest id, of bytes that do not compress."""
+        noise = hashlib.shake_256(b"noise").hexdigest(544)
+        row = a_record(noise[:1024], f"{noise[-64:]}/{noise[:1024]}")
+        await committed(store, a_change(session_id, puts=(row,)))
+        view = await store.view(session_id, WantedRows(newest_in=((row.kind, row.group),)))
+        assert view.rows == (row,)
+
+
+def a_record(key: str, group: str) -> SessionRow:
+    """A row without an order."""
+    return a_row(key, RowKind.RECORD, group=group)

@@ -7,6 +7,7 @@ import pytest
 
 from helix_temporal.errors import (
     FencedError,
+    HeadMovedError,
     IdempotencyConflictError,
     SessionNotFoundError,
     StaleStateError,
@@ -15,6 +16,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, SessionStatus, StateChange
 from helix_temporal.models.store_calls import SessionQuery
+from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.contracts._sessions_base import (
     MANY,
@@ -183,6 +185,49 @@ class AppendContract(SessionFixtures):
         assert await image(store, session_id) == before
         with pytest.raises(IdempotencyConflictError):
             await store.append_messages(session_id, [said("other", message_id="m1")], change=CHANGE)
+        assert await image(store, session_id) == before
+
+    @pytest.mark.parametrize("change", [None, StateChange(title="t")])
+    @pytest.mark.parametrize("named", [{}, {"operation_id": "o"}, {"epoch": 7}])
+    async def test_an_append_behind_a_message_is_made_there_alone(
+        self,
+        crowd: Crowd,
+        state: SessionState,
+        session_id: str,
+        named: dict[str, Any],
+        change: StateChange | None,
+    ) -> None:
+        """Of many behind the same one, one succeeds; its repeat does, and nothing of the others stands."""
+        store = next(crowd)
+        head = (await store.append_messages(session_id, talk(2))).head
+
+        async def append(number: int) -> int | None:
+            name = {
+                key: f"{value}{number}" if key == "operation_id" else value for key, value in named.items()
+            }
+            try:
+                message = talk(1, f"n{number}-")
+                await next(crowd).append_messages(session_id, message, head=head, change=change, **name)
+            except HeadMovedError:
+                return None
+            return number
+
+        done = [each for each in await asyncio.gather(*map(append, range(8))) if each is not None]
+        assert len(done) == 1
+        assert await append(done[0]) == done[0]
+        assert await ids_of(store, session_id) == ["m0", "m1", f"n{done[0]}-0"]
+
+    @pytest.mark.parametrize("last", ["m0", "other", ""])
+    async def test_a_place_is_told_by_its_last_message(
+        self, store: SessionStore, state: SessionState, session_id: str, last: str
+    ) -> None:
+        """A number alone is none: the messages may be others. What stands elsewhere is not found there."""
+        await store.append_messages(session_id, talk(2))
+        before = await image(store, session_id)
+        head = Head(position=2, last_id=last)
+        for messages in (talk(1, "n"), talk(1), []):
+            with pytest.raises(HeadMovedError):
+                await store.append_messages(session_id, messages, head=head, change=CHANGE)
         assert await image(store, session_id) == before
 
     async def test_a_summary_may_be_folded_by_versions(

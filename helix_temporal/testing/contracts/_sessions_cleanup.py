@@ -119,6 +119,16 @@ class CleanupContract(SessionFixtures):
         statuses = [(await loaded(store, f"s{number}")).status.value for number in range(5)]
         assert statuses == ["failed", "failed", "active", "active", "active"]
 
+    async def test_a_clean_up_with_a_limit_gets_through_in_the_end(self, store: SessionStore) -> None:
+        """Those that earlier ones ended stay among the expired, and stand before the others."""
+        for number in range(5):
+            await _make(store, f"s{number}", _LONG_AGO + number)
+        marked = [
+            (await Cleanup(store).clean_up_expired(CleanUpExpiredInput(max_sessions=2, page=2))).marked
+            for _ in range(4)
+        ]
+        assert marked == [2, 2, 1, 0]
+
     async def test_a_clean_up_goes_on_where_another_attempt_was(self, store: SessionStore) -> None:
         """The cursor and the counts of its last report are enough."""
         for number in range(5):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from helix_temporal.errors import HeadMovedError, InvalidRequestError
+from helix_temporal.errors import FencedError, HeadMovedError, InvalidRequestError, TooLargeError
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import SessionState
 from helix_temporal.models.stored_messages import Head
@@ -71,6 +71,31 @@ class CutsContract(SessionFixtures):
         with pytest.raises(InvalidRequestError, match="there are 3 messages, and 4"):
             await store.cut_messages(session_id, 4)
         assert await messages_of(store, session_id) == talk(3)
+
+    async def test_more_than_an_operation_can_keep_is_refused(
+        self, store: SessionStore, state: SessionState, session_id: str
+    ) -> None:
+        """By number or size, as it has to give them back to a repetition; one alone may be of any size."""
+        large = [Message(id=f"l{at}", role="user", content="x" * 900_000) for at in range(5)]
+        for each in (talk(1), *([message] for message in large)):
+            await store.append_messages(session_id, each)
+        with pytest.raises(InvalidRequestError, match=r"201 messages .* 200 can be at once"):
+            await store.cut_messages(session_id, 201)
+        with pytest.raises(TooLargeError, match="take fewer"):
+            await store.cut_messages(session_id, 5)
+        assert await messages_of(store, session_id) == talk(1) + large
+        assert list((await store.cut_messages(session_id, 4)).messages) == large[1:]
+
+    async def test_a_cut_of_an_older_writer_is_refused(
+        self, store: SessionStore, state: SessionState, session_id: str
+    ) -> None:
+        """Where a cut names its epoch, as other writes do."""
+        await store.append_messages(session_id, talk(3))
+        await store.save_state(session_id, await loaded(store, session_id), epoch=5)
+        with pytest.raises(FencedError):
+            await store.cut_messages(session_id, 1, epoch=4)
+        assert await messages_of(store, session_id) == talk(3)
+        assert list((await store.cut_messages(session_id, 1, epoch=5)).messages) == talk(3)[2:]
 
     async def test_a_state_keeps_the_messages_that_it_was_committed_with(
         self, store: SessionStore, state: SessionState, session_id: str

@@ -18,7 +18,7 @@ from helix_temporal.testing.contracts._rows_append import AppendCommitContract
 from helix_temporal.testing.contracts._rows_commit import CommitContract, DeleteContract, WriteContract
 from helix_temporal.testing.contracts._rows_list_pages import ListPageContract
 from helix_temporal.testing.contracts._rows_lists import ListContract
-from helix_temporal.testing.contracts._rows_reads import RowPageContract, ViewContract
+from helix_temporal.testing.contracts._rows_reads import RowGroupContract, RowPageContract, ViewContract
 from helix_temporal.testing.contracts._rows_upkeep import DueContract, PurgeContract, ScanContract
 
 __all__ = ["SessionRowsContract", "SessionRowsWithThreadsContract"]
@@ -30,6 +30,7 @@ class SessionRowsContract(
     DeleteContract,
     ViewContract,
     RowPageContract,
+    RowGroupContract,
     ListContract,
     ListPageContract,
     DueContract,

@@ -139,10 +139,14 @@ async def test_after_it_was_cleared_a_log_goes_on(log: ItemLog) -> None:
     assert await log.read_items() == items(2)
 
 
-async def test_items_that_are_no_json_are_refused(log: ItemLog) -> None:
-    """And none of their batch is appended."""
-    with pytest.raises(InvalidRequestError, match="no JSON"):
-        await log.append_items([{"n": 0}, {"n": object()}])  # type: ignore[dict-item]
+NO_JSON: list[Any] = ["hello", {"n": object()}, {"n": (1, 2)}, {1: 2}, {"n": float("nan")}, ["n"], None]
+
+
+@pytest.mark.parametrize("item", NO_JSON, ids=[str(at) for at in range(len(NO_JSON))])
+async def test_items_that_would_not_come_back_are_refused(log: ItemLog, item: Any) -> None:
+    """And none of their batch is appended; a text for a list of items was five items of a letter each."""
+    with pytest.raises(InvalidRequestError, match="would not come back as it is"):
+        await log.append_items([{"n": 0}, item])
     assert await log.read_items() == []
 
 

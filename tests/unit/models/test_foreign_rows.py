@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix_temporal.models.foreign_rows import READERS, find_said, read_foreign_row
-from helix_temporal.models.messages import Message, encode_message, image_part, text_part
+from helix_temporal.models.foreign_rows import (
+    READERS,
+    find_foreign_row,
+    find_said,
+    is_foreign,
+    read_foreign_row,
+)
+from helix_temporal.models.messages import Message, ToolCall, encode_message, image_part, text_part
 from helix_temporal.models.stored_messages import Kind
 from helix_temporal.models.turns import answer_in, encode_messages, kinds_of, starts_in, user_in
 from tests.unit.models._foreign_rows import CONVERSATIONS, Given
@@ -69,6 +75,15 @@ def test_each_conversation_has_two_turns(name: str) -> None:
     assert user_in(stored[second]) == Message(id=f"r{second}", role="user", content="And now?")
     assert answer_in(stored[-1]) == Message(id=stored[-1].id, role="assistant", content="Bye.")
     assert [each for each in stored if each.kind in {Kind.USER, Kind.ANSWER}] == []
+
+
+def test_a_call_whose_argument_says_foreign_is_no_foreign_row() -> None:
+    """Its bytes have the mark of one: usage, checks and counts of steps would leave the answer out."""
+    call = ToolCall(id="c1", name="set_role", arguments={"role": "foreign"})
+    answer = encode_message(Message(id="a1", role="assistant", tool_calls=(call,)))
+    row = encode_message(message_of("openai-agents/1", {"role": "user", "content": "Hi"}))
+    assert (is_foreign(answer), find_foreign_row(answer)) == (False, None)
+    assert is_foreign(row)
 
 
 def test_a_version_that_is_not_known_is_not_read() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix_temporal.errors import ArchiveCorruptError, InvalidMessageError, TooLargeError
+from helix_temporal.models.limits import MAX_MESSAGE_BYTES
 from helix_temporal.models.messages import (
-    MAX_MESSAGE_BYTES,
     Message,
     ToolCall,
     Usage,

@@ -1,3 +1,4 @@
--- Whether a thread admits its writer: the rule is Fence.find_refusal in helix_temporal/stores/threads/fences.py.
+-- Whether a thread admits its writer.
 -- $2 the writer's epoch
+-- rule: stores.threads.fences.Fence.find_refusal
 t.epoch = $2 AND NOT t.closed AND NOT t.deleted

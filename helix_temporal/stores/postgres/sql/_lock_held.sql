@@ -1,2 +1,3 @@
 -- Whether the lease of row l has not ended.
+-- rule: stores.locks.LeaseRow.held
 (l.expires_at * 1000 > {include:microseconds})

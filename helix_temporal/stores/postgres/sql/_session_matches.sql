@@ -1,6 +1,7 @@
 -- What a list filters by, each or null: $1 user, $2 agent type, $3 statuses, $4 parent, $5 true for those without a
 -- parent, $6 tags, $7 metadata, $8 and $9 created from and before, $10 and $11 updated from and before.  The planner
 -- leaves out what is null, since it knows the arguments.
+-- rule: stores.sessions.operations.matches_query
 NOT deleted
     AND ($1::text IS NULL OR user_id = $1::text)
     AND ($2::text IS NULL OR agent_type = $2::text)

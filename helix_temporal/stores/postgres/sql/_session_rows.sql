@@ -2,6 +2,7 @@
 -- stay: one statement may touch a row once only.  LATERAL and an array in a SELECT as in _session_view.
 -- $4 kinds, $5 groups, $6 keys of rows to remove, none of which is put; $7 kinds, $8 groups to clear;
 -- $9 kinds, $10 groups, $11 keys, $12 orders, $13 bodies of rows to put, each once.
+-- rule: stores.sessions.operations.apply_commit
 removed AS (
     DELETE FROM "{prefix}session_rows" AS r
     USING (

@@ -1,5 +1,6 @@
 -- Nothing of these is there: $1 kinds, $2 groups, $3 keys of single rows, $4 kinds, $5 groups.
 -- An array stands in a SELECT as in _session_view.
+-- rule: stores.sessions.operations.apply_commit
 NOT EXISTS (
         SELECT FROM unnest((SELECT $1::text[]), $2::text[], $3::text[]) AS w (kind, grp, key), LATERAL (
             SELECT FROM "{prefix}session_rows" AS r

@@ -2,8 +2,10 @@
 -- $1 key, $2 owner, $3 claim, $4 ms that it lasts
 -- A repeat of the claim that holds it keeps its token; anything else gets a higher one.  Expressions on l see
 -- the row as it is once it is locked.
+-- rule: stores.locks.take_lease
 INSERT INTO "{prefix}locks" AS l (key, owner, claim, fencing_token, ttl_ms, acquired_at, expires_at)
 VALUES ($1, $2, $3, {include:microseconds}, $4::bigint, {include:microseconds} / 1000,
+    -- rule: stores.locks._lease_end
     ({include:microseconds} + 999) / 1000 + $4::bigint)
 ON CONFLICT (key) DO UPDATE SET
     owner = excluded.owner,

@@ -1,5 +1,6 @@
 -- The first commit of a session; its new revision, or no row if there is a session already.
 -- $1 session, $2 the revision it had (0), $3 fence, $4 to $13 rows (_session_rows), $14 to $32 the state.
+-- rule: stores.sessions.operations.apply_commit
 WITH guard AS (
     INSERT INTO "{prefix}states" AS s (session_id, rev, max_epoch, deleted, body, version, status, agent_type, user_id,
         parent_session_id, root_session_id, tags, metadata, mode, failure_reason, step_count, resume_count, expires_at,

@@ -1,5 +1,6 @@
 -- A session's state and rows go; revision and fence stay behind in `states`.
 -- $1 session, $2 the revision it had, $3 fence.
+-- rule: stores.sessions.operations.apply_commit
 WITH guard AS (
     UPDATE "{prefix}states" AS s
     SET rev = s.rev + 1, max_epoch = greatest(s.max_epoch, $3::bigint), deleted = true, body = '', version = 0,

@@ -1,4 +1,5 @@
 -- The first commit of a session without a state: only revision, fence and rows.  Arguments as in session_create.
+-- rule: stores.sessions.operations.apply_commit
 WITH guard AS (
     INSERT INTO "{prefix}states" AS s (session_id, rev, max_epoch, deleted, body, version, status, created_at, updated_at)
     VALUES ($1, $2::bigint + 1, $3, true, '', 0, '', 0, 0)

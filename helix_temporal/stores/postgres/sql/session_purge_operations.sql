@@ -1,4 +1,5 @@
 -- $1 before this time, $2 how many at most.
+-- rule: stores.sessions.operations.without_old_operations
 WITH old AS (
     SELECT session_id, kind, grp, key FROM "{prefix}session_rows" WHERE kind = 'operation' AND ord < $1
     ORDER BY ord LIMIT $2 FOR UPDATE SKIP LOCKED

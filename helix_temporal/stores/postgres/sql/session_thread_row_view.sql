@@ -1,4 +1,5 @@
 -- As session_row_view.sql, with the header of the session's thread.
+-- rule: stores.sessions.operations.select_rows
 SELECT s.body AS state, s.rev, s.max_epoch, s.deleted AS gone, {now} AS now, r.kind, r.grp, r.key, r.ord, r.body,
     {include:header}
 FROM (SELECT 1) AS one

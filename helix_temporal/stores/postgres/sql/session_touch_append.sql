@@ -2,6 +2,7 @@
 -- or null where it does not.
 -- States and threads are both looked at before either is changed. The lock on the state decides between two writers.
 -- Arguments as in session_touch, then $19 to $33 the step (_thread_moved).
+-- rule: stores.sessions.operations.apply_commit
 WITH held AS (
     SELECT FROM "{prefix}states" AS s
     WHERE s.session_id = $1 AND s.rev = $2 AND {include:session_unless+13}

@@ -2,6 +2,7 @@
 -- $1 stream_id, $2 made, $3 fence, $4 run_id, $5 dedup keys (or empty), $6 bodies, $7 most chunks, $8 ttl in ms
 -- A key that somebody else adds meanwhile violates the key's uniqueness: the statement is run again.  Old chunks go a
 -- hundred at a time, since each look for them passes by those that went before.
+-- rule: stores.streams.rules.StreamLog.append_batch
 WITH given AS (
     SELECT key, body, n FROM unnest($5::text[], $6::bytea[]) WITH ORDINALITY AS g(key, body, n)
 ), known AS (
@@ -14,12 +15,14 @@ WITH given AS (
 ), head AS (
     UPDATE "{prefix}streams" s SET
         last = s.last + size.total,
+        -- rule: stores.streams.rules.StreamLog._trim_chunks
         first = CASE WHEN $7::bigint = 0 THEN s.first
             ELSE greatest(s.first, s.last + size.total - $7::bigint + 1) END,
         fence = coalesce($3::bigint, s.fence),
         updated_at = {now},
         expires_at = {now} + $8::bigint
     FROM size
+    -- rule: stores.streams.rules.admit_batch
     WHERE s.stream_id = $1 AND s.made = $2 AND s.status = 'active' AND {include:stream_there}
         AND ($3::bigint IS NULL OR s.fence IS NULL OR s.fence <= $3::bigint)
     RETURNING s.first, s.last - size.total AS before, size.total

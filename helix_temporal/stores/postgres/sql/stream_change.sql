@@ -11,9 +11,11 @@ WITH head AS (
         first = coalesce($9::bigint, s.first),
         updated_at = {now},
         expires_at = {now} + $10::bigint
+    -- rule: stores.streams.rules.head_after_change
     WHERE s.stream_id = $1 AND s.made = $2 AND s.revision = $3 AND ($4::bigint IS NULL OR s.last = $4::bigint)
         AND coalesce(s.fence, 0) <= coalesce($5::bigint, 0)
     RETURNING s.last
+-- rule: stores.streams.rules.StreamLog.change_status
 ), dropped AS (
     DELETE FROM "{prefix}stream_chunks" c USING head
     WHERE c.made = $2 AND $8::bytea IS NOT NULL AND c.sequence < head.last

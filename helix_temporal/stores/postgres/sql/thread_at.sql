@@ -3,6 +3,7 @@
 SELECT {include:header}, place.id AS id_before, m.kinds, m.ids, m.bodies
 FROM "{prefix}threads" AS t
     CROSS JOIN LATERAL (
+        -- rule: stores.protocols.hot.HotSnapshot.id_before
         SELECT CASE
             WHEN $2::bigint = t.base THEN t.base_id
             WHEN $2::bigint = t.head THEN t.last_id

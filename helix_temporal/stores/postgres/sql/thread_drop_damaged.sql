@@ -2,6 +2,7 @@
 -- $1 thread id, $2 position up to which the archive holds the messages, $3 slice that it holds
 WITH gone AS (
     DELETE FROM "{prefix}threads" AS t
+    -- rule: stores.threads.operations.may_drop_damaged
     WHERE t.thread_id = $1 AND t.slice = $3 AND NOT {include:sound}
         AND NOT EXISTS (SELECT FROM "{prefix}messages" AS m WHERE m.thread_id = $1 AND m.position >= $2)
     RETURNING t.thread_id

@@ -3,6 +3,7 @@
 SELECT {include:header}, m.kinds, m.ids, m.bodies, m.there
 FROM "{prefix}threads" AS t
     CROSS JOIN LATERAL (
+        -- rule: stores.threads.operations.select_page
         SELECT array_agg(m.kind ORDER BY m.position) FILTER (WHERE m.fits) AS kinds,
             array_agg(m.id ORDER BY m.position) FILTER (WHERE m.fits) AS ids,
             array_agg(m.body ORDER BY m.position) FILTER (WHERE m.fits) AS bodies, count(*) AS there

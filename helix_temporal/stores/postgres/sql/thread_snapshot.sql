@@ -3,6 +3,7 @@
 SELECT {include:header}, place.first, m.kinds, m.ids, m.bodies
 FROM "{prefix}threads" AS t
     CROSS JOIN LATERAL (
+        -- rule: stores.threads.operations.snapshot_start
         SELECT LEAST(
             GREATEST(CASE WHEN $2::bigint = -1 THEN t.archived - 1 ELSE $2::bigint END, t.base), t.head
         ) AS first

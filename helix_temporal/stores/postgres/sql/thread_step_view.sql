@@ -4,6 +4,7 @@
 -- before it, $6 number of ids
 -- Positions have no gaps, so ranges stand for limits: a planner that knows only a thread's average length would
 -- read and sort all of it for a limit.
+-- rule: stores.threads.operations.step_view
 WITH t AS (
     SELECT t.*, LEAST(GREATEST($2::bigint, t.base), t.head) AS at
     FROM "{prefix}threads" AS t WHERE t.thread_id = $1 AND {include:alive}
@@ -27,6 +28,7 @@ WITH t AS (
 SELECT {include:header},
     before.kinds AS before_kinds, before.ids AS before_ids, before.bodies AS before_bodies, before.there AS before_there,
     later.kinds AS after_kinds, later.ids AS after_ids, later.bodies AS after_bodies, earlier.ids AS earlier_ids,
+    -- rule: stores.protocols.hot.HotSnapshot.id_before
     CASE
         WHEN $2::bigint = t.base THEN t.base_id
         WHEN $2::bigint = t.head THEN t.last_id

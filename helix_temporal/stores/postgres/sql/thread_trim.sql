@@ -1,5 +1,6 @@
 -- Forgets the messages of a locked thread below a position that lies beyond its base.
 -- $1 thread id, $2 the new base
+-- rule: stores.threads.operations.trim_thread
 WITH gone AS (
     DELETE FROM "{prefix}messages" AS m WHERE m.thread_id = $1 AND m.position < $2
     RETURNING m.position, m.id, {include:size} AS size

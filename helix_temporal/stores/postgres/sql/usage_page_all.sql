@@ -4,6 +4,7 @@ WITH wanted AS NOT MATERIALIZED (
     SELECT u."timestamp", u.id, u.body FROM "{prefix}usage_entries" AS u
     WHERE {include:usage_wanted}
 ), page AS (
+    -- rule: stores.usage.select_entries
     SELECT * FROM wanted ORDER BY "timestamp", id LIMIT $5::bigint OFFSET $6::bigint
 )
 SELECT counted.total, page.body FROM (SELECT count(*) AS total FROM wanted) AS counted LEFT JOIN page ON TRUE

@@ -12,6 +12,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
+-- rule: stores.locks._lease_end
 local function lasting(ttl)  -- not before the time is over: holders count from before they asked
   return math.ceil(now / 1000) + tonumber(ttl)
 end
@@ -31,4 +32,5 @@ end
 
 if (row[ID] or row[SUM]) and row[SUM] ~= sum() then error('DAMAGED lease') end
 if row[ID] and row[ID] ~= ARGV[1] then return 'X' end
+-- rule: stores.locks.LeaseRow.held
 local held = row[ID] and tonumber(row[EXPIRES]) * 1000 > now

@@ -14,6 +14,8 @@ end
 local time = redis.call('TIME')
 local now = text(time[1] * 1000 + math.floor(time[2] / 1000))
 
+-- rule: stores.streams.rules.admit_batch
+-- rule: stores.streams.rules.head_after_change
 local function lower(fence, than)
   return fence ~= '' and than ~= '' and tonumber(fence) < tonumber(than)
 end

@@ -37,14 +37,15 @@ local function reply(status, h, rest)
     .. h[OWNER] .. h[LAST] .. h[BEFORE] .. h[ADAPTER] .. h[ORIGIN] .. h[SLICE] .. (rest or '')
 end
 
--- 'F' fenced, 'B' the hot thread is behind the caller's open, nil if this epoch may write.  The rule is Fence.find_refusal
--- in helix_temporal/stores/threads/fences.py; a change there is made here as well.
+-- 'F' fenced, 'B' the hot thread is behind the caller's open, nil if this epoch may write.
+-- rule: stores.threads.fences.Fence.find_refusal
 local function refusal(h, epoch)
   if h[EPOCH] ~= epoch then return tonumber(h[EPOCH]) > tonumber(epoch) and 'F' or 'B' end
   if h[CLOSED] ~= '0' or h[DELETED] ~= '0' then return 'F' end
 end
 
 -- Time of the oldest append beyond the archive once the head, which stood at `before`, is what the header says.
+-- rule: stores.threads.operations.unarchived_since
 local function waiting_since(h, before)
   local head, archived = tonumber(h[HEAD]), tonumber(h[ARCHIVED])
   if archived >= head or head == 0 then return '0' end
@@ -109,6 +110,7 @@ local function messages(key, h)
 
   -- How many messages, how many bytes they have, and the names of the fields with their bodies; `first` is the
   -- position of the first one, and those below `from` are left out of bytes and names.
+  -- rule: models.stored_messages.size_of
   function m.measure(data, first, from)
     local at, position, bytes, bodies = 0, first, 0, {}
     while at < #data do
@@ -141,6 +143,7 @@ local function messages(key, h)
     torn(position)
   end
 
+  -- rule: stores.protocols.hot.HotSnapshot.id_before
   function m.id_before(position)
     if position == base then return h[BEFORE] end
     if position < base or position > head then return nil end
@@ -183,6 +186,7 @@ local function messages(key, h)
 
   -- Adds the bytes of the messages from `from` up to `stop` to `parts`, at least one, ended by a count or by bytes.
   -- In parts: one long string costs four times as long, and nobody else is served meanwhile.
+  -- rule: stores.threads.operations.select_page
   function m.forward(from, stop, parts, limit, max_bytes)
     local position, count, bytes = from, 0, 0
     while position < stop do
@@ -256,6 +260,7 @@ local function messages(key, h)
   end
 
   -- As forward, but from `stop` back, not below `floor`: position of the first, and the parts in order.
+  -- rule: stores.threads.operations.select_page
   function m.backward(floor, stop, limit, max_bytes)
     local parts, position, count, bytes = {}, stop, 0, 0
     walk_back(floor, stop, function(first, data, before)

@@ -1,5 +1,4 @@
--- Adds one step exactly at its head, or finds that it stands there; as is_repeated_step in
--- helix_temporal/stores/threads/standing_step.py.
+-- Adds one step exactly at its head, or finds that it stands there.
 -- ARGV: 1 thread id, 2 numbers (one argument: each costs the client half a microsecond), 3 last id of its head,
 --   4 last id after it, 5 slice, 6… field, messages
 -- Numbers: epoch, position of its head and after it, bytes of all, bytes of the inputs in their fields, '1' if it
@@ -12,13 +11,16 @@ local epoch, from, to, size, inputs_size, commits, kind, kinds, version, archive
 local no = refusal(h, epoch)
 if no then return reply(no, h) end
 
+-- rule: stores.threads.operations.append_to_thread
 local before, was_waiting, grows, stored, set = h[HEAD], h[SINCE] ~= '0', false, '', {}
 local function put(field, value)
   h[field], set[#set + 1], set[#set + 2] = value, NAMES[field], value
 end
 
+-- rule: stores.threads.standing_step.is_repeated_step
 if before == from then
   if h[LAST] ~= ARGV[3] then return reply('M', h) end
+  -- rule: stores.threads.operations.check_slice_version
   if version ~= '-' then
     if version ~= h[VERSION] then return reply('V', h) end
     put(VERSION, text(version + 1))
@@ -34,6 +36,7 @@ else
   if m.id_before(tonumber(from)) ~= ARGV[3] then return reply('M', h) end
   local first, stop = tonumber(from), math.min(tonumber(to), tonumber(before))
   stored = table.concat(m.forward(first, stop, {}))
+  -- rule: stores.threads.standing_step.is_same_step
   local held, given, same = m.raw(first, stop), {}, true
   for i = 6, #ARGV, 2 do
     local body = ARGV[i]:match('^(%d+)b$')
@@ -53,10 +56,12 @@ end
 
 local lasts = grows
 -- The answer that stands decides: one that asks for tools ends no turn.
+-- rule: stores.threads.standing_step.ends_turn
 if commits == '1' and kind ~= 'c' and tonumber(to) > tonumber(h[COMMITTED]) then
   put(COMMITTED, to)
   lasts = true
 end
+-- rule: stores.threads.operations.moved_hint
 if archived ~= '-' and tonumber(archived) > tonumber(h[ARCHIVED]) and tonumber(archived) <= tonumber(h[HEAD]) then
   put(ARCHIVED, archived)
   put(ARCHIVED_SIZE, archived_size)

@@ -2,6 +2,7 @@
 local h = load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
+-- rule: stores.threads.operations.close_epoch
 if h[EPOCH] == ARGV[2] and h[CLOSED] ~= '1' then
   h[CLOSED] = '1'
   redis.call('HSET', KEYS[1], NAMES[CLOSED], '1', NAMES[SUM], sum_of(h))

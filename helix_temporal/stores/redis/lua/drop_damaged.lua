@@ -4,6 +4,7 @@
 local key = KEYS[1]
 if pcall(load, key) then return '0' end
 
+-- rule: stores.threads.operations.may_drop_damaged
 local names, last = redis.call('HKEYS', key), -1
 for i = 1, #names do
   local digits, body = names[i]:match('^(%d+)(b?)$')

@@ -1,5 +1,4 @@
--- Makes a thread hot where nothing is, or over what does not continue the archive; as header_to_install in
--- helix_temporal/stores/threads/operations.py.
+-- Makes a thread hot where nothing is, or over what does not continue the archive.
 -- KEYS: 1 the hot thread, 2 the staging key that holds the messages, if they are not in ARGV
 -- ARGV: 1 thread id, 2 '1' to replace, 3… header, 23 number of staged fields or '', 24… field, messages
 local key, staging, h = KEYS[1], KEYS[2], load(KEYS[1])
@@ -9,10 +8,12 @@ local function keep(status)
   return h[ID] == ARGV[1] and reply(status, h) or 'I'
 end
 
+-- rule: stores.threads.operations.header_to_install
 if h then
   if h[ID] ~= ARGV[1] or ARGV[2] == '0' then return keep('H') end
   local mine, theirs = tonumber(new[EPOCH]), tonumber(h[EPOCH])
-  if theirs > mine then return keep('F') end  -- Fence.check_not_replaced
+  -- rule: stores.threads.fences.Fence.check_not_replaced
+  if theirs > mine then return keep('F') end
   if theirs == mine then
     local head = tonumber(new[HEAD])
     -- Below the base: an install that comes late, when the thread is far beyond it.

@@ -1,4 +1,5 @@
 -- ARGV: key, owner, claim, ttl in ms.  The token, when it was acquired and when it ends; nil if another holds it.
+-- rule: stores.locks.take_lease
 local expires = lasting(ARGV[4])
 if held and row[OWNER] ~= ARGV[2] then return nil end
 if held and row[CLAIM] == ARGV[3] then

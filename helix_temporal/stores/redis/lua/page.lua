@@ -3,6 +3,7 @@ local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
 local base, head = tonumber(h[BASE]), tonumber(h[HEAD])
+-- rule: stores.threads.operations.select_page
 local start = math.min(math.max(tonumber(ARGV[2]), base), head)
 local stop = math.max(math.min(tonumber(ARGV[3]), head), start)
 local m, limit, max_bytes = messages(key, h), tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -1,9 +1,9 @@
--- Replaces the header by compare-and-swap, cuts the messages and adds others; as may_rebase in
--- helix_temporal/stores/threads/operations.py.
+-- Replaces the header by compare-and-swap, cuts the messages and adds others.
 -- ARGV: 1 thread id, 2 expected epoch or '' if absent, 3 position and 4 last id of the expected head, 5 keep,
 --   6… header, 26… field, messages
 local key, h, keep = KEYS[1], load(KEYS[1]), tonumber(ARGV[5])
 if h and h[ID] ~= ARGV[1] then return 'I' end
+-- rule: stores.threads.operations.may_rebase
 if ARGV[2] == '' then
   if h then return false end
 elseif not h or h[EPOCH] ~= ARGV[2] or h[HEAD] ~= ARGV[3] or h[LAST] ~= ARGV[4] then

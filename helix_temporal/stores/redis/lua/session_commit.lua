@@ -14,6 +14,7 @@ local revision, fence, with_state, deletes, indexed, lives, limit, removes, clea
   ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 local h = load_session(session, 'd')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
+-- rule: stores.sessions.operations.apply_commit
 if (h[2] or '0') ~= revision then return 'N' end
 local now = now_ms()
 if limit ~= '-' and now > tonumber(limit) then return 'L' end
@@ -45,6 +46,7 @@ if at_step <= #ARGV then
 end
 
 -- From here on nothing is refused any more.
+-- rule: stores.sessions.operations.apply_commit
 if not h[1] or deletes == '1' then redis.call('UNLINK', session, order) end
 local gone = {}
 for i = at_removes, at_clears - 1 do gone[#gone + 1] = ARGV[i] end

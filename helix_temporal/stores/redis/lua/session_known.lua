@@ -6,6 +6,7 @@ local session, order = KEYS[1], KEYS[2]
 local h = load_session(session, 'd')
 if not h[1] then return false end
 if h[1] ~= ARGV[1] then return 'I' end
+-- rule: stores.sessions.operations.without_old_operations
 local old = redis.call('ZRANGEBYLEX', order, '[oo', ARGV[2], 'LIMIT', 0, ARGV[3])
 local fields = {}
 for i = 1, #old do fields[i] = field_at(old[i]) end

@@ -2,6 +2,7 @@
 -- ARGV: 1 '1' if from the highest on, 2 how many to skip and 3 to show of each range; then for each range: lowest and
 --   highest entry to count, lowest and highest to show
 local entries = KEYS[1]
+-- rule: stores.sessions.operations.list_sessions
 local total, found = 0, {''}
 for i = 4, #ARGV, 4 do
   total = total + redis.call('ZLEXCOUNT', entries, ARGV[i], ARGV[i + 1])

@@ -31,6 +31,7 @@ local function place(rest)
   return row:sub(at, at + 7) .. id
 end
 
+-- rule: stores.sessions.operations.matches_query
 for i = 1, #looked do
   local rest, matches = looked[i]:sub(18), true
   for j = 7, #ARGV do matches = matches and has_one(ARGV[j], rest) end

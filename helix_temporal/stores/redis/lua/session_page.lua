@@ -4,6 +4,7 @@
 local session, order = KEYS[1], KEYS[2]
 local id = load_session(session)[1]
 if id and id ~= ARGV[1] then return 'I' end
+-- rule: stores.sessions.operations.page_rows
 local kind, found = ARGV[2], nil
 if ARGV[5] == '1' then
   found = redis.call('ZREVRANGEBYLEX', order, ARGV[4], ARGV[3], 'LIMIT', 0, ARGV[6])

@@ -1,11 +1,11 @@
 -- State and rows in one instant, and the header of the thread.
--- ARGV: 1 session id, 2 numbers: '1' if the thread is wanted, counts of fields and groups; then fields, kinds with
---   groups, and kinds of which the newest is wanted
+-- ARGV: 1 session id, 2 numbers: '1' if the thread is wanted, counts of fields, groups and kinds; then fields, kinds
+--   with groups, kinds of which the newest is wanted, and beginnings of places of groups of which the last is
 -- Answers: revision, fence, time and '1' if there is a state; the state; the thread; fields and values of rows.
 local session, order = KEYS[1], KEYS[2]
 local h = load_session(session, 's')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
-local with_thread, fields, groups = ARGV[2]:match('^(%d) (%d+) (%d+)$')
+local with_thread, fields, groups, kinds = ARGV[2]:match('^(%d) (%d+) (%d+) (%d+)$')
 local thread = with_thread == '1' and load(KEYS[3])
 if thread and thread[ID] ~= ARGV[1] then return 'I' end
 
@@ -14,6 +14,7 @@ local found = {
   h[6] or '',
   thread and reply('H', thread) or '',
 }
+-- rule: stores.sessions.operations.select_rows
 local names, at = {}, 3
 for _ = 1, fields do
   names[#names + 1], at = ARGV[at], at + 1
@@ -23,8 +24,13 @@ for _ = 1, groups do
   add_rows(session, group_fields(order, ARGV[at]), found)
   at = at + 1
 end
-for i = at, #ARGV do
-  local newest = redis.call('ZREVRANGEBYLEX', order, '(' .. ARGV[i] .. 'p', '[' .. ARGV[i] .. 'o', 'LIMIT', 0, 1)
-  if newest[1] then add_rows(session, {field_at(newest[1])}, found) end
+local function add_last(lowest, beyond)
+  local last = redis.call('ZREVRANGEBYLEX', order, '(' .. beyond, '[' .. lowest, 'LIMIT', 0, 1)
+  if last[1] then add_rows(session, {field_at(last[1])}, found) end
 end
+for _ = 1, kinds do
+  add_last(ARGV[at] .. 'o', ARGV[at] .. 'p')
+  at = at + 1
+end
+for i = at, #ARGV do add_last(ARGV[i] .. '\0', ARGV[i] .. '\1') end
 return found

@@ -4,6 +4,7 @@ local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
 local m, base, head, wanted = messages(key, h), tonumber(h[BASE]), tonumber(h[HEAD]), tonumber(ARGV[2])
+-- rule: stores.threads.operations.step_view
 local at = math.min(math.max(wanted, base), head)
 
 local after = ''

@@ -1,5 +1,6 @@
 -- ARGV: id, made, '1' to make it, fence, run id, most chunks (0 for all), ttl, then dedup key and body of each.
 -- 'ok', made, the last sequence and that of each chunk; or why nothing was written, and the fence or status that is in the way.
+-- rule: stores.streams.rules.admit_batch
 local create, most = ARGV[3] ~= '', tonumber(ARGV[6])
 if not row[ID] or (row[MADE] ~= ARGV[2] and not create) then
   if not create then return {'absent'} end
@@ -15,6 +16,7 @@ for at = 8, #ARGV, 2 do
 end
 if row[STATUS] ~= 'active' and (create or fresh > 0 or #ARGV < 8) then return {'closed', row[STATUS]} end
 
+-- rule: stores.streams.rules.StreamLog.append_batch
 local answer = {'ok', row[MADE], ''}
 local first, last = tonumber(row[FIRST]), tonumber(row[LAST])
 local new = last == 0  -- a key may be made now, which has no time to live yet
@@ -32,6 +34,7 @@ for at = 8, #ARGV, 2 do
     answer[#answer + 1] = sequence
   end
 end
+-- rule: stores.streams.rules.StreamLog._trim_chunks
 if most > 0 and last - first >= most then
   local before = first
   first = last - most + 1

@@ -1,9 +1,10 @@
--- Forgets what an archive holds, from the base on; as trimmed_base in helix_temporal/stores/threads/operations.py.
+-- Forgets what an archive holds, from the base on.
 -- ARGV: 1 thread id, 2 epoch, 3 position and 4 last id up to which it is archived, 5 position to keep from
 local key, h = KEYS[1], load(KEYS[1])
 if not h then return false end
 if h[ID] ~= ARGV[1] then return 'I' end
 local archived, position = tonumber(ARGV[3]), tonumber(h[BASE])
+-- rule: stores.threads.operations.trimmed_base
 local m, stop = messages(key, h), math.min(archived, tonumber(ARGV[5]))
 if refusal(h, ARGV[2]) or stop <= position or m.id_before(archived) ~= ARGV[4] then return reply('H', h) end
 
@@ -19,6 +20,7 @@ while position < stop do
   for i = 1, #bodies do gone[#gone + 1] = bodies[i] end
   if kept < #data then set[1], set[2] = text(stop), data:sub(kept + 1) end
 end
+-- rule: stores.threads.operations.trim_thread
 put(BASE, text(stop))
 put(BEFORE, before)
 put(BASE_SIZE, text(h[BASE_SIZE] + dropped))

@@ -37,15 +37,18 @@ WHERE session_id = :session_id
 DELETE FROM session_rows WHERE session_id = :session_id
 
 -- name: row_one
+-- rule: stores.sessions.operations.select_rows
 SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id AND key = :key
 
 -- name: row_group
+-- rule: stores.sessions.operations.select_rows
 SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id
 ORDER BY place, key
 
 -- name: row_newest
+-- rule: stores.sessions.operations.select_rows
 SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind
 ORDER BY place DESC, key DESC LIMIT 1
@@ -62,19 +65,46 @@ DELETE FROM session_rows WHERE session_id = :session_id AND kind = :kind AND gro
 DELETE FROM session_rows WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id
 
 -- name: row_count
+-- rule: stores.sessions.operations.page_rows
 SELECT count(*) AS total FROM session_rows WHERE session_id = :session_id AND kind = :kind
 
 -- name: row_page_asc
+-- rule: stores.sessions.operations.page_rows
 SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND (:place IS NULL OR (place, key) > (:place, :key))
 ORDER BY place, key LIMIT :limit
 
 -- name: row_page_desc
+-- rule: stores.sessions.operations.page_rows
 SELECT kind, group_id, key, place, body FROM session_rows
 WHERE session_id = :session_id AND kind = :kind AND (:place IS NULL OR (place, key) < (:place, :key))
 ORDER BY place DESC, key DESC LIMIT :limit
 
+-- name: row_group_page_asc
+SELECT kind, group_id, key, place, body FROM session_rows
+WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id AND key > coalesce(:after, '')
+ORDER BY key LIMIT :limit
+
+-- name: row_group_page_desc
+SELECT kind, group_id, key, place, body FROM session_rows
+WHERE session_id = :session_id AND kind = :kind AND group_id = :group_id AND (:after IS NULL OR key < :after)
+ORDER BY key DESC LIMIT :limit
+
+-- name: row_groups
+-- One look into the index for each group, and none at the other rows of it.
+WITH RECURSIVE found (group_id) AS (
+    SELECT min(group_id) FROM session_rows
+    WHERE session_id = :session_id AND kind = :kind AND group_id >= :first AND group_id < :stop
+    UNION ALL
+    SELECT (
+        SELECT min(r.group_id) FROM session_rows AS r
+        WHERE r.session_id = :session_id AND r.kind = :kind AND r.group_id > found.group_id AND r.group_id < :stop
+    ) FROM found WHERE found.group_id IS NOT NULL
+)
+SELECT group_id FROM found WHERE group_id IS NOT NULL LIMIT :limit
+
 -- name: session_purge_operations
+-- rule: stores.sessions.operations.without_old_operations
 DELETE FROM session_rows WHERE rowid IN (
     SELECT rowid FROM session_rows WHERE kind = 'operation' AND place < :before ORDER BY place LIMIT :limit
 ) RETURNING 1

@@ -14,6 +14,7 @@ ON CONFLICT (stream_id) DO UPDATE SET
     head = excluded.head
 
 -- name: stream_chunks
+-- rule: stores.streams.rules.StreamLog.chunks_after
 SELECT sequence, run_id, written_at, body FROM stream_chunks
 WHERE made = :made AND sequence > :after ORDER BY sequence LIMIT :limit
 

@@ -5,10 +5,12 @@ VALUES (:session_id, :id, :timestamp, :kind, :run_id, :agent_type, :step_count, 
 ON CONFLICT (session_id, id) DO NOTHING RETURNING 1
 
 -- name: usage_of_session
+-- rule: stores.usage.select_entries
 SELECT session_id, id, body FROM usage WHERE session_id = :session_id AND {include:usage_matches}
 ORDER BY timestamp, id LIMIT :limit OFFSET :offset
 
 -- name: usage_of_all
+-- rule: stores.usage.select_entries
 SELECT session_id, id, body FROM usage WHERE {include:usage_matches}
 ORDER BY timestamp, session_id, id LIMIT :limit OFFSET :offset
 
@@ -17,6 +19,7 @@ SELECT count(*) AS total FROM usage WHERE (:session_id IS NULL OR session_id = :
 
 -- name: _usage_matches
 -- What a page filters by, each or null.
+-- rule: stores.usage.UsageFilter.matches
 (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
     AND (:run_id IS NULL OR run_id = :run_id)
     AND (:agent_type IS NULL OR agent_type = :agent_type)

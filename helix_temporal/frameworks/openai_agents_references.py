@@ -1,0 +1,207 @@
+"""References to a conversation in a model's input: signed, so that only a worker can issue one.
+
+An item of the Responses API, ``{"type": "item_reference", "id": …}``, passes the runner of the OpenAI Agents
+SDK untouched.  Three kinds of them are ours:
+
+* A *reference* stands for the items of a thread up to a position.  A worker signs it for one workflow; the
+  worker that calls the model puts the items in its place.
+* A *row* stands for an item that this run has stored before, in a call of the session's own run.
+* A *step note* stands last in the input of a session's own model call.  It says which of the other items
+  are new, and where in the thread they and the answer are to stand.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix_temporal.errors import InvalidConfigError, InvalidReferenceError
+from helix_temporal.models.base import JsonObject
+from helix_temporal.models.stored_messages import Head
+
+REFERENCE: Final = "helix-thread/1."
+STEP: Final = "helix-step/1."
+ROW: Final = "helix-row/1."
+MIN_KEY: Final = 16
+_LIMIT: Final = ":"
+"""Stands between a reference and how many of the newest items are meant: neither part has one."""
+_PURPOSE: Final = b"helix_temporal openai-agents reference/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The items of a thread up to a head, under the epoch of the open that knows it.
+
+    Attributes:
+        newest: Only so many of the newest of them; None for all.
+    """
+
+    thread_id: str
+    epoch: int
+    head: Head
+    newest: int | None = None
+
+    @property
+    def start(self) -> int:
+        """Position of the first item that is meant."""
+        return 0 if self.newest is None else max(self.head.position - self.newest, 0)
+
+
+class ReferenceSigner:
+    """Issues references, and reads those that it, or a signer with the same key, has issued.
+
+    Raises:
+        InvalidConfigError: The key has fewer than 16 characters.
+    """
+
+    def __init__(self, key: str) -> None:
+        if len(key) < MIN_KEY:
+            raise InvalidConfigError(f"reference_key has fewer than {MIN_KEY} characters; set a longer one")
+        self._key = hmac.digest(key.encode(), _PURPOSE, hashlib.sha256)
+
+    def sign(self, reference: Reference, workflow_id: str) -> str:
+        """The reference as text, for the model calls of one workflow."""
+        head = reference.head
+        payload = _encode([reference.thread_id, reference.epoch, head.position, head.last_id])
+        return f"{REFERENCE}{payload}.{self._compute_mac(payload, workflow_id)}"
+
+    def verify(self, text: str, workflow_id: str) -> Reference:
+        """The reference that was signed for this workflow.
+
+        Raises:
+            InvalidReferenceError: It was changed, cut off, made with another key or for another workflow.
+        """
+        signed = text.partition(_LIMIT)[0]
+        payload, _, mac = signed.removeprefix(REFERENCE).rpartition(".")
+        given, right = mac.encode(), self._compute_mac(payload, workflow_id).encode()
+        if not signed.startswith(REFERENCE) or not hmac.compare_digest(given, right):
+            raise InvalidReferenceError(
+                "a reference to a conversation is not one that a worker has signed for this workflow: it was "
+                "changed or cut off, is another workflow's, or the workers' reference_key was changed.  Give "
+                "the run its session, and no items that hold a reference; all workers need the same key",
+                workflow_id=workflow_id,
+            )
+        return read_unverified(text)
+
+    def _compute_mac(self, payload: str, workflow_id: str) -> str:
+        signed = json.dumps([payload, workflow_id]).encode()
+        return base64.urlsafe_b64encode(hmac.digest(self._key, signed, hashlib.sha256)).decode().rstrip("=")
+
+
+def read_unverified(text: str) -> Reference:
+    """What a reference says of itself: for the workflow, which has no key, and of its own ones alone.
+
+    Raises:
+        InvalidReferenceError: It is none.
+    """
+    signed, mark, limit = text.partition(_LIMIT)
+    payload = signed.removeprefix(REFERENCE).rpartition(".")[0]
+    try:
+        thread_id, epoch, position, last_id = json.loads(base64.urlsafe_b64decode(payload + "==="))
+        head = Head(position=position, last_id=last_id)
+        if mark and not limit.isdecimal():
+            raise ValueError(limit)
+        return Reference(str(thread_id), int(epoch), head, int(limit) if mark else None)
+    except (ValueError, TypeError, binascii.Error):
+        raise InvalidReferenceError("a reference to a conversation cannot be read; it was cut off") from None
+
+
+def make_reference_item(text: str, newest: int | None = None) -> JsonObject:
+    """The item that stands for the conversation, or for the newest items of it."""
+    return {"type": "item_reference", "id": text if newest is None else f"{text}{_LIMIT}{newest}"}
+
+
+def find_reference(item: object) -> str | None:
+    """The text of an item that claims to be a reference; None for any other item."""
+    return _find_ours(item, REFERENCE)
+
+
+def find_step_note(item: object) -> str | None:
+    """The text of an item that claims to be a step note; None for any other item."""
+    return _find_ours(item, STEP)
+
+
+def make_row_item(position: int) -> JsonObject:
+    """The item that stands for the one at a position."""
+    return {"type": "item_reference", "id": f"{ROW}{position}"}
+
+
+def find_row(item: object) -> int | None:
+    """The position of the item that this one stands for; None for any other item.
+
+    Raises:
+        InvalidReferenceError: It claims to be one, and names no position.
+    """
+    text = _find_ours(item, ROW)
+    if text is None:
+        return None
+    number = text.removeprefix(ROW)
+    if not number.isdecimal():
+        raise InvalidReferenceError("an item that stands for a stored one names no position")
+    return int(number)
+
+
+def is_ours(item: object) -> bool:
+    """Whether an item claims to be one of these kinds."""
+    return any(_find_ours(item, each) is not None for each in (REFERENCE, STEP, ROW))
+
+
+def _find_ours(item: object, prefix: str) -> str | None:
+    if not isinstance(item, Mapping) or item.get("type") != "item_reference":
+        return None
+    name = item.get("id")
+    return name if isinstance(name, str) and name.startswith(prefix) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepNote:
+    """What a session's model call says of its step.
+
+    Attributes:
+        reference: A signed one of the session: it names thread and epoch.
+        head: Where the step is to stand.
+        pending: The items that the step stores before the answer: numbers of items of the call's input, or,
+            where the input does not have one as it is to be stored, the item itself.
+    """
+
+    reference: str
+    head: Head
+    pending: tuple[int | JsonObject, ...]
+
+    def as_item(self) -> JsonObject:
+        """The item that carries the note."""
+        fields = [self.reference, self.head.position, self.head.last_id, *self.pending]
+        return {"type": "item_reference", "id": STEP + json.dumps(fields, separators=(",", ":"))}
+
+    @staticmethod
+    def parse(text: str) -> "StepNote":
+        """Inverse of `as_item`, of the item's id.
+
+        Raises:
+            InvalidReferenceError: It is no note.
+        """
+        try:
+            reference, position, last_id, *pending = json.loads(text.removeprefix(STEP))
+            return StepNote(str(reference), Head(position=position, last_id=last_id), tuple(pending))
+        except (ValueError, TypeError):
+            raise InvalidReferenceError("a model call's note of its step cannot be read") from None
+
+    def select_pending(self, items: Sequence[Any]) -> list[Any]:
+        """The items to store, out of the call's input.
+
+        Raises:
+            InvalidReferenceError: The note names an item that is not there.
+        """
+        try:
+            return [items[each] if isinstance(each, int) else each for each in self.pending]
+        except IndexError:
+            raise InvalidReferenceError("a model call's note names an item that it does not have") from None
+
+
+def _encode(value: object) -> str:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")

@@ -1,0 +1,225 @@
+"""What a worker has for conversations of pydantic-ai in workflows: plugin, activities, interceptor."""
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
+from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
+from pydantic_ai.messages import ModelRequest, repair_messages
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from helix_temporal.activities._runtime import application_error, raise_application_errors
+from helix_temporal.errors import HelixError, InvalidConfigError, InvalidReferenceError
+from helix_temporal.frameworks.pydantic_ai import HelixConversationStore
+from helix_temporal.frameworks.pydantic_ai_references import (
+    Reference,
+    ReferenceSigner,
+    find_reference,
+)
+from helix_temporal.frameworks.pydantic_ai_workflow import (
+    CONFLICT,
+    LOAD,
+    SAVE,
+    ConversationPlace,
+    LoadConversationInput,
+    SaveConversationInput,
+)
+from helix_temporal.settings import Settings
+
+_MODEL_ACTIVITIES: Final = ("__model_request", "__model_request_stream", "__model_compact_messages")
+"""How names of pydantic-ai's activities end that are given messages."""
+
+
+class HelixPydanticAIPlugin(SimplePlugin):
+    """Conversations of `load_conversation` in our stores; stands beside ``PydanticAIPlugin``.
+
+    A guest: it looks at the model activities of pydantic-ai, and there only at messages that are references.
+
+    Args:
+        settings: Where the stores are; ``reference_key`` signs references.
+        backends: Stores from elsewhere, as `helix_temporal.Backends`; whoever made them closes them.
+
+    Raises:
+        InvalidConfigError: There is no ``reference_key``.
+    """
+
+    def __init__(self, settings: Settings, *, backends: Any = None) -> None:
+        if settings.reference_key is None:
+            raise InvalidConfigError(
+                "reference_key is not set, and signs references to conversations; set HELIX_REFERENCE_KEY to "
+                "the same secret of 16 characters or more for all workers"
+            )
+        self._settings, self._backends, self._is_own = settings, backends, backends is None
+        self.signer = ReferenceSigner(settings.reference_key.get_secret_value())
+        self._store: HelixConversationStore | None = None
+        super().__init__(
+            "helix.HelixPydanticAIPlugin",
+            activities=self._add_activities,
+            interceptors=[_Interceptor(self)],
+            workflow_runner=_add_passthrough,
+            workflow_failure_exception_types=[HelixError],
+            run_context=self._run,
+        )
+
+    @property
+    def store(self) -> HelixConversationStore:
+        """The conversations, whose stores are opened by the first call that needs them."""
+        if self._store is None:
+            if self._backends is None:
+                # Not at the top: a client-only process does without drivers.
+                from helix_temporal.backends import Backends  # noqa: PLC0415
+
+                self._backends = Backends(self._settings)
+            self._store = HelixConversationStore(self._backends.sessions)
+        return self._store
+
+    def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
+        mine = ConversationActivities(self)
+        return [*(present or ()), mine.load, mine.save]
+
+    @contextlib.asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            if self._is_own and self._backends is not None:
+                backends, self._backends, self._store = self._backends, None, None
+                await backends.close()
+
+
+def _add_passthrough(runner: WorkflowRunner | None) -> WorkflowRunner:
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        return runner or SandboxedWorkflowRunner()
+    # Redis' driver imports more of itself when its garbage is collected, which may be in a workflow.
+    restrictions = runner.restrictions.with_passthrough_modules("helix_temporal", "redis")
+    return dataclasses.replace(runner, restrictions=restrictions)
+
+
+class _Interceptor(Interceptor):
+    def __init__(self, plugin: HelixPydanticAIPlugin) -> None:
+        self._plugin = plugin
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
+        return _ModelActivities(next, self._plugin)
+
+
+class _ModelActivities(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, plugin: HelixPydanticAIPlugin) -> None:  # noqa: A002
+        super().__init__(next)
+        self._plugin = plugin
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        """Give a model the messages that references stand for; any other activity passes as it is."""
+        if activity.info().activity_type.endswith(_MODEL_ACTIVITIES):
+            try:
+                args = [await self._expand(each) for each in input.args]
+            except HelixError as error:
+                # The cause would carry its traceback, and with it whatever a driver put into it.
+                raise application_error(error) from None
+            input = dataclasses.replace(input, args=args)  # noqa: A001
+        return await self.next.execute_activity(input)
+
+    async def _expand(self, argument: Any) -> Any:
+        messages = getattr(argument, "messages", None)
+        if not isinstance(messages, list) or not any(find_reference(each) for each in messages):
+            return argument
+        expanded: list[Any] = []
+        for message in messages:
+            text = find_reference(message)
+            expanded += [message] if text is None else await self._read_history(text)
+        # As the agent does it in the workflow, where it has not seen them.
+        return dataclasses.replace(argument, messages=repair_messages(expanded, repair_last_response=False))
+
+    async def _read_history(self, text: str) -> list[Any]:
+        reference = self._plugin.signer.verify(text, activity.info().workflow_id or "")
+        entries = await self._plugin.store.read_history_at(reference.entry_id, reference.place)
+        if any(find_reference(each.message) for each in entries):
+            raise InvalidReferenceError("a conversation holds a message that is a reference itself")
+        return [each.message for each in entries]
+
+
+class ConversationActivities:
+    """Activities ``helix.pydantic_ai.*``, which load and save conversations, and issue references."""
+
+    def __init__(self, plugin: HelixPydanticAIPlugin) -> None:
+        self._plugin = plugin
+
+    @activity.defn(name=LOAD)
+    @raise_application_errors
+    async def load(self, request: LoadConversationInput) -> ConversationPlace:
+        """The conversation, or a new one."""
+        record = await self._plugin.store.read_record(request.conversation_id)
+        if record is None or (request.scope is not None and record.scope != request.scope):
+            return _encode_place(Conversation(conversation_id=request.conversation_id))
+        return await self._make_place(record, request.newest)
+
+    @activity.defn(name=SAVE)
+    @raise_application_errors
+    async def save(self, request: SaveConversationInput) -> ConversationPlace:
+        """Append new messages; a repeat finds them there."""
+        try:
+            record = await self._write(request)
+        except ConversationConflict as error:
+            raise ApplicationError(str(error), type=CONFLICT, non_retryable=True) from None
+        return await self._make_place(record, request.newest)
+
+    async def _write(self, request: SaveConversationInput) -> ConversationRecord:
+        conversation = ConversationTypeAdapter.validate_python(request.conversation)
+        conversation_id, store = conversation.conversation_id, self._plugin.store
+        stored = await store.read_record(conversation_id)
+        if stored is not None and request.scope is not None and stored.scope != request.scope:
+            raise ConversationConflict(conversation_id)
+        again = stored is not None and stored.revision == request.revision
+        parent_id = None if stored is None or again else stored.head_id
+        entries: list[ConversationEntry] = []
+        for entry_id, message in zip(request.entry_ids, conversation.messages, strict=True):
+            entries.append(ConversationEntry(id=entry_id, parent_id=parent_id, message=message))
+            parent_id = entry_id
+        record = ConversationRecord(
+            conversation_id=conversation_id,
+            head_id=stored.head_id if again and stored is not None else parent_id,
+            usage=conversation.usage,
+            deferred_tool_requests=conversation.deferred_tool_requests,
+            scope=request.scope if stored is None else stored.scope,
+            forked_from=None if stored is None else stored.forked_from,
+            forked_at=None if stored is None else stored.forked_at,
+            branches=[] if stored is None else list(stored.branches),
+            revision=request.revision,
+            updated_at=datetime.fromisoformat(request.updated_at),
+        )
+        await store.write_record(record, new_entries=entries, expected_revision=conversation.revision)
+        return record
+
+    async def _make_place(self, record: ConversationRecord, newest: int) -> ConversationPlace:
+        """The conversation as a workflow has it: a reference, and the messages that it wants as they are."""
+        store = self._plugin.store
+        wanted = max(newest, 2) if record.deferred_tool_requests is not None else newest
+        tail = await store.read_history(record.head_id, limit=wanted) if wanted else []
+        # The message that stands for the others is an answer: a request must follow.
+        while tail and tail[0].parent_id is not None and not isinstance(tail[0].message, ModelRequest):
+            tail = await store.read_history(record.head_id, limit=len(tail) + 1)
+        before = tail[0].parent_id if tail else record.head_id
+        conversation = Conversation(
+            messages=[each.message for each in tail],
+            usage=record.usage,
+            conversation_id=record.conversation_id,
+            deferred_tool_requests=record.deferred_tool_requests,
+            revision=record.revision,
+        )
+        return _encode_place(conversation, None if before is None else await self._sign(before))
+
+    async def _sign(self, entry_id: str) -> str:
+        reference = Reference(entry_id, await self._plugin.store.find_place(entry_id))
+        return self._plugin.signer.sign(reference, activity.info().workflow_id or "")
+
+
+def _encode_place(conversation: Conversation, reference: str | None = None) -> ConversationPlace:
+    text = ConversationTypeAdapter.dump_python(conversation, mode="json")
+    return ConversationPlace(conversation=text, reference=reference)
