@@ -10,26 +10,23 @@ SDK untouched.  Three kinds of them are ours:
   are new, and where in the thread they and the answer are to stand.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.errors import InvalidConfigError, InvalidReferenceError
+from helix_temporal.errors import InvalidReferenceError
+from helix_temporal.frameworks import signatures
+from helix_temporal.frameworks.signatures import Signer
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.stored_messages import Head
 
 REFERENCE: Final = "helix-thread/1."
 STEP: Final = "helix-step/1."
 ROW: Final = "helix-row/1."
-MIN_KEY: Final = 16
 _LIMIT: Final = ":"
 """Stands between a reference and how many of the newest items are meant: neither part has one."""
-_PURPOSE: Final = b"helix_temporal openai-agents reference/1"
+_PURPOSE: Final = "openai-agents reference/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +56,22 @@ class ReferenceSigner:
     """
 
     def __init__(self, key: str) -> None:
-        if len(key) < MIN_KEY:
-            raise InvalidConfigError(f"reference_key has fewer than {MIN_KEY} characters; set a longer one")
-        self._key = hmac.digest(key.encode(), _PURPOSE, hashlib.sha256)
+        self._signer = Signer(key, _PURPOSE)
 
     def sign(self, reference: Reference, workflow_id: str) -> str:
         """The reference as text, for the model calls of one workflow."""
         head = reference.head
-        payload = _encode([reference.thread_id, reference.epoch, head.position, head.last_id])
-        return f"{REFERENCE}{payload}.{self._compute_mac(payload, workflow_id)}"
+        values = [reference.thread_id, reference.epoch, head.position, head.last_id]
+        return REFERENCE + self._signer.sign(values, workflow_id)
 
     def verify(self, text: str, workflow_id: str) -> Reference:
         """The reference that was signed for this workflow.
 
         Raises:
-            InvalidReferenceError: It was changed, cut off, made with another key or for another workflow.
+            InvalidReferenceError: As `Signer.verify`; or it is none.
         """
-        signed = text.partition(_LIMIT)[0]
-        payload, _, mac = signed.removeprefix(REFERENCE).rpartition(".")
-        given, right = mac.encode(), self._compute_mac(payload, workflow_id).encode()
-        if not signed.startswith(REFERENCE) or not hmac.compare_digest(given, right):
-            raise InvalidReferenceError(
-                "a reference to a conversation is not one that a worker has signed for this workflow: it was "
-                "changed or cut off, is another workflow's, or the workers' reference_key was changed.  Give "
-                "the run its session, and no items that hold a reference; all workers need the same key",
-                workflow_id=workflow_id,
-            )
+        self._signer.verify(_signed_part(text), workflow_id)
         return read_unverified(text)
-
-    def _compute_mac(self, payload: str, workflow_id: str) -> str:
-        signed = json.dumps([payload, workflow_id]).encode()
-        return base64.urlsafe_b64encode(hmac.digest(self._key, signed, hashlib.sha256)).decode().rstrip("=")
 
 
 def read_unverified(text: str) -> Reference:
@@ -98,16 +80,23 @@ def read_unverified(text: str) -> Reference:
     Raises:
         InvalidReferenceError: It is none.
     """
-    signed, mark, limit = text.partition(_LIMIT)
-    payload = signed.removeprefix(REFERENCE).rpartition(".")[0]
+    values, limit = signatures.read_unverified(_signed_part(text)), text.partition(_LIMIT)[2]
     try:
-        thread_id, epoch, position, last_id = json.loads(base64.urlsafe_b64decode(payload + "==="))
+        thread_id, epoch, position, last_id = values
         head = Head(position=position, last_id=last_id)
-        if mark and not limit.isdecimal():
+        if _LIMIT in text and not limit.isdecimal():
             raise ValueError(limit)
-        return Reference(str(thread_id), int(epoch), head, int(limit) if mark else None)
-    except (ValueError, TypeError, binascii.Error):
+        return Reference(str(thread_id), int(epoch), head, int(limit) if limit else None)
+    except (ValueError, TypeError):
         raise InvalidReferenceError("a reference to a conversation cannot be read; it was cut off") from None
+
+
+def _signed_part(text: str) -> str:
+    if not text.startswith(REFERENCE):
+        raise InvalidReferenceError(
+            "an item that stands for a conversation is no reference; give the session"
+        )
+    return text.partition(_LIMIT)[0].removeprefix(REFERENCE)
 
 
 def make_reference_item(text: str, newest: int | None = None) -> JsonObject:
@@ -200,8 +189,3 @@ class StepNote:
             return [items[each] if isinstance(each, int) else each for each in self.pending]
         except IndexError:
             raise InvalidReferenceError("a model call's note names an item that it does not have") from None
-
-
-def _encode(value: object) -> str:
-    text = json.dumps(value, separators=(",", ":")).encode()
-    return base64.urlsafe_b64encode(text).decode().rstrip("=")

@@ -6,9 +6,9 @@ which answer stands; the other attempts return that one.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from helix_temporal.activities._runtime import repeat_while_away
 from helix_temporal.errors import (
@@ -45,7 +45,6 @@ _PAGE_BYTES: Final = 8 * 1024 * 1024
 _NEWEST_BYTES: Final = 256 * 1024
 """Of items that a workflow is given as they are: they are in its history."""
 
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -311,9 +310,9 @@ class Conversations:
 
     async def _append(self, step: StepAppend) -> Head:
         """Append and archive; where the thread stands then, which a step that stood already may be behind."""
-        appended = await _insist(lambda: self._threads.append(step))
+        appended = await repeat_while_away(lambda: self._threads.append(step), _PAUSES)
         if not (self._flush_each_step or self._archive_required):
-            await _insist(lambda: self._threads.confirm_step(step, appended))
+            await repeat_while_away(lambda: self._threads.confirm_step(step, appended), _PAUSES)
             return appended.header.head
         receipt = await self._threads.archive_step(step, appended)
         if self._archive_required and receipt.status is FlushStatus.UNAVAILABLE:
@@ -322,10 +321,6 @@ class Conversations:
                 f"({receipt.reason}); it is tried again"
             )
         return appended.header.head
-
-
-async def _insist(call: Callable[[], Awaitable[T]]) -> T:
-    return await repeat_while_away(call, _PAUSES)
 
 
 def _encode_rows(
