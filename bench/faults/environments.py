@@ -4,6 +4,7 @@ import hashlib
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,8 @@ def ensure_environment(framework: str, say: Callable[[str], None]) -> Path:
     """
     packages, place = PACKAGES / f"{framework}.txt", ENVIRONMENTS / framework
     python, stamp = place / "bin" / "python", place / ".installed"
-    wanted = hashlib.sha256(packages.read_bytes() + (ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    wanted = hashlib.sha256(packages.read_bytes() + repr(ours).encode()).hexdigest()
     if python.exists() and stamp.exists() and stamp.read_text("utf-8") == wanted:
         return python
     say(f"installing {framework} into {place.relative_to(ROOT)}")

@@ -1,6 +1,5 @@
 """What a store under test is to the faults, whatever its framework calls things."""
 
-import importlib.util
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -95,7 +94,7 @@ class OurBackends:
     @property
     def records(self) -> Any:
         """Bytes beside sessions, for adapters that keep those."""
-        return getattr(self._backends, "records")  # noqa: B009 (not in every version)
+        return self._backends.records
 
     async def close(self) -> None:
         """Close the connections."""
@@ -115,9 +114,3 @@ class OurBackends:
 def prefix() -> str:
     """Before the names of keys in Redis, which all subjects share."""
     return os.environ.get("FAULTS_PREFIX", "faults:")
-
-
-def list_ours(adapter: str, subjects: Sequence[Subject]) -> list[Subject]:
-    """Our stores for a framework, if this version has the adapter."""
-    found = importlib.util.find_spec(f"helix_temporal.frameworks.{adapter}")
-    return [] if found is None else list(subjects)

@@ -358,8 +358,22 @@ FAULTS: Final[Mapping[str, Callable[[Trial], Awaitable[str]]]] = {
 }
 
 
+async def _check_store(trial: Trial) -> None:
+    """What does not work here at all is no finding about it."""
+    async with trial.opened("check") as store:
+        await store.append([QUESTION, ANSWER])
+        found = await store.read()
+    if found != [QUESTION.text, ANSWER.text]:
+        raise RuntimeError(f"{trial.subject.name} has {found} where nothing went wrong")
+
+
 async def run_trials(trial: Trial) -> dict[str, str]:
-    """A cell for each fault and length, by the column's name."""
+    """A cell for each fault and length, by the column's name.
+
+    Raises:
+        RuntimeError: The store does not even keep an item where nothing goes wrong.
+    """
+    await _check_store(trial)
     cells: dict[str, str] = {}
     for name, fault in FAULTS.items():
         try:

@@ -199,7 +199,7 @@ async def test_keys_do_not_meet(sessions: HelixSessionStore, one: Any, other: An
 
 def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for the process that the SDK starts: what it would mirror is in the store afterwards."""
-    programs = dict(titled(ROOT / "docs" / "frameworks.md", "python"))
+    programs = dict(titled(ROOT / "docs" / "frameworks" / "claude-agent-sdk.md", "python"))
 
     async def query(*, prompt: str, options: Any) -> AsyncIterator[str]:
         await options.session_store.append(KEY, [entry(1, text=prompt)])

@@ -177,7 +177,7 @@ async def test_an_id_that_no_store_can_keep_is_refused(store: SessionStore) -> N
 
 def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for its model; a second run goes on with the conversation."""
-    program = dict(titled(ROOT / "docs" / "frameworks.md", "python"))["support.py"]
+    program = dict(titled(ROOT / "docs" / "frameworks" / "openai-agents.md", "python"))["support.py"]
     model = Scripted(spoken("On its way."), spoken("As I said."))
     monkeypatch.setattr("agents.Agent", partial(Agent, model=model))
     monkeypatch.setenv("HELIX_DATA_DIRECTORY", str(tmp_path / "data"))

@@ -13,7 +13,8 @@ from google.adk.sessions import DatabaseSessionService
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.genai.types import Content, Part
 
-from bench.faults.stores import Item, OurBackends, Subject, list_ours
+from bench.faults.stores import Item, OurBackends, Subject
+from helix_temporal.frameworks.google_adk import HelixSessionService
 
 _WHERE = {"app_name": "faults", "user_id": "user"}
 
@@ -35,8 +36,6 @@ class AdkSession:
     @classmethod
     async def open_ours(cls, address: str, session_id: str) -> "AdkSession":
         """Backends of its own."""
-        from helix_temporal.frameworks.google_adk import HelixSessionService  # noqa: PLC0415
-
         backends = await OurBackends.open(address)
         return cls(HelixSessionService(backends.sessions), session_id, backends.close)
 
@@ -77,11 +76,6 @@ class AdkSession:
 
 SUBJECTS = [
     Subject("DatabaseSessionService", "postgres", AdkSession.open_database),
-    *list_ours(
-        "google_adk",
-        [
-            Subject("HelixSessionService, PostgreSQL", "postgres", AdkSession.open_ours, ours=True),
-            Subject("HelixSessionService, Redis", "redis", AdkSession.open_ours, ours=True),
-        ],
-    ),
+    Subject("HelixSessionService, PostgreSQL", "postgres", AdkSession.open_ours, ours=True),
+    Subject("HelixSessionService, Redis", "redis", AdkSession.open_ours, ours=True),
 ]

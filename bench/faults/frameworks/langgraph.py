@@ -12,7 +12,8 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
-from bench.faults.stores import Item, OurBackends, Subject, list_ours
+from bench.faults.stores import Item, OurBackends, Subject
+from helix_temporal.frameworks.langgraph import HelixSaver
 
 
 class State(TypedDict):
@@ -44,8 +45,6 @@ class GraphThread:
     @classmethod
     async def open_ours(cls, address: str, thread_id: str) -> "GraphThread":
         """Backends of its own."""
-        from helix_temporal.frameworks.langgraph import HelixSaver  # noqa: PLC0415
-
         backends = await OurBackends.open(address)
         return cls(HelixSaver(backends.records, backends.sessions), thread_id, backends.close)
 
@@ -75,11 +74,6 @@ class GraphThread:
 
 SUBJECTS = [
     Subject("AsyncPostgresSaver", "postgres", GraphThread.open_postgres, batch=500),
-    *list_ours(
-        "langgraph",
-        [
-            Subject("HelixSaver, PostgreSQL", "postgres", GraphThread.open_ours, batch=500, ours=True),
-            Subject("HelixSaver, Redis", "redis", GraphThread.open_ours, batch=500, ours=True),
-        ],
-    ),
+    Subject("HelixSaver, PostgreSQL", "postgres", GraphThread.open_ours, batch=500, ours=True),
+    Subject("HelixSaver, Redis", "redis", GraphThread.open_ours, batch=500, ours=True),
 ]

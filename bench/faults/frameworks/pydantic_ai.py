@@ -10,7 +10,8 @@ from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import InMemoryConversationStore
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from bench.faults.stores import Item, OurBackends, Subject, list_ours
+from bench.faults.stores import Item, OurBackends, Subject
+from helix_temporal.frameworks.pydantic_ai import HelixConversationStore
 
 _IN_MEMORY = InMemoryConversationStore()
 """One for the process, as an application has it."""
@@ -32,8 +33,6 @@ class StoredConversation:
     @classmethod
     async def open_ours(cls, address: str, conversation_id: str) -> "StoredConversation":
         """Backends of its own."""
-        from helix_temporal.frameworks.pydantic_ai import HelixConversationStore  # noqa: PLC0415
-
         backends = await OurBackends.open(address)
         return cls(HelixConversationStore(backends.sessions), conversation_id, backends.close)
 
@@ -78,13 +77,6 @@ def _make_message(item: Item) -> Any:
 
 SUBJECTS = [
     Subject("InMemoryConversationStore", "memory", StoredConversation.open_memory),
-    *list_ours(
-        "pydantic_ai",
-        [
-            Subject(
-                "HelixConversationStore, PostgreSQL", "postgres", StoredConversation.open_ours, ours=True
-            ),
-            Subject("HelixConversationStore, Redis", "redis", StoredConversation.open_ours, ours=True),
-        ],
-    ),
+    Subject("HelixConversationStore, PostgreSQL", "postgres", StoredConversation.open_ours, ours=True),
+    Subject("HelixConversationStore, Redis", "redis", StoredConversation.open_ours, ours=True),
 ]

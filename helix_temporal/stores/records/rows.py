@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from helix_temporal.errors import InvalidRequestError, StoreCorruptError, TooLargeError
+from helix_temporal.models.limits import MAX_STATE
 from helix_temporal.stores.protocols.records import (
     Record,
     RecordChange,
@@ -15,7 +16,6 @@ from helix_temporal.stores.protocols.records import (
 from helix_temporal.stores.protocols.session_rows import RowKey, RowKind, SessionRow, WantedRows
 from helix_temporal.stores.record_packs import PackRef, compute_checksum
 from helix_temporal.stores.sessions.checks import checked_text
-from helix_temporal.stores.sessions.decisions import MAX_BODY
 
 MAX_NAME: Final = 1024
 """Bytes of a key or a group.  With a session's id, both must fit into an entry of PostgreSQL's index."""
@@ -107,8 +107,8 @@ def check_record(record: Record) -> None:
     row_key(record.name)
     if not isinstance(record.body, bytes):
         raise InvalidRequestError(f"body of a record: bytes expected, got {type(record.body).__name__}")
-    if len(record.body) > MAX_BODY:
-        raise TooLargeError(f"body of a record: {len(record.body)} > {MAX_BODY} bytes")
+    if len(record.body) > MAX_STATE:
+        raise TooLargeError(f"body of a record: {len(record.body)} > {MAX_STATE} bytes")
 
 
 def encode_record(record: Record, written_at: int) -> SessionRow:
