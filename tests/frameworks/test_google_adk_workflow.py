@@ -102,7 +102,6 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """On each of the stores."""
     async with open_backends() as backends:
-        assert backends.sessions is not None
         plugins: list[Any] = [
             GoogleAdkPlugin(), HelixGoogleAdkPlugin(backends.settings, backends=backends)
         ]  # fmt: skip
@@ -276,7 +275,6 @@ async def test_workers_that_are_killed_leave_every_event_once(
             worker.send_signal(signal.SIGKILL)
     assert (answers, count) == ([f"echo {line}" for line in lines], 12)
     backends = Backends(Settings.from_env(variables))
-    assert backends.sessions is not None
     found = await HelixSessionService(backends.sessions).get_session(
         app_name=APP, user_id=USER, session_id="s1"
     )

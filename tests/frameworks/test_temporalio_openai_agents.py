@@ -71,7 +71,6 @@ class Bench:
 
     async def items(self, session_id: str) -> list[Any]:
         """The items as the session outside of workflows has them."""
-        assert self.backends.sessions is not None
         return list(await HelixSession(session_id, self.backends.sessions).get_items())
 
     async def roles(self, session_id: str) -> list[str]:

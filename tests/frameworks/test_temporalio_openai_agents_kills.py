@@ -44,7 +44,6 @@ async def worker(variables: dict[str, str], *arguments: str) -> AsyncIterator[as
 async def check(variables: dict[str, str], said: list[str], calls: Path, extra: int) -> None:
     """Each item stands once, what was answered stands, and only so many answers were paid for twice."""
     backends = Backends(Settings.from_env(variables))
-    assert backends.sessions is not None
     items: list[Any] = await HelixSession("s", backends.sessions).get_items()
     await backends.close()
     assert [item.get("role") or item["type"] for item in items] == ROLES
@@ -107,7 +106,6 @@ async def test_workers_are_killed_at_any_moment(
         async with worker(own_variables, *arguments, ""):
             said = await asyncio.wait_for(handle.result(), 200)
         backends = Backends(Settings.from_env(own_variables))
-        assert backends.sessions is not None
         items: list[Any] = await HelixSession(session, backends.sessions).get_items()
         await backends.close()
         assert [item.get("role") or item["type"] for item in items] == ROLES * 3

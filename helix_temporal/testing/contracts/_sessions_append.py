@@ -202,7 +202,7 @@ class AppendContract(SessionFixtures):
         head = (await store.append_messages(session_id, talk(2))).head
 
         async def append(number: int) -> int | None:
-            name = {
+            name: dict[str, Any] = {
                 key: f"{value}{number}" if key == "operation_id" else value for key, value in named.items()
             }
             try:
