@@ -25,8 +25,6 @@ from helix_temporal.frameworks.pydantic_ai_references import (
 )
 from helix_temporal.frameworks.pydantic_ai_workflow import (
     CONFLICT,
-    LOAD,
-    SAVE,
     ConversationPlace,
     LoadConversationInput,
     SaveConversationInput,
@@ -151,7 +149,7 @@ class ConversationActivities:
     def __init__(self, plugin: HelixPydanticAIPlugin) -> None:
         self._plugin = plugin
 
-    @activity.defn(name=LOAD)
+    @activity.defn(name="helix.pydantic_ai.load")
     @raise_application_errors
     async def load(self, request: LoadConversationInput) -> ConversationPlace:
         """The conversation, or a new one."""
@@ -160,7 +158,7 @@ class ConversationActivities:
             return _encode_place(Conversation(conversation_id=request.conversation_id))
         return await self._make_place(record, request.newest)
 
-    @activity.defn(name=SAVE)
+    @activity.defn(name="helix.pydantic_ai.save")
     @raise_application_errors
     async def save(self, request: SaveConversationInput) -> ConversationPlace:
         """Append new messages; a repeat finds them there."""

@@ -63,13 +63,13 @@ def child_result(result: SessionResult, facts: ToolFacts, before: Usage | None =
     return ToolResult(**fields, **_with_usage(used))
 
 
-def remaining_wait(result: SessionResult, wait: SubAgentCall) -> SubAgentCall | None:
+def remaining_wait(result: SessionResult, call: SubAgentCall) -> SubAgentCall | None:
     """The call as it waits, if its session has ended because it waits; None if the session is finished."""
     told = result.last_result
     if result.exit_reason is not ExitReason.SUSPENDED or told is None or not told.pending:
         return None
-    used = add_usage(result.used, wait.used)
-    return wait.model_copy(update={"calls": told.pending, "due": result.due} | only_set(used=used))
+    used = add_usage(result.used, call.used)
+    return call.model_copy(update={"calls": told.pending, "due": result.due} | only_set(used=used))
 
 
 def late_result(facts: ToolFacts, session_id: str, used: Usage | None) -> ToolResult:
@@ -166,7 +166,7 @@ def task_message(facts: ToolFacts, request: ToolInput, call: str) -> UserMessage
 def new_call_input(
     facts: ToolFacts,
     request: ToolInput,
-    wait: SubAgentCall,
+    call: SubAgentCall,
     message: UserMessage,
     link: ParentLink,
     options: SessionOptions,
@@ -177,7 +177,7 @@ def new_call_input(
         # What is finished is all before the turn that asks: no call without its result is copied.
         fields = {"mode": "fork", "fork_from": ForkFrom(thread_id=request.thread_id)}
     return SessionInput(
-        session_id=wait.session_id,
+        session_id=call.session_id,
         agent=facts.agent or "",
         options=options,
         messages=(message,),
@@ -200,12 +200,12 @@ def resumed_call_input(
     The message is the same: if its turn has ended meanwhile, the answer is found; if the turn is lost, it is
     run again.
     """
-    wait = resumed.call
+    call = resumed.call
     if resumed.ends or resumed.late:
-        return ending_call_input(wait, link, request.metadata)
+        return ending_call_input(call, link, request.metadata)
     return SessionInput(
-        session_id=wait.session_id,
-        agent=wait.agent,
+        session_id=call.session_id,
+        agent=call.agent,
         mode="continue",
         options=options,
         messages=(message,),
@@ -216,11 +216,11 @@ def resumed_call_input(
     )
 
 
-def ending_call_input(wait: SubAgentCall, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
+def ending_call_input(call: SubAgentCall, link: ParentLink, metadata: dict[str, str]) -> SessionInput:
     """How a session is started to end its turn, since nobody wants the call's result any more."""
     return SessionInput(
-        session_id=wait.session_id,
-        agent=wait.agent,
+        session_id=call.session_id,
+        agent=call.agent,
         mode="continue",
         options=child_options(),
         parent=link,
@@ -229,13 +229,13 @@ def ending_call_input(wait: SubAgentCall, link: ParentLink, metadata: dict[str, 
     )
 
 
-def seconds_left(facts: ToolFacts, start: SessionInput, wait: SubAgentCall, now: int) -> float | None:
+def seconds_left(facts: ToolFacts, start: SessionInput, call: SubAgentCall, now: int) -> float | None:
     """Seconds that its execution may last; None for no limit."""
     if start.woken is None:
         return facts.schedule_to_close
     if start.woken.ends:
         return END_SECONDS
-    return None if wait.until is None else max((wait.until - now) / 1000, 0.001)
+    return None if call.until is None else max((call.until - now) / 1000, 0.001)
 
 
 def plan_call(facts: ToolFacts, request: ToolInput, now: int) -> SubAgentCall:
@@ -254,10 +254,10 @@ def plan_call(facts: ToolFacts, request: ToolInput, now: int) -> SubAgentCall:
     )
 
 
-def facts_of(wait: SubAgentCall) -> ToolFacts:
+def facts_of(call: SubAgentCall) -> ToolFacts:
     """The tool that was called: what is needed of it to end the call."""
-    elsewhere = only_set(task_queue=wait.task_queue)
-    return ToolFacts(name=wait.agent, activity="", kind="agent", agent=wait.agent, **elsewhere)
+    elsewhere = only_set(task_queue=call.task_queue)
+    return ToolFacts(name=call.agent, activity="", kind="agent", agent=call.agent, **elsewhere)
 
 
 def child_options(archive: ArchiveMode | None = None) -> SessionOptions:

@@ -46,7 +46,7 @@ class Submissions:
         """Receive the answers that the session was started with, before it looks which calls have expired."""
         for each in wake.answers:
             if each.request.call != RESUME:
-                self._execution.waits.receive_answer(each)
+                self._execution.pending_calls.receive_answer(each)
 
     def apply_wake(self, wake: Wake) -> None:
         """Do what else the session was started again for, once it is open."""
@@ -54,13 +54,13 @@ class Submissions:
             self._execution.stopping = "interrupt"
         for each in wake.answers:
             if each.request.call == RESUME:
-                self._execution.waits.receive_answer(each)
+                self._execution.pending_calls.receive_answer(each)
 
     async def _on_take_answer(self, *given: Any) -> None:
         # Read here: what somebody else sends would fail every later workflow task.
         answer = _read_answer(given)
         if answer is not None:
-            self._execution.waits.receive_answer(answer)
+            self._execution.pending_calls.receive_answer(answer)
             await self._children.send_answers()
 
     def _check_submit(self, request: SubmitInput) -> None:
@@ -78,7 +78,7 @@ class Submissions:
         if request.parts is not None:
             check_json(request.parts, "parts")
             check_size(len(canonical_json(request.parts)), MAX_UPDATE_TEXT, "parts of a tool's result")
-        size = self._execution.waits.inline_size + json_size([request.text, request.parts])
+        size = self._execution.pending_calls.inline_size + json_size([request.text, request.parts])
         check_size(size, MAX_INLINE_RESULTS, "results of one step that were not put aside")
         if request.ref is not None and is_foreign_ref(request.ref):
             raise InvalidRequestError("ref: the name of a payload expected, not that of a message")
@@ -89,7 +89,7 @@ class Submissions:
         Raises:
             InvalidRequestError: It is of another kind.
         """
-        kind = self._execution.waits.kind_wanted(request.call)
+        kind = self._execution.pending_calls.kind_wanted(request.call)
         if kind is not None:
             check_outcome(request.call, kind, request.outcome)
 
@@ -102,7 +102,7 @@ class Submissions:
         execution.refuse_if_closing()
         execution.check_not_expired(self._session_id)
         self._refuse_other_kinds(request)
-        rounds, turn = execution.waits.rounds, self._turn_of(request.call)
+        rounds, turn = execution.pending_calls.rounds, self._turn_of(request.call)
         submission = await self._submit_answer(request)
         if not request.wait or submission.status != "submitted" or turn is None:
             return SubmitReply(submission=submission)
@@ -113,17 +113,17 @@ class Submissions:
         return SubmitReply(submission=submission, result=result)
 
     async def _submit_answer(self, request: SubmitInput) -> Submission:
-        waits = self._execution.waits
+        pending_calls = self._execution.pending_calls
         if request.call == RESUME:
-            waits.sub_agent_calls.resume_all(TakenAnswer(request=request))
+            pending_calls.sub_agent_calls.resume_all(TakenAnswer(request=request))
             return Submission(status="not_pending")
-        if request.ref is not None and waits.has_below(request.call):
+        if request.ref is not None and pending_calls.has_below(request.call):
             # It was put aside for this session's thread, and is read by another.
             thread_id = self._execution.opened_thread.request.thread_id
             request = request.model_copy(
                 update={"ref": PayloadRef(thread_id=thread_id, name=request.ref).as_ref()}
             )
-        submission = waits.submit_answer(request)
+        submission = pending_calls.submit_answer(request)
         await self._children.send_answers()
         return submission
 
@@ -145,8 +145,8 @@ class Submissions:
     def _turn_of(self, call: str) -> TurnOutcome | None:
         """The outcome of the turn that waits for the call, or did; None if this execution did not have it."""
         execution = self._execution
-        under_way = execution.turn is not None or execution.waits.suspended is not None
-        if under_way and execution.waits.has_below(call):
+        under_way = execution.turn is not None or execution.pending_calls.suspended is not None
+        if under_way and execution.pending_calls.has_below(call):
             return execution.inbox.turn_outcome
         return execution.inbox.turn_of(call)
 
@@ -166,14 +166,14 @@ class Submissions:
         execution = self._execution
         if execution.thread is None:
             return False
-        if execution.waits.knows_call(call) or execution.waits.suspended is not None:
+        if execution.pending_calls.knows_call(call) or execution.pending_calls.suspended is not None:
             return True
         return execution.turn is None and (not execution.inbox or execution.inbox.waits_for_archive)
 
     def _is_waiting_again(self, rounds: int) -> bool:
         """Whether the turn waits again, for something else, or still waits for other answers."""
         execution = self._execution
-        if execution.waits.rounds > rounds or execution.waits_below:
+        if execution.pending_calls.rounds > rounds or execution.waits_below:
             return True
         return execution.is_suspended and execution.next_work in {Work.WAIT, Work.END}
 

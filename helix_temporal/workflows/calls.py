@@ -212,8 +212,8 @@ class TemporalCalls:
         sub_agent_calls: SubAgentCalls | None = None,
     ) -> None:
         self.policy, self.roll_outs = policy, RollOuts()
-        waiting = SubAgentCalls(now_ms) if sub_agent_calls is None else sub_agent_calls
-        self.children = SubAgents(parent, waiting, self.has_started, self.workflow_id)
+        below = SubAgentCalls(now_ms) if sub_agent_calls is None else sub_agent_calls
+        self.children = SubAgents(parent, below, self.has_started, self.workflow_id)
 
     def workflow_id(self, session_id: str) -> str:
         """The workflow id of a session of this deployment."""

@@ -61,7 +61,7 @@ class Execution:
         close: End once nothing waits.
         interrupted: A parent asked to end after the present step before there was a turn.
         used: What the execution used, in turns that came to nothing as well.
-        waits: What the turn waits for that is suspended.
+        pending_calls: What the turn waits for that is suspended.
         options: How the session behaves: as it was started until it is open, then as it remembers.
         stopping: Somebody stops the suspended turn.
         expires_at: When the session expires, as far as this execution knows.
@@ -73,7 +73,7 @@ class Execution:
 
     inbox: Inbox
     quiet_since: datetime
-    waits: PendingCalls
+    pending_calls: PendingCalls
     seed: int
     options: SessionOptions = field(default_factory=SessionOptions)
     stopping: Literal["interrupt", "abort"] | None = None
@@ -112,10 +112,10 @@ class Execution:
         carried = input.carried
         inbox = Inbox(carried.inbox, carried.answered, carried.asked) if carried else Inbox(input.messages)
         receipts, unsaved = (carried.answered_calls, carried.unsaved_answers) if carried else ((), ())
-        waits = PendingCalls(now_ms, receipts, unsaved)
+        pending_calls = PendingCalls(now_ms, receipts, unsaved)
         for each in carried.early_answers if carried else ():
-            waits.receive_answer(each)
-        execution = Execution(inbox, now, waits, seed, input.options)
+            pending_calls.receive_answer(each)
+        execution = Execution(inbox, now, pending_calls, seed, input.options)
         if carried is not None:
             execution.close, inbox.last_result, execution.used = (
                 carried.close,
@@ -123,8 +123,11 @@ class Execution:
                 carried.used or Usage(),
             )
             execution.stopping, execution.expires_at = carried.stopping, carried.expires_at
-        waits.on_step_waits, waits.on_child_waits = execution.tell_suspended, execution.tell_suspended_below
-        waits.on_found_answered = inbox.link_calls
+        pending_calls.on_step_waits, pending_calls.on_child_waits = (
+            execution.tell_suspended,
+            execution.tell_suspended_below,
+        )
+        pending_calls.on_found_answered = inbox.link_calls
         return execution
 
     def record_end(self, reason: ExitReason, status: Status) -> None:
@@ -171,7 +174,7 @@ class Execution:
         return workflow.random_seed() not in {self.seed, opened}
 
     def _can_resume(self) -> bool:
-        wanted = self.stopping or self.reason_to_give_up or self.waits.ready
+        wanted = self.stopping or self.reason_to_give_up or self.pending_calls.ready
         return bool(wanted or self.opened_thread.opened_by_another_run)
 
     def check_not_expired(self, session_id: str) -> None:
@@ -210,8 +213,8 @@ class Execution:
         """
         limit = timedelta(seconds=self.options.idle_timeout)
         while True:
-            if self.waits.suspended is not None:
-                await workflow.wait_condition(lambda: self.waits.suspended is None)
+            if self.pending_calls.suspended is not None:
+                await workflow.wait_condition(lambda: self.pending_calls.suspended is None)
             left = limit if self.turn is not None else self.quiet_since + limit - workflow.now()
             if left <= timedelta(0):
                 self.idle = True
@@ -224,12 +227,12 @@ class Execution:
     @property
     def is_suspended(self) -> bool:
         """A turn waits for answers, and does nothing meanwhile."""
-        return self.waits.suspended is not None and self.turn is None
+        return self.pending_calls.suspended is not None and self.turn is None
 
     @property
     def waits_for_people(self) -> bool:
         """There is a call that somebody has to answer; a turn that was found may have none left."""
-        return self.is_suspended and bool(self.waits.list_pending())
+        return self.is_suspended and bool(self.pending_calls.list_pending())
 
     @property
     def holds_askers(self) -> bool:
@@ -255,8 +258,10 @@ class Execution:
 
     def tell_suspended(self) -> None:
         """The turn waits: tell whoever asked what for, unless all that it waits for is answered already."""
-        self.inbox.link_calls((*self.waits.list_call_ids(), *(each.id for each in self._pending_below())))
-        if not self.waits.list_pending():
+        self.inbox.link_calls(
+            (*self.pending_calls.list_call_ids(), *(each.id for each in self._pending_below()))
+        )
+        if not self.pending_calls.list_pending():
             return
         self.status = Status.SUSPENDED
         self.inbox.suspend_turn(self.build_suspended_result(in_thread=True))
@@ -274,7 +279,7 @@ class Execution:
         result = AskResult(
             status=AskStatus.SUSPENDED,
             exit_reason=ExitReason.SUSPENDED,
-            pending=self.waits.list_pending(),
+            pending=self.pending_calls.list_pending(),
             **fields,
         )
         return self._with_archived(result)
@@ -337,7 +342,7 @@ class Execution:
             )
 
     def _pending_below(self) -> tuple[PendingCall, ...]:
-        return self.waits.sub_agent_calls.list_pending()
+        return self.pending_calls.sub_agent_calls.list_pending()
 
     @property
     def waits_below(self) -> bool:
@@ -354,14 +359,14 @@ class Execution:
         """Take over a turn that an earlier execution has left suspended."""
         self.inbox.adopt_messages(turn.messages)
         self.turn_start = turn.start
-        self.waits.sub_agent_calls.in_order = not self.opened_thread.facts.parallel_tools
-        self.waits.begin_wait(turn)
-        self.waits.expire_calls()
+        self.pending_calls.sub_agent_calls.in_order = not self.opened_thread.facts.parallel_tools
+        self.pending_calls.begin_wait(turn)
+        self.pending_calls.expire_calls()
 
     def drop_suspended(self) -> None:
         """End the suspended turn, which was cut out of the thread."""
-        if self.waits.suspended is not None:
-            self.waits.end_wait()
+        if self.pending_calls.suspended is not None:
+            self.pending_calls.end_wait()
             self.status = Status.IDLE
             self.inbox.finish_turn(
                 AskResult(status=AskStatus.INTERRUPTED, exit_reason=ExitReason.INTERRUPTED)
@@ -384,7 +389,7 @@ class Execution:
         if result is not None and len((result.text or "").encode(errors="surrogatepass")) > INLINE_RESULT:
             result = result.model_copy(update={"text": None})
         alone: dict[str, Any] = {} if self.options.persistent else {"last_result": result, "used": self.used}
-        due = self.waits.sub_agent_calls.find_due_time() if alone and self.is_suspended else None
+        due = self.pending_calls.sub_agent_calls.find_due_time() if alone and self.is_suspended else None
         alone |= only_set(due=due)
         return SessionResult(
             session_id=input.session_id,
@@ -422,7 +427,7 @@ class Execution:
             version=int(workflow.now().timestamp() * 1_000_000),
             run_id=self.turn.run_id if self.turn else None,
             repairs=thread.repairs if thread else 0,
-            pending=self.waits.list_pending(),
+            pending=self.pending_calls.list_pending(),
             options=self.options,
             **further,
         )

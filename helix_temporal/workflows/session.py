@@ -98,22 +98,22 @@ class Serving:
 
     async def resume_turn(self) -> None:
         """Go on with the turn that is suspended, or end it as was asked."""
-        execution, suspended = self._execution, self._execution.waits.suspended
+        execution, suspended = self._execution, self._execution.pending_calls.suspended
         assert suspended is not None
         if execution.stopping == "abort":
             execution.stopping = None
-            execution.waits.end_wait()
+            execution.pending_calls.end_wait()
             await self._abandon_turn(suspended.run_id, suspended.start)
             execution.status, execution.quiet_since = Status.IDLE, workflow.now()
             return
         reason = execution.reason_to_give_up
         execution.stopping, execution.status, turn = None, Status.RUNNING, self._make_turn()
         # What came before the answer is in the slice, and goes to the step that takes it.
-        suspended = suspended.model_copy(update={"outcomes": execution.waits.list_outcomes()})
+        suspended = suspended.model_copy(update={"outcomes": execution.pending_calls.list_outcomes()})
         if reason is None:
             running = turn.resume(suspended)
         else:
-            execution.waits.give_up_calls(_WHY.get(reason, INTERRUPTED))
+            execution.pending_calls.give_up_calls(_WHY.get(reason, INTERRUPTED))
             running = turn.give_up(suspended, reason)
         await self._follow_turn(
             turn, asyncio.create_task(running), suspended.start, execution.inbox.turn_entries
@@ -126,14 +126,16 @@ class Serving:
             The run of a turn that was cut short; None if there is none, or one that waits and may go on.
         """
         execution = self._execution
-        suspended = None if execution.thread is None else execution.waits.restore_at(execution.thread.head)
+        suspended = (
+            None if execution.thread is None else execution.pending_calls.restore_at(execution.thread.head)
+        )
         if suspended is None:
             return None if self._unended is None else self._unended.run_id
-        waiting = execution.waits.sub_agent_calls.list_calls()
+        waiting = execution.pending_calls.sub_agent_calls.list_calls()
         before = suspended.model_copy(
-            update={"outcomes": execution.waits.list_outcomes(), "children": waiting}
+            update={"outcomes": execution.pending_calls.list_outcomes(), "children": waiting}
         )
-        execution.waits.give_up_calls(INTERRUPTED)
+        execution.pending_calls.give_up_calls(INTERRUPTED)
         turn = self._make_turn()
         ended = asyncio.create_task(self._try_give_up(turn, suspended))
         receipt = await finaliser.run_within_budget("end_turn", ended)
@@ -145,17 +147,19 @@ class Serving:
 
     def _restore_wait(self, before: SuspendedTurn) -> None:
         """Wait again as before the turn was given up; results that its sub-agents gave meanwhile stay."""
-        waits = self._execution.waits
-        waits.restore_at(before.head)
+        pending_calls = self._execution.pending_calls
+        pending_calls.restore_at(before.head)
         waited = {each.at for each in before.children}
         ended = {
-            each.at: each for each in waits.list_outcomes() if each.at in waited and each.result is not None
+            each.at: each
+            for each in pending_calls.list_outcomes()
+            if each.at in waited and each.result is not None
         }
         children = tuple(each for each in before.children if each.at not in ended)
-        waits.end_wait()
+        pending_calls.end_wait()
         self._execution.turn, self.still_waits = None, True
         outcomes = (*before.outcomes, *ended.values())
-        waits.begin_wait(before.model_copy(update={"outcomes": outcomes, "children": children}))
+        pending_calls.begin_wait(before.model_copy(update={"outcomes": outcomes, "children": children}))
 
     async def _try_give_up(self, turn: Turn, suspended: SuspendedTurn) -> bool:
         """End the turn without answers, and return whether that worked; raises if the thread has lost it."""
@@ -170,14 +174,14 @@ class Serving:
         return True
 
     def _make_turn(self) -> Turn:
-        self._execution.waits.sub_agent_calls.ending = False
+        self._execution.pending_calls.sub_agent_calls.ending = False
         self._calls.children.archive = self._execution.options.archive
         turn = self._execution.turn = Turn(
             self._calls,
             self._execution.opened_thread,
             number=self._execution.turns + 1,
             max_steps=self._execution.options.max_steps or self._execution.opened_thread.facts.max_steps,
-            waits=self._execution.waits,
+            pending_calls=self._execution.pending_calls,
             archive=self._execution.options.archive,
             answer_earlier=self._answer_earlier_messages,
             adopt_messages=self._execution.inbox.adopt_messages,
@@ -227,7 +231,7 @@ class Serving:
             aborting = execution.aborting or isinstance(stopped, SessionInterruptedError)
             if not aborting or is_cancelled():
                 raise
-            execution.waits.end_wait()
+            execution.pending_calls.end_wait()
             await self._abandon_turn(turn.run_id, start)
         except ColdTierBehindError as behind:
             self._refuse_unarchived(behind)
@@ -236,7 +240,7 @@ class Serving:
         finally:
             if turn.caught_up is not None:
                 execution.turns, execution.usage = turn.caught_up.turns, turn.caught_up.usage
-                execution.waits.remember_answers(turn.caught_up.answered)
+                execution.pending_calls.remember_answers(turn.caught_up.answered)
             execution.used, execution.notes = (
                 execution.used + turn.used,
                 (*execution.notes, *turn.notes)[-NOTES:],
@@ -276,7 +280,7 @@ class Serving:
         """
         if not isinstance(why, PayloadNotFoundError) and "message_id" not in why.facts:
             raise why  # a store's, of the turn itself
-        self._execution.waits.end_wait()
+        self._execution.pending_calls.end_wait()
         inbox = self._execution.inbox
         finished = await self._cut_turn(run_id, start)
         lost = inbox.find(str(why.facts.get("message_id")))
@@ -369,7 +373,7 @@ class AgentSession:
         self._input = input
         self._execution = Execution.of(input, workflow.now(), workflow.random_seed())
         policy = carried.policy if carried else OPEN_POLICY
-        self._calls = TemporalCalls(policy, input.parent, self._execution.waits.sub_agent_calls)
+        self._calls = TemporalCalls(policy, input.parent, self._execution.pending_calls.sub_agent_calls)
         self._events = Events(input, self._execution, HookRunner(self._calls, hooks or SessionHooks()))
         self._values = Values.of(carried)
         self._serving = Serving(self._execution, self._calls, self._events, self._values)
@@ -505,7 +509,7 @@ class AgentSession:
         self._execution.notes = opened.notes
         self._values.stored = StoredValues.of(opened.values, stale=opened.stale_values)
         self.values = {**self.values, **(opened.values or {})}
-        self._execution.waits.remember_answers(opened.answered)
+        self._execution.pending_calls.remember_answers(opened.answered)
         if opened.suspended is not None:
             self._execution.restore_turn(opened.suspended)
 
@@ -553,12 +557,12 @@ class AgentSession:
             asked = execution.holds_askers
             ask_until = (ask_until or _time_after(ASK_SECONDS)) if asked else None
             until = _shortest_timeout(
-                _seconds_to(flush_at), execution.waits.seconds_left(), _seconds_to(ask_until)
+                _seconds_to(flush_at), execution.pending_calls.seconds_left(), _seconds_to(ask_until)
             )
             try:
                 await workflow.wait_condition(partial(self._is_due, asked), timeout=until)
             except TimeoutError:
-                execution.waits.expire_calls()
+                execution.pending_calls.expire_calls()
                 if _is_over(ask_until):
                     execution.inbox.let_askers_go()
                     ask_until = None
@@ -566,7 +570,7 @@ class AgentSession:
                     continue
                 flush_at, pause = None, pause * 2
                 await try_to_archive(
-                    self._calls, execution.opened_thread, at_rest=execution.waits.suspended is None
+                    self._calls, execution.opened_thread, at_rest=execution.pending_calls.suspended is None
                 )
                 if is_cancelled(self._cancels):
                     self._raise_pending_cancel()  # the flush ended in that very task
@@ -603,7 +607,7 @@ class AgentSession:
             limit and self._execution.run_turns >= limit
         )
         # Until it fits: each turn takes messages out of the inbox, and the next step takes all answers.
-        if is_long and self._execution.inbox.size + self._execution.waits.inline_size <= MAX_CARRIED:
+        if is_long and self._execution.inbox.size + self._execution.pending_calls.inline_size <= MAX_CARRIED:
             raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:
@@ -625,7 +629,7 @@ class AgentSession:
             saved_values=self._values.stored.saved,
             stale_values=self._values.stored.stale,
             notes=self._execution.notes,
-            **self._execution.waits.carry_over(),
+            **self._execution.pending_calls.carry_over(),
             **only_set(expires_at=self._execution.expires_at),
             **only_truthy(stopping=self._execution.stopping, lost=self._execution.lost, asked=asked),
             **(
@@ -660,20 +664,23 @@ class AgentSession:
         execution = self._execution
         execution.status = Status.ENDING
         finaliser = Finaliser(self._calls, self._on_cancel, lambda: not execution.may_end)
-        if execution.waits.suspended is not None:
+        if execution.pending_calls.suspended is not None:
             execution.exit = ExitReason.SUSPENDED
         elif execution.exit is ExitReason.SUSPENDED:
             execution.exit = ExitReason.COMPLETED  # that turn was cut meanwhile
         status = "paused" if execution.exit in _PAUSES else "completed"
-        outcomes, suspended = execution.waits.list_outcomes(), execution.waits.build_suspension()
-        ending = Ending(*self._unsaved_values(), status, **self._execution.waits.build_save_fields())
+        outcomes, suspended = (
+            execution.pending_calls.list_outcomes(),
+            execution.pending_calls.build_suspension(),
+        )
+        ending = Ending(*self._unsaved_values(), status, **self._execution.pending_calls.build_save_fields())
 
         def ends() -> bool:
             # An answer that has come meanwhile, where others are still wanted, is in no slice yet.
             return (
                 execution.may_end
-                and execution.waits.list_outcomes() == outcomes
-                and execution.waits.build_suspension() == suspended
+                and execution.pending_calls.list_outcomes() == outcomes
+                and execution.pending_calls.build_suspension() == suspended
             )
 
         receipts = (*execution.notes, *await finaliser.run(execution.opened_thread, ending))
@@ -708,10 +715,10 @@ class AgentSession:
         try:
             await workflow.wait_condition(
                 lambda: not execution.may_end or workflow.all_handlers_finished(),
-                timeout=execution.waits.seconds_left(),
+                timeout=execution.pending_calls.seconds_left(),
             )
         except TimeoutError:
-            execution.waits.expire_calls()
+            execution.pending_calls.expire_calls()
 
     async def _end_execution(self) -> None:
         """End after a cancel or a failure: a step may still be running, so its epoch is closed."""
@@ -727,7 +734,7 @@ class AgentSession:
             )
             if self._serving.still_waits:
                 ending = replace(
-                    ending, status="paused", stays=True, **self._execution.waits.build_save_fields()
+                    ending, status="paused", stays=True, **self._execution.pending_calls.build_save_fields()
                 )
             self._execution.receipts = (
                 *self._execution.notes,

@@ -59,8 +59,8 @@ class Stops:
         return not execution.inbox or execution.inbox.waits_for_archive
 
     def _stop_suspended(self, request: StopRequest) -> StopResult:
-        assert self._execution.waits.suspended is not None
-        under_way = self._execution.waits.suspended.run_id
+        assert self._execution.pending_calls.suspended is not None
+        under_way = self._execution.pending_calls.suspended.run_id
         if not _is_for_turn(request, under_way):
             return StopResult(stopping=False, run_id=under_way)
         if self._execution.closing:

@@ -164,7 +164,7 @@ class SubAgents:
 
     Attributes:
         parent: Whose sub-agent the session itself is.
-        waiting: Calls whose sessions have ended, since they wait.
+        sub_agent_calls: Calls whose sessions have ended, since they wait.
         has_started: Whether anybody serves a session.
         workflow_id: The workflow id of a session of the same deployment.
         cut: Sessions of calls that were cut off, for the session store.
@@ -172,7 +172,7 @@ class SubAgents:
     """
 
     parent: ParentLink | None
-    waiting: SubAgentCalls
+    sub_agent_calls: SubAgentCalls
     has_started: HasStarted
     workflow_id: Callable[[str], str] = workflow_id
     cut: list[str] = field(default_factory=list)
@@ -187,42 +187,42 @@ class SubAgents:
         One whose session has ended, since it waits for people, goes on from there once it is called again.
         A cancel is passed on to the child, which is then waited for.
         """
-        wait = plan_call(facts, request, now_ms())
-        link = self._build_parent_link(request.session_id, wait.call)
+        call = plan_call(facts, request, now_ms())
+        link = self._build_parent_link(request.session_id, call.call)
         if link.depth > MAX_DEPTH:
-            return refusal_result(wait.session_id, f"agents call each other {MAX_DEPTH} deep at most")
-        message = task_message(facts, request, wait.call)
+            return refusal_result(call.session_id, f"agents call each other {MAX_DEPTH} deep at most")
+        message = task_message(facts, request, call.call)
         if message is None:
-            return refusal_result(wait.session_id, f"{facts.argument!r} must be a text that says what to do")
-        async with self._lock_thread(facts, wait.session_id):
-            resumed = self.waiting.resume_call(wait.at)
+            return refusal_result(call.session_id, f"{facts.argument!r} must be a text that says what to do")
+        async with self._lock_thread(facts, call.session_id):
+            resumed = self.sub_agent_calls.resume_call(call.at)
             options = child_options(self.archive)
             if resumed is not None and resumed.call.calls:
                 start = resumed_call_input(resumed, request, message, link, options)
                 return await self._follow_child(facts, start, resumed)
-            if self.waiting.is_suspended(wait.session_id):
-                self.waiting.suspend_call(wait)
-                return wait
+            if self.sub_agent_calls.is_suspended(call.session_id):
+                self.sub_agent_calls.suspend_call(call)
+                return call
             if self._is_interrupted(request, resumed):
-                return interrupted_result(wait.session_id)
-            start = new_call_input(facts, request, wait, message, link, options)
-            return await self._follow_child(facts, start, CallStart(wait))
+                return interrupted_result(call.session_id)
+            start = new_call_input(facts, request, call, message, link, options)
+            return await self._follow_child(facts, start, CallStart(call))
 
     async def send_answers(self) -> None:
         """Signal answers to sub-agents that run; `SubAgentCalls` keeps each until its session has ended."""
-        for session_id, answer in self.waiting.drain_unsent_answers():
+        for session_id, answer in self.sub_agent_calls.drain_unsent_answers():
             await signal_workflow(self.workflow_id(session_id), "take_answer", answer)
 
     def dismiss_calls(self, request: OpenSessionInput) -> None:
         """Let suspended sessions end their turns, which nobody wants; `wait_until_ended` waits for that."""
-        for wait in self.waiting.dismiss_all():
-            self._end_suspended(wait, request)
+        for call in self.sub_agent_calls.dismiss_all():
+            self._end_suspended(call, request)
 
-    def _end_suspended(self, wait: SubAgentCall, request: OpenSessionInput) -> None:
-        self.cut.append(wait.session_id)
-        link = self._build_parent_link(request.session_id, wait.call)
-        start, child = ending_call_input(wait, link, request.metadata), _Child(wait.session_id)
-        task = self._begin_child(child, facts_of(wait), start, END_SECONDS)
+    def _end_suspended(self, call: SubAgentCall, request: OpenSessionInput) -> None:
+        self.cut.append(call.session_id)
+        link = self._build_parent_link(request.session_id, call.call)
+        start, child = ending_call_input(call, link, request.metadata), _Child(call.session_id)
+        task = self._begin_child(child, facts_of(call), start, END_SECONDS)
         task.add_done_callback(lambda done: self._release_dismissed(child, done))
 
     def _release_dismissed(self, child: _Child, task: "asyncio.Task[SessionResult]") -> None:
@@ -237,7 +237,7 @@ class SubAgents:
     async def interrupt_turn(self, run_id: str) -> None:
         """Let each child of this turn end after its present step, and none begin."""
         self._interrupted = run_id
-        self.waiting.end_all()
+        self.sub_agent_calls.end_all()
         for child in tuple(self._running):
             child.interrupted = True
             await _pass_on(child, self.workflow_id(child.session_id))
@@ -254,8 +254,8 @@ class SubAgents:
             if cut:
                 self.dismiss_calls(request)
             else:
-                for wait in self.waiting.dismiss_unwanted():
-                    self._end_suspended(wait, request)
+                for call in self.sub_agent_calls.dismiss_unwanted():
+                    self._end_suspended(call, request)
             if not self._running:
                 return
             try:
@@ -290,18 +290,18 @@ class SubAgents:
         task = self._begin_child(child, facts, start, limit)
         try:
             await _await_child(child, task)
-            waits = _find_wait(task, call)
-            if waits is not None:
-                self.waiting.suspend_call(waits)
-                return waits
+            suspended = _find_wait(task, call)
+            if suspended is not None:
+                self.sub_agent_calls.suspend_call(suspended)
+                return suspended
         except asyncio.CancelledError:
-            waits = _find_wait(task, call)
-            if waits is None:
+            suspended = _find_wait(task, call)
+            if suspended is None:
                 self.cut.append(child.session_id)
-                self.waiting.forget_resumed(call.at)
+                self.sub_agent_calls.forget_resumed(call.at)
             else:
                 # It had ended before it could be asked to.
-                self.waiting.abandon_call(waits)
+                self.sub_agent_calls.abandon_call(suspended)
             raise
         finally:
             self._running.remove(child)

@@ -252,7 +252,7 @@ class Turn:
         notes: What had to be put right in the session store.
 
     Args:
-        waits: For calls that a client or a person answers; None where nobody can be waited for.
+        pending_calls: For calls that a client or a person answers; None where nobody can be waited for.
         archive: As in `SessionOptions`.
         answer_earlier: Called with a step's result if some of the turn's messages were answered before, or
             are left for the next turn; returns false if they stay with this turn to its end.
@@ -267,12 +267,12 @@ class Turn:
         *,
         number: int,
         max_steps: int,
-        waits: PendingCalls | None = None,
+        pending_calls: PendingCalls | None = None,
         archive: ArchiveMode | None = None,
         answer_earlier: Callable[[RunStepResult], bool] = lambda _: False,
         adopt_messages: Callable[[Sequence[UserMessage]], None] = lambda _: None,
     ) -> None:
-        self._calls, self._thread, self._waits = calls, thread, waits
+        self._calls, self._thread, self._pending_calls = calls, thread, pending_calls
         self._archive = only_set(archive=archive)
         self._answer_earlier, self._adopt_messages = answer_earlier, adopt_messages
         self.caught_up: OpenSessionResult | None = None
@@ -327,15 +327,15 @@ class Turn:
             HeadMovedError: It is lost, and was not to be run again; or the thread is at another place.
         """
         result = self._restore_suspended(suspended)
-        assert self._waits is not None
-        results = self._waits.results()
-        if self._waits.sub_agent_calls:
-            self._waits.sub_agent_calls.end_all()
-            await self._tools.run(self.run_id, result, self._waits)
-            results = self._waits.results()
+        assert self._pending_calls is not None
+        results = self._pending_calls.results()
+        if self._pending_calls.sub_agent_calls:
+            self._pending_calls.sub_agent_calls.end_all()
+            await self._tools.run(self.run_id, result, self._pending_calls)
+            results = self._pending_calls.results()
         outcomes = [results[at] for at in range(len(result.calls))]
-        inputs = tool_inputs(result, outcomes, self._waits.get_receipts())
-        self._waits.end_wait()
+        inputs = tool_inputs(result, outcomes, self._pending_calls.get_receipts())
+        self._pending_calls.end_wait()
         try:
             return await self._end_turn(inputs, reason, suspended.dropped, _list_refs(self._messages))
         except _TurnMoved as moved:
@@ -379,9 +379,9 @@ class Turn:
         after = after_wait(reopened)
         if after is After.SAME_STEP:
             return
-        assert self._waits is not None
-        self._waits.end_wait()
-        self._waits.sub_agent_calls.restore_calls(())
+        assert self._pending_calls is not None
+        self._pending_calls.end_wait()
+        self._pending_calls.sub_agent_calls.restore_calls(())
         self.steps, self._used_before = 0, Usage()
         self._move_to(after, opened, reopened)
 
@@ -483,8 +483,8 @@ class Turn:
         if result.outcomes:
             return self._read_standing_results(result)
         await self._tools.look_up_added_tools(result)
-        if self._waits is not None:
-            return await self._run_calls_or_suspend(self._waits, result, dropped)
+        if self._pending_calls is not None:
+            return await self._run_calls_or_suspend(self._pending_calls, result, dropped)
         step = UnattendedCalls(len(result.calls), SubAgentCalls(now_ms), unanswerable_results(result))
         await self._tools.run(self.run_id, result, step)
         return _in_call_order(step.results()), {}
@@ -494,35 +494,35 @@ class Turn:
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """Results that the thread has: after a reset no person is asked, and no tool is run, once more."""
         answers = {each.at: each.answered for each in result.outcomes if each.answered is not None}
-        if self._waits is not None:
-            self._waits.note_found_answers(tuple(answers.values()))
+        if self._pending_calls is not None:
+            self._pending_calls.note_found_answers(tuple(answers.values()))
         outcomes = [each.result for each in result.outcomes if each.result is not None]
         self._used = sum((each.usage for each in outcomes if each.usage), start=self._used)
         return outcomes, answers
 
     async def _run_calls_or_suspend(
-        self, waits: PendingCalls, result: RunStepResult, dropped: tuple[str, ...]
+        self, pending_calls: PendingCalls, result: RunStepResult, dropped: tuple[str, ...]
     ) -> tuple[list[ToolResult], Mapping[int, AnswerReceipt]]:
         """As `_collect_results`: the turn is suspended once nothing is left but to wait for people."""
-        waits.sub_agent_calls.in_order = not self._thread.facts.parallel_tools
+        pending_calls.sub_agent_calls.in_order = not self._thread.facts.parallel_tools
         if result.waiting:
-            waits.begin_wait(self._make_suspended_turn(result, dropped), shift_deadlines=True)
+            pending_calls.begin_wait(self._make_suspended_turn(result, dropped), shift_deadlines=True)
         step = (
-            waits
-            if waits.suspended is not None
-            else UnattendedCalls(len(result.calls), waits.sub_agent_calls)
+            pending_calls
+            if pending_calls.suspended is not None
+            else UnattendedCalls(len(result.calls), pending_calls.sub_agent_calls)
         )
         await self._tools.run(self.run_id, result, step)
         if self.interrupted:
-            waits.sub_agent_calls.end_all()
+            pending_calls.sub_agent_calls.end_all()
             await self._tools.run(self.run_id, result, step)
-            waits.give_up_calls(INTERRUPTED)
-        results, answers = step.results(), waits.get_receipts()
+            pending_calls.give_up_calls(INTERRUPTED)
+        results, answers = step.results(), pending_calls.get_receipts()
         if len(results) == len(result.calls) or self._wants_rewind(results.values()):
-            waits.end_wait()
+            pending_calls.end_wait()
         else:
             suspended = self._make_suspended_turn(result, dropped)
-            waits.begin_wait(suspended.model_copy(update={"outcomes": step.list_outcomes()}))
+            pending_calls.begin_wait(suspended.model_copy(update={"outcomes": step.list_outcomes()}))
         return _in_call_order(results), answers
 
     def _make_suspended_turn(self, result: RunStepResult, dropped: tuple[str, ...]) -> SuspendedTurn:
@@ -538,7 +538,9 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
-                children=(self._waits.sub_agent_calls.list_calls() or None) if self._waits else None,
+                children=(self._pending_calls.sub_agent_calls.list_calls() or None)
+                if self._pending_calls
+                else None,
             ),
         )
 
@@ -648,12 +650,12 @@ class Turn:
             if is_cancelled():
                 # It came with the failure of the attempt before: another one would be paid for.
                 raise asyncio.CancelledError
-            below = () if self._waits is None else self._waits.list_unsaved_answers()
+            below = () if self._pending_calls is None else self._pending_calls.list_unsaved_answers()
             try:
                 self._thread.check_settled()
                 result: RunStepResult = await heed_cancel(attempt(**only_set(answered=below or None)))
-                if self._waits is not None:
-                    self._waits.mark_saved(below)
+                if self._pending_calls is not None:
+                    self._pending_calls.mark_saved(below)
                 return result
             except (HeadMovedError, FencedError, ThreadNotFoundError) as moved:
                 if isinstance(moved, ThreadNotFoundError) and tries:

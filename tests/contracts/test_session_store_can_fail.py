@@ -108,9 +108,12 @@ class Skipping(MemorySessions):
         limit: int,
         after: tuple[int, str] | None = None,
         descending: bool = False,
+        count: bool = True,
     ) -> RowPage:
         """One too few."""
-        page = await super().read_page(session_id, kind, limit=limit + 1, after=after, descending=descending)
+        page = await super().read_page(
+            session_id, kind, limit=limit + 1, after=after, descending=descending, count=count
+        )
         return replace(page, rows=page.rows[0 if after is None else 1 :][:limit])
 
 

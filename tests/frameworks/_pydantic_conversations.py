@@ -187,11 +187,22 @@ class Posted:
     body: str
 
 
-async def post(app: Any, user: str, message_id: str) -> Posted:
-    """Send a message to an ASGI application as a client of AG-UI does: the new one alone."""
+def ag_ui_body(message_id: str) -> dict[str, Any]:
+    """What a client of AG-UI sends: the new message alone."""
     message = {"id": message_id, "role": "user", "content": "Where is NL-20417?"}
     run = {"threadId": "thread-1", "runId": message_id, "messages": [message], "tools": [], "context": []}
-    body = json.dumps({**run, "state": {}, "forwardedProps": {}}).encode()
+    return {**run, "state": {}, "forwardedProps": {}}
+
+
+def vercel_body(message_id: str) -> dict[str, Any]:
+    """What a client of Vercel's AI SDK sends."""
+    part = {"type": "text", "text": "Where is NL-20417?"}
+    message = {"id": message_id, "role": "user", "parts": [part]}
+    return {"id": "thread-1", "trigger": "submit-message", "messages": [message]}
+
+
+async def post(app: Any, user: str, body: dict[str, Any]) -> Posted:
+    """Send JSON to an ASGI application."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -203,7 +214,8 @@ async def post(app: Any, user: str, message_id: str) -> Posted:
         "query_string": b"",
         "headers": [(b"content-type", b"application/json"), (b"x-user", user.encode())],
     }
-    given, answers = [{"type": "http.request", "body": body, "more_body": False}], list[Any]()
+    request = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+    given, answers = [request], list[Any]()
 
     async def receive() -> Any:
         return given.pop() if given else await asyncio.Event().wait()

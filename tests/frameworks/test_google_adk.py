@@ -2,10 +2,14 @@
 
 import asyncio
 import math
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +46,7 @@ from helix_temporal.frameworks.google_adk.events import encode_event
 from helix_temporal.frameworks.google_adk.keys import SessionKey
 from helix_temporal.models.foreign_rows import read_foreign_row
 from helix_temporal.stores.protocols.sessions import SessionStore
+from tests.docs._pages import ROOT, titled
 from tests.frameworks.conftest import BackendsOpener, StoreOpener
 
 APP: Any = {"app_name": "shop", "user_id": "ann"}
@@ -923,3 +928,45 @@ async def reloaded_first(service: HelixSessionService) -> Event:
     assert found is not None
     first: Event = found.events[0]
     return first
+
+
+def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for its model; a second run goes on with the conversation."""
+    program = dict(titled(ROOT / "docs" / "frameworks" / "google-adk.md", "python"))["orders.py"]
+    model = Scripted(model="m", answers=["On its way.", "As I said."])
+
+    def make_agent(**named: Any) -> LlmAgent:
+        return LlmAgent(**named | {"model": model})
+
+    monkeypatch.setattr("google.adk.agents.LlmAgent", make_agent)
+    monkeypatch.setenv("HELIX_DATA_DIRECTORY", str(tmp_path / "data"))
+    printed: list[Any] = []
+    for _ in range(2):
+        exec(compile(program, "orders.py", "exec"), {"__name__": "__main__", "print": printed.append})
+    assert printed == ["On its way.", "As I said."]
+    assert [role for role, _ in roles(model.given[1])] == ["user", "model", "user"]
+
+
+def test_the_example_runs_as_its_page_says(tmp_path: Path) -> None:
+    """Alone, with its own model."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
+    ran = subprocess.run(
+        [sys.executable, "examples/google_adk_sessions/google_adk_sessions.py"],
+        cwd=ROOT,
+        env=environment | {"HELIX_DATA_DIRECTORY": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert [line.partition(": ")[2] for line in lines[:2]] == [
+        "Where is my order? NL-20417 is on its way (slip.txt, version 0).",
+        "How often have I asked? You have asked me 2 times.",
+    ]
+    assert len({line.partition(":")[0] for line in lines[:2]}) == 2
+    assert lines[2:] == [
+        "6 events, state {'order': 'NL-20417', 'user:orders_seen': 1}",
+        "a writer that had not seen the last event was refused",
+        "7 events: one more, though it was appended twice",
+    ]

@@ -20,7 +20,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
-from helix_temporal.frameworks.background_loop import run_in_background
+from helix_temporal.frameworks.background_loop import shared_loop
 from helix_temporal.frameworks.langgraph import HelixSaver
 from helix_temporal.frameworks.langgraph_records import CHECKPOINT, RUN, VALUE, WRITE, name_session
 from tests.frameworks.conftest import BackendsOpener
@@ -43,11 +43,11 @@ async def run_without_loop(open_backends: BackendsOpener, use: Callable[[Backend
 
     def run() -> T:
         opened = open_backends()
-        backends = run_in_background(opened.__aenter__())
+        backends = shared_loop().run(opened.__aenter__())
         try:
             return use(backends)
         finally:
-            run_in_background(opened.__aexit__(None, None, None))
+            shared_loop().run(opened.__aexit__(None, None, None))
 
     return await asyncio.to_thread(run)
 
@@ -504,7 +504,7 @@ class TestLists:
 
 
 class TestArchive:
-    @pytest.mark.parametrize("open_backends", ["redis and s3"], indirect=True)
+    @pytest.mark.parametrize("settings", ["redis and s3"], indirect=True)
     async def test_old_checkpoints_are_read_from_the_archive_as_before(self, saver: HelixSaver) -> None:
         """With their values, in lists and by name; pruning frees them there too."""
         config = place()
@@ -520,7 +520,7 @@ class TestArchive:
         assert newest is not None
         assert newest.checkpoint["channel_values"] == {"text": "new"}
 
-    @pytest.mark.parametrize("open_backends", ["memory"], indirect=True)
+    @pytest.mark.parametrize("settings", ["memory"], indirect=True)
     async def test_without_an_archive_it_is_refused(self, saver: HelixSaver) -> None:
         """Nothing is moved that nobody could read."""
         await put_chain(saver, 2)

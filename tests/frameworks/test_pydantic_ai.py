@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -40,6 +40,7 @@ from tests.docs._pages import ROOT, titled
 from tests.frameworks._pydantic_conversations import (
     Twins,
     Watched,
+    ag_ui_body,
     asked,
     begin,
     entry,
@@ -50,6 +51,7 @@ from tests.frameworks._pydantic_conversations import (
     succeeds,
     texts,
     turns,
+    vercel_body,
 )
 from tests.frameworks.conftest import StoreOpener
 
@@ -766,11 +768,14 @@ class Story:
 
 
 @settings(max_examples=120, deadline=None)
-@given(st.lists(STEPS, min_size=4, max_size=25), st.booleans())
-def test_it_does_what_the_reference_does(steps: list[Any], forgets: bool) -> None:
-    """Any sequence of calls gets the same answers and refusals, with and without a memory of places."""
+@given(st.lists(STEPS, min_size=4, max_size=25), st.booleans(), st.booleans())
+def test_it_does_what_the_reference_does(steps: list[Any], forgets: bool, together: bool) -> None:
+    """Any sequence of calls gets the same answers and refusals.
+
+    With and without a memory of places, and where threads lie elsewhere than their sessions.
+    """
     threads = MemoryThreads()
-    sessions = RowSessions(MemorySessions(threads), HotThreads(threads))
+    sessions = RowSessions(MemorySessions(threads), HotThreads(threads), together=together)
 
     async def run() -> None:
         story = Story(Twins(over(sessions)))
@@ -825,12 +830,23 @@ async def test_the_server_of_the_page_keeps_each_users_conversations(page: dict[
     """AG-UI sends the new message alone; another user finds nothing under the id."""
     served: dict[str, Any] = {}
     exec(compile(page["server.py"], "server.py", "exec"), served)
-    first = await post(served["app"], "ann", "m1")
-    assert (first.status, "1 messages" in first.body) == (200, True)
-    assert "pydantic_ai_conversation_saved" in first.body
-    second = await post(served["app"], "ann", "m2")
-    assert "3 messages" in second.body
-    assert (await post(served["app"], "bob", "m3")).status == 404
+    await check_server(served, ag_ui_body, "pydantic_ai_conversation_saved")
+
+
+async def test_a_server_of_vercels_front_end_does_so_too(page: dict[str, str]) -> None:
+    """The same store serves it."""
+    program = page["server.py"].replace("ag_ui", "vercel_ai").replace("AGUIAdapter", "VercelAIAdapter")
+    served: dict[str, Any] = {}
+    exec(compile(program, "server.py", "exec"), served)
+    await check_server(served, vercel_body, "data-conversation-saved")
+
+
+async def check_server(served: dict[str, Any], body: Callable[[str], Any], saved: str) -> None:
+    """Two turns of one user, and another one who names the same conversation."""
+    first = await post(served["app"], "ann", body("m1"))
+    assert (first.status, "1 messages" in first.body, saved in first.body) == (200, True, True)
+    assert "3 messages" in (await post(served["app"], "ann", body("m2"))).body
+    assert (await post(served["app"], "bob", body("m3"))).status == 404
     listed = await served["store"].list_conversations(scope="ann")
     assert [each.conversation_id for each in listed] == ["thread-1"]
     await served["store"]._store.loop.rows.close()

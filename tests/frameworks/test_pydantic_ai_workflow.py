@@ -152,10 +152,10 @@ async def test_histories_replay(bench: Bench, store: SessionStore) -> None:
 
 
 class Losing(Interceptor):
-    """Loses the answer of the first attempt of some activities."""
+    """Fails the first attempt of some activities, before or after its effect."""
 
-    def __init__(self, *names: str) -> None:
-        self.names, self.lost = names, list[str]()
+    def __init__(self, when: str, *names: str) -> None:
+        self.when, self.names, self.lost = when, names, list[str]()
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
         """Around each."""
@@ -163,21 +163,26 @@ class Losing(Interceptor):
 
         class Lost(ActivityInboundInterceptor):
             async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
-                answer = await self.next.execute_activity(input)
                 info = activity.info()
-                if info.attempt == 1 and info.activity_type in losing.names:
+                loses = info.attempt == 1 and info.activity_type in losing.names
+                answer: Any = None
+                if loses:
                     losing.lost.append(info.activity_type)
-                    raise ApplicationError("the answer is lost")
+                if not loses or losing.when == "after":
+                    answer = await self.next.execute_activity(input)
+                if loses:
+                    raise ApplicationError(f"lost {losing.when} its effect")
                 return answer
 
         return Lost(next)
 
 
-async def test_a_save_whose_answer_is_lost_stands_once(
-    temporal_address: str, store: SessionStore, unique: str
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_save_that_is_repeated_stands_once(
+    temporal_address: str, store: SessionStore, unique: str, when: str
 ) -> None:
     """And the turn goes on; so does a load."""
-    losing = Losing(LOAD, SAVE)
+    losing = Losing(when, LOAD, SAVE)
     async with serving(temporal_address, store, unique, losing) as bench:
         chat = await bench.start("a", "c")
         assert [await ask(chat, text) for text in ("one", "two")] == ["1 messages", "3 messages"]

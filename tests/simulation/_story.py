@@ -269,7 +269,7 @@ class Story:
             session.thread,
             number=1,
             max_steps=4,
-            waits=waits,
+            pending_calls=waits,
             answer_earlier=settles,
             adopt_messages=adopts,
         )

@@ -40,7 +40,7 @@ class NewestTurn:
     def result(self) -> AskResult | None:
         """Of that turn."""
         run = self._run
-        return run.inbox.last_result if run.turn is None and run.waits.suspended is None else None
+        return run.inbox.last_result if run.turn is None and run.pending_calls.suspended is None else None
 
 
 async def drain_nobody(_: AgentSession) -> None:

@@ -74,7 +74,7 @@ def waiting_turn(calls: Any) -> tuple[Turn, SuspendedTurn]:
     waits.begin_wait(suspended)
     waits.give_up_calls(INTERRUPTED)
     thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
-    return Turn(calls, thread, number=1, max_steps=3, waits=waits), suspended
+    return Turn(calls, thread, number=1, max_steps=3, pending_calls=waits), suspended
 
 
 async def test_a_turn_that_is_given_up_and_was_lost_is_run_again() -> None:
@@ -113,7 +113,7 @@ async def test_a_sub_agent_that_nobody_can_call_any_more_waits_no_more() -> None
     assert waits.submit_answer(SubmitInput(call="q")).status == "submitted"
     request = OpenSessionInput(session_id="s", thread_id="s", agent="a", owner="o")
     thread = CurrentThread(request, OpenHandle(epoch=1, head=ASKED), FACTS)
-    await Turn(calls, thread, number=1, max_steps=3, waits=waits).resume(suspended)
+    await Turn(calls, thread, number=1, max_steps=3, pending_calls=waits).resume(suspended)
     assert "There is no tool" in calls.steps[0].inputs[0].text
     assert waits.suspended is None
     assert (waits.sub_agent_calls.list_calls(), waits.sub_agent_calls.list_pending()) == ((), ())

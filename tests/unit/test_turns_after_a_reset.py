@@ -139,7 +139,7 @@ class Here:
     def turn(self, thread: CurrentThread, waits: PendingCalls | None = None) -> Turn:
         """One turn of it."""
         calls: Any = self
-        return Turn(calls, thread, number=1, max_steps=5, waits=waits)
+        return Turn(calls, thread, number=1, max_steps=5, pending_calls=waits)
 
     async def ask(self, thread: CurrentThread, text: str) -> TurnResult:
         """One turn with this message."""

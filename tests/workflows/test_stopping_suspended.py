@@ -198,7 +198,7 @@ async def test_a_session_that_ends_sends_who_stops_it_to_the_next_execution() ->
     """Its turn could not be ended, since a store was away: "stopping" would be no more than a word."""
     start = SessionInput(session_id="s", agent="people")
     run = Execution.of(start, datetime.now(UTC), 0)
-    run.waits.suspended = SuspendedTurn(head=Head(position=2, last_id="a"), start=EMPTY, run_id="r")
+    run.pending_calls.suspended = SuspendedTurn(head=Head(position=2, last_id="a"), start=EMPTY, run_id="r")
     stops = Stops(start, run, cast("Any", None))
     assert stops._stop_suspended(StopRequest()) == StopResult(stopping=True, run_id="r")
     run.closing, run.stopping = True, None

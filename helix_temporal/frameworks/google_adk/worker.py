@@ -1,0 +1,225 @@
+"""What a worker has for ADK's sessions in workflows: `HelixGoogleAdkPlugin`, and its activities."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.session import Session
+from google.adk.sessions.state import State
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from helix_temporal.activities._runtime import raise_application_errors
+from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.frameworks.google_adk.events import encode_event
+from helix_temporal.frameworks.google_adk.sessions import HelixSessionService
+from helix_temporal.frameworks.google_adk.state import Place, find_place, mark_place
+from helix_temporal.frameworks.google_adk.workflow import (
+    ADK_ERRORS,
+    APPEND,
+    CREATE,
+    DELETE,
+    LIST,
+    READ,
+    READ_USER,
+    AdkSessionList,
+    AdkSessionNews,
+    AdkUserState,
+    AppendAdkEventInput,
+    AppendedAdkEvent,
+    CreateAdkSessionInput,
+    ListAdkSessionsInput,
+    ReadAdkSessionInput,
+    SessionName,
+)
+from helix_temporal.settings import Settings
+
+
+class HelixGoogleAdkPlugin(SimplePlugin):
+    """Sessions of `HelixWorkflowSessionService` in our stores; stands beside ``GoogleAdkPlugin``.
+
+    A guest: it adds activities of its own, and leaves data converter, models and tools alone.  A process that
+    has a client alone opens no store.
+
+    Args:
+        settings: Where the stores are.
+        backends: Stores from elsewhere, as `helix_temporal.Backends`; whoever made them closes them.
+    """
+
+    def __init__(self, settings: Settings, *, backends: Any = None) -> None:
+        self._settings, self._backends, self._is_own = settings, backends, backends is None
+        self._service: HelixSessionService | None = None
+        super().__init__(
+            "helix.HelixGoogleAdkPlugin",
+            activities=self._add_activities,
+            workflow_runner=_add_passthrough,
+            workflow_failure_exception_types=[HelixError, *ADK_ERRORS.values()],
+            run_context=self._run,
+        )
+
+    @property
+    def service(self) -> HelixSessionService:
+        """The sessions, whose stores are opened by the first call that needs them.
+
+        Raises:
+            InvalidConfigError: The settings have no session store.
+        """
+        if self._service is None:
+            if self._backends is None:
+                # Not at the top: a client-only process does without drivers.
+                from helix_temporal.backends import Backends  # noqa: PLC0415
+
+                self._backends = Backends(self._settings)
+            if self._backends.sessions is None:
+                raise InvalidConfigError("session_store is 'none', and sessions of ADK need one")
+            self._service = HelixSessionService(self._backends.sessions)
+        return self._service
+
+    def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
+        mine = AdkSessionActivities(self)
+        return [
+            *(present or ()),
+            mine.create_session,
+            mine.read_session,
+            mine.append_event,
+            mine.delete_session,
+            mine.list_sessions,
+            mine.read_user_state,
+        ]
+
+    @contextlib.asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            if self._is_own and self._backends is not None:
+                backends, self._backends, self._service = self._backends, None, None
+                await backends.close()
+
+
+class AdkSessionActivities:
+    """The session service for workflows.
+
+    Args:
+        plugin: Whose sessions.
+    """
+
+    def __init__(self, plugin: HelixGoogleAdkPlugin) -> None:
+        self._plugin = plugin
+
+    @activity.defn(name=CREATE)
+    @raise_application_errors
+    async def create_session(self, request: CreateAdkSessionInput) -> AdkSessionNews:
+        """Begin a session, once for all attempts."""
+        with _carry_adk_errors():
+            session = await self._plugin.service.begin_session(
+                request.key, json.loads(request.state), operation=request.operation
+            )
+        return _tell_news(session, anew=True)
+
+    @activity.defn(name=READ)
+    @raise_application_errors
+    async def read_session(self, request: ReadAdkSessionInput) -> AdkSessionNews:
+        """Read what the workflow does not have."""
+        known, service = Place.of_marker(request.known), self._plugin.service
+        if known is not None:
+            news = await service.read_news(request.key, known)
+            if news is not None:
+                return _tell_news(news, known=known, shared=request.shared)
+        config = GetSessionConfig(num_recent_events=request.newest, after_timestamp=request.since)
+        session = await service.get_session(
+            app_name=request.app, user_id=request.user, session_id=request.session, config=config
+        )
+        return AdkSessionNews() if session is None else _tell_news(session, anew=True)
+
+    @activity.defn(name=APPEND)
+    @raise_application_errors
+    async def append_event(self, request: AppendAdkEventInput) -> AppendedAdkEvent:
+        """Append an event, once for all attempts."""
+        session = Session(id=request.session, app_name=request.app, user_id=request.user)
+        place = Place.of_marker(request.place)
+        if place is not None:
+            mark_place(session, place)
+        elif request.last_event_id is not None:
+            session.events = [Event(id=request.last_event_id)]
+        with _carry_adk_errors():
+            await self._plugin.service.append_event(session, Event.model_validate_json(request.event))
+        after = find_place(session)
+        return AppendedAdkEvent(place=None if after in {None, place} else session_marker(after))
+
+    @activity.defn(name=DELETE)
+    @raise_application_errors
+    async def delete_session(self, request: SessionName) -> None:
+        """Delete a session."""
+        await self._plugin.service.delete_session(
+            app_name=request.app, user_id=request.user, session_id=request.session
+        )
+
+    @activity.defn(name=LIST)
+    @raise_application_errors
+    async def list_sessions(self, request: ListAdkSessionsInput) -> AdkSessionList:
+        """List sessions without their events."""
+        found = await self._plugin.service.list_sessions(app_name=request.app, user_id=request.user)
+        return AdkSessionList(sessions=tuple(each.model_dump_json() for each in found.sessions))
+
+    @activity.defn(name=READ_USER)
+    @raise_application_errors
+    async def read_user_state(self, request: SessionName) -> AdkUserState:
+        """Read a user's state."""
+        state = await self._plugin.service.get_user_state(app_name=request.app, user_id=request.user)
+        return AdkUserState(state=json.dumps(state))
+
+
+def session_marker(place: Place | None) -> str | None:
+    """A place as it travels."""
+    return None if place is None else place.as_marker()
+
+
+def _tell_news(
+    session: Session, *, known: Place | None = None, shared: str = "", anew: bool = False
+) -> AdkSessionNews:
+    place = find_place(session)
+    own = {key: value for key, value in session.state.items() if not _is_shared(key)}
+    others = json.dumps({key: session.state[key] for key in sorted(session.state.keys() - own.keys())})
+    digest = hashlib.sha256(others.encode()).hexdigest()[:16]
+    is_same = known is not None and place is not None and known.version == place.version
+    return AdkSessionNews(
+        place=session_marker(place),
+        events=tuple(encode_event(each).text for each in session.events),
+        anew=anew,
+        state=None if is_same else json.dumps(own),
+        shared_state=None if digest == shared else others,
+        shared=digest,
+    )
+
+
+def _is_shared(key: str) -> bool:
+    return key.startswith((State.APP_PREFIX, State.USER_PREFIX))
+
+
+@contextlib.contextmanager
+def _carry_adk_errors() -> Iterator[None]:
+    """Let ADK's errors leave the activity by the names that the workflow knows them by."""
+    try:
+        yield
+    except tuple(ADK_ERRORS.values()) as error:
+        name = next(name for name, kind in ADK_ERRORS.items() if isinstance(error, kind))
+        raise ApplicationError(
+            str(error), type=name, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+        ) from None
+
+
+def _add_passthrough(runner: WorkflowRunner | None) -> WorkflowRunner:
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        return runner or SandboxedWorkflowRunner()
+    # Redis' driver imports more of itself when its garbage is collected, which may be in a workflow.
+    restrictions = runner.restrictions.with_passthrough_modules("helix_temporal", "redis")
+    return dataclasses.replace(runner, restrictions=restrictions)

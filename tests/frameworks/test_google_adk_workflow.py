@@ -1,0 +1,325 @@
+"""Sessions of ADK inside workflows, on a real Temporal server and every store."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
+from google.adk.sessions.session import Session
+from temporalio import activity
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.google_adk import GoogleAdkPlugin
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    Replayer,
+    Worker,
+)
+
+from helix_temporal import Backends, Settings
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.frameworks.google_adk import HelixSessionService
+from helix_temporal.frameworks.google_adk.worker import HelixGoogleAdkPlugin
+from helix_temporal.frameworks.google_adk.workflow import APPEND, CREATE, READ
+from tests import _services
+from tests.docs._pages import ROOT
+from tests.frameworks._google_adk_model import register_model
+from tests.frameworks._google_adk_workflows import APP, USER, Conversation, EveryCall, Talk
+from tests.frameworks.conftest import BackendsOpener
+
+
+class LosesAnswers(Interceptor):
+    """Activities of some names end, and their first answers are lost."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self.done: list[str] = []
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
+        """Around each one."""
+        return _Losing(next, self)
+
+
+class _Losing(ActivityInboundInterceptor):
+    def __init__(self, inner: ActivityInboundInterceptor, told: LosesAnswers) -> None:
+        super().__init__(inner)
+        self._told = told
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        answer = await super().execute_activity(input)
+        info = activity.info()
+        self._told.done.append(info.activity_type)
+        if info.activity_type in self._told.names and info.attempt == 1:
+            raise ApplicationError("the answer was lost", next_retry_delay=timedelta(milliseconds=10))
+        return answer
+
+
+@dataclass
+class Bench:
+    """A worker with both plugins, and the sessions from outside."""
+
+    client: Client
+    sessions: HelixSessionService
+    losing: LosesAnswers
+    queue: str
+    plugins: list[Any]
+
+    async def start(self, session: str, *lines: str, **fields: Any) -> WorkflowHandle[Any, Any]:
+        """A conversation that has begun."""
+        talk = Talk(session, list(lines), **fields)
+        name = f"{self.queue}-{session}-{len(lines)}-{fields.get('creates', True)}"
+        return await self.client.start_workflow(Conversation.run, talk, id=name, task_queue=self.queue)
+
+    async def run(self, session: str, *lines: str, **fields: Any) -> list[Any]:
+        """The result of a conversation."""
+        handle = await self.start(session, *lines, **fields)
+        result: list[Any] = await handle.result()
+        return result
+
+    async def load(self, session: str) -> Session:
+        """A session as it is stored."""
+        found = await self.sessions.get_session(app_name=APP, user_id=USER, session_id=session)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+async def bench(
+    open_backends: BackendsOpener, temporal_address: str, task_queue: str
+) -> AsyncIterator[Bench]:
+    """On each of the stores."""
+    async with open_backends() as backends:
+        assert backends.sessions is not None
+        plugins: list[Any] = [
+            GoogleAdkPlugin(), HelixGoogleAdkPlugin(backends.settings, backends=backends)
+        ]  # fmt: skip
+        client = await Client.connect(temporal_address, plugins=plugins)
+        register_model()
+        losing = LosesAnswers()
+        async with Worker(
+            client, task_queue=task_queue, workflows=[Conversation, EveryCall], interceptors=[losing]
+        ):
+            yield Bench(client, HelixSessionService(backends.sessions), losing, task_queue, plugins)
+
+
+def texts(session: Session) -> list[str]:
+    """What was said."""
+    parts = (part for each in session.events for part in (each.content.parts if each.content else ()))
+    return [
+        "call" if part.function_call else "result" if part.function_response else part.text for part in parts
+    ]
+
+
+async def test_a_conversation_is_in_the_store(bench: Bench) -> None:
+    """With its calls and state, also that of application and user; and another workflow goes on with it."""
+    answers, state, count = await bench.run("s1", "hello", "remember blue", "bye", state={"k": 1})
+    assert answers == ["echo hello", "remembered", "echo bye"]
+    kept = {"k": 1, "fact": "blue", "user:fact": "blue", "app:fact": "blue"}
+    assert (state, count) == (kept, 8)
+    found = await bench.load("s1")
+    assert (found.state, len({each.id for each in found.events})) == (kept, 8)
+    answers, state, count = await bench.run("s1", "again", creates=False)
+    assert (answers, state, count) == (["echo again"], kept, 10)
+    assert texts(await bench.load("s1"))[-2:] == ["again", "echo again"]
+
+
+async def test_an_answer_that_was_lost_changes_nothing(bench: Bench) -> None:
+    """Each activity is run twice, and each event stands once; a session that is begun twice is begun once."""
+    bench.losing.names = (CREATE, READ, APPEND)
+    answers, state, count = await bench.run("s1", "hello", "remember red")
+    assert (answers, count) == (["echo hello", "remembered"], 6)
+    found = await bench.load("s1")
+    assert texts(found) == ["hello", "echo hello", "remember red", "call", "result", "remembered"]
+    assert found.state == state
+    assert bench.losing.done.count(APPEND) == 12
+
+
+async def test_what_others_have_appended_since_is_read(bench: Bench) -> None:
+    """Their events and changes alone come into the workflow, before the next turn."""
+    handle = await bench.start("s1", "hello", "wait", "again")
+    found = await _until(bench, "s1", 2)
+    delta = {"k": 2, "app:fact": "green"}
+    await bench.sessions.append_event(
+        found, Event(author="user", invocation_id="other", actions=EventActions(state_delta=delta))
+    )
+    await handle.signal(Conversation.go_on)
+    _, state, count = await handle.result()
+    assert (state, count) == (delta, 5)
+    sent = await _sent_by(handle, READ)
+    assert [len(each.get("events", ())) for each in sent] == [0, 1, 0]
+
+
+async def test_a_turn_that_was_overtaken_ends_the_workflow(bench: Bench) -> None:
+    """With ADK's error, and nothing of it is stored."""
+    os.environ["HELIX_TEST_PAUSE"] = "1"
+    try:
+        handle = await bench.start("s1", "hello")
+        found = await _until(bench, "s1", 1)
+        await bench.sessions.append_event(found, Event(author="user", invocation_id="other"))
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+    finally:
+        del os.environ["HELIX_TEST_PAUSE"]
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == "StaleSessionError"
+    assert len((await bench.load("s1")).events) == 2
+
+
+async def test_a_session_that_is_not_there(bench: Bench) -> None:
+    """As ADK says it; and one that is there already."""
+    with pytest.raises(WorkflowFailureError) as failed:
+        await bench.run("s1", "hello", creates=False)
+    assert isinstance(failed.value.cause, ApplicationError)
+    await bench.sessions.create_session(app_name=APP, user_id=USER, session_id="s1")
+    with pytest.raises(WorkflowFailureError) as failed:
+        await bench.run("s1", "hello", "again")
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == "AlreadyExistsError"
+
+
+async def test_a_run_may_be_given_the_newest_events_alone(bench: Bench) -> None:
+    """Of a session that the workflow has, or has not read whole."""
+    await bench.run("s1", "one", "two", "three")
+    answers, _, count = await bench.run("s1", "four", "five", creates=False, newest=2)
+    assert (answers, count) == (["echo four", "echo five"], 10)
+
+
+async def test_every_call_of_the_service(bench: Bench) -> None:
+    """Each is an activity."""
+    done = await bench.client.execute_workflow(
+        EveryCall.run, "s1", id=f"{bench.queue}-every", task_queue=bench.queue
+    )
+    assert done == {
+        "missing": True,
+        "made": {"user:u": 1, "k": 1},
+        "listed": 2,
+        "user": {"u": 1},
+        "after": ["s1"],
+        "same": True,
+    }
+
+
+async def test_histories_replay(bench: Bench) -> None:
+    """Without a store, and to the same commands."""
+    handle = await bench.start("s1", "hello", "remember blue", "bye")
+    await handle.result()
+    plugins = [GoogleAdkPlugin(), HelixGoogleAdkPlugin(Settings())]
+    replayer = Replayer(workflows=[Conversation], plugins=plugins)
+    await replayer.replay_workflow(await handle.fetch_history())
+
+
+async def test_only_new_events_travel(bench: Bench) -> None:
+    """What the workflow has appended is never read back."""
+    handle = await bench.start("s1", *(f"size 500 {n}" for n in range(10)))
+    await handle.result()
+    sent = await _sent_by(handle, READ)
+    assert sum(len(each.get("events", ())) for each in sent) == 0
+
+
+async def test_a_worker_without_a_session_store_is_refused(temporal_address: str) -> None:
+    """Where it is made."""
+    plugin = HelixGoogleAdkPlugin(Settings(session_store="none"))
+    with pytest.raises(InvalidConfigError, match="session_store"):
+        _ = plugin.service
+
+
+def test_what_a_workflow_imports_reaches_no_driver() -> None:
+    """Nor does the plugin, before a worker needs its stores."""
+    modules = "helix_temporal.frameworks.google_adk.workflow, helix_temporal.frameworks.google_adk.worker"
+    drivers = "{'redis', 'asyncpg', 'aiosqlite', 'aioboto3', 'botocore'}"
+    code = f"import sys, {modules}; print(sorted({drivers} & sys.modules.keys()))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_workers_that_are_killed_leave_every_event_once(
+    temporal_address: str, redis_url: str, unique: str, tmp_path: Path
+) -> None:
+    """By SIGKILL in the middle of turns; the next one goes on."""
+    calls = tmp_path / "calls"
+    variables = {
+        **_services.service("s3"),
+        "HELIX_S3_PREFIX": unique,
+        "HELIX_ALLOW_PLAINTEXT": "true",
+        "HELIX_REDIS_URL": redis_url,
+        "HELIX_REDIS_PREFIX": f"{unique}:",
+    }
+    environment = {**os.environ, **variables, "HELIX_TEST_CALLS": str(calls), "HELIX_TEST_PAUSE": "0.2"}
+    client = await Client.connect(temporal_address, plugins=[GoogleAdkPlugin()])
+    lines = [f"line {n}" for n in range(6)]
+    handle = await client.start_workflow(
+        Conversation.run, Talk("s1", lines), id=f"{unique}-kills", task_queue=unique
+    )
+    for after in (1, 4):
+        with await asyncio.to_thread(_start_worker, temporal_address, unique, environment) as worker:
+            await asyncio.to_thread(_wait_for_calls, calls, after)
+            worker.send_signal(signal.SIGKILL)
+    with await asyncio.to_thread(_start_worker, temporal_address, unique, environment) as worker:
+        try:
+            answers, _, count = await handle.result()
+        finally:
+            worker.send_signal(signal.SIGKILL)
+    assert (answers, count) == ([f"echo {line}" for line in lines], 12)
+    backends = Backends(Settings.from_env(variables))
+    assert backends.sessions is not None
+    found = await HelixSessionService(backends.sessions).get_session(
+        app_name=APP, user_id=USER, session_id="s1"
+    )
+    await backends.close()
+    assert found is not None
+    assert texts(found) == [text for line in lines for text in (line, f"echo {line}")]
+    await Replayer(
+        workflows=[Conversation], plugins=[GoogleAdkPlugin(), HelixGoogleAdkPlugin(Settings())]
+    ).replay_workflow(await handle.fetch_history())
+
+
+def _start_worker(address: str, queue: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.frameworks._google_adk_worker", address, queue]
+    worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    return worker
+
+
+def _wait_for_calls(calls: Path, count: int) -> None:
+    while not calls.exists() or len(calls.read_text().splitlines()) < count:
+        time.sleep(0.02)
+
+
+async def _until(bench: Bench, session: str, events: int) -> Session:
+    """The session once it has so many events."""
+    found = None
+    while found is None or len(found.events) < events:
+        await asyncio.sleep(0.02)
+        found = await bench.sessions.get_session(app_name=APP, user_id=USER, session_id=session)
+    return found
+
+
+async def _sent_by(handle: WorkflowHandle[Any, Any], name: str) -> list[Any]:
+    """What activities of a name have answered, as the history has it."""
+    history = await handle.fetch_history()
+    scheduled: dict[int, str] = {}
+    found = []
+    for event in history.events:
+        if event.HasField("activity_task_scheduled_event_attributes"):
+            scheduled[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
+        if event.HasField("activity_task_completed_event_attributes"):
+            done = event.activity_task_completed_event_attributes
+            if scheduled[done.scheduled_event_id] == name:
+                found.append(json.loads(done.result.payloads[0].data))
+    return found
