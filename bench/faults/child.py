@@ -1,6 +1,7 @@
 """Another process that appends: ``python -m bench.faults.child FRAMEWORK SUBJECT ADDRESS SESSION``.
 
-A line of JSON on its standard input is a list of items to append at once; it answers ``done`` behind each.
+A line of JSON on its standard input is a list of items to append at once; it answers ``done``, or the
+name of an error, behind each.
 """
 
 import asyncio
@@ -21,8 +22,12 @@ async def main(framework: str, name: str, address: str, session: str) -> None:
     """Append until standard input ends."""
     store = await find_subject(framework, name).open(address, session)
     while line := await asyncio.to_thread(sys.stdin.readline):
-        await store.append([Item(*each) for each in json.loads(line)])
-        sys.stdout.write("done\n")
+        told = "done"
+        try:
+            await store.append([Item(*each) for each in json.loads(line)])
+        except Exception as error:  # noqa: BLE001 (each store has errors of its own)
+            told = type(error).__name__
+        sys.stdout.write(f"{told}\n")
         sys.stdout.flush()
     await store.close()
 

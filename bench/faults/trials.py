@@ -212,7 +212,9 @@ def tell_writers(found: Sequence[str], acknowledged: Sequence[Sequence[str]], re
 async def read_elsewhere(trial: Trial) -> str:
     """Written by a process that ends, read by another one."""
     async with _child(trial, "restart") as child:
-        await child.append([QUESTION, ANSWER])
+        error = await child.append([QUESTION, ANSWER])
+    if error is not None:
+        raise RuntimeError(f"a second process could not append: {error}")
     found = await trial.look("restart")
     verdict = judge(found, [QUESTION.text, ANSWER.text])
     return "the same" if verdict == "once" else "gone" if not found else verdict
@@ -255,10 +257,11 @@ async def kill_inside_turn(trial: Trial) -> str:
         await child.append([QUESTION])
         child.kill()
     async with _child(trial, "killed") as child:
-        await child.append([QUESTION])
-        await child.append([ANSWER])
+        error = await child.append([QUESTION]) or await child.append([ANSWER])
     verdict = judge(await trial.look("killed"), [QUESTION.text, ANSWER.text])
-    return {"once": "stands once", "1 of 2 doubled": "question doubled"}.get(verdict, verdict)
+    words = {"once": "stands once", "1 of 2 doubled": "question doubled", "1 of 2 lost": "no answer stored"}
+    told = words.get(verdict, verdict)
+    return told if error is None else f"{error}, {told}"
 
 
 async def time_lengths(trial: Trial) -> list[str]:
@@ -318,14 +321,16 @@ class _Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def append(self, items: Sequence[Item]) -> None:
-        """Return when it was told that they are there."""
+    async def append(self, items: Sequence[Item]) -> str | None:
+        """Return when it was told that they are there, or the name of the error that it was told."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         line = json.dumps([[each.name, each.role, each.text] for each in items])
         self._process.stdin.write(f"{line}\n".encode())
-        if not await self._process.stdout.readline():
+        told = (await self._process.stdout.readline()).decode().strip()
+        if not told:
             raise RuntimeError("the process that appends has ended; its words are on standard error")
+        return None if told == "done" else told
 
     def kill(self) -> None:
         """At once, with nothing of it left to clean up."""
