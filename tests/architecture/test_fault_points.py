@@ -20,6 +20,10 @@ ELSEWHERE: Final = {
     ),
     # The boundaries of these are Temporal's own.
     "tests/workflows/test_children_apart.py": frozenset({"helix.sessions.has_started"}),
+    # They need the framework's environment: worker processes are killed before and after each of them.
+    "tests/frameworks/test_openai_agents_workflow_kills.py": frozenset(
+        {"helix.openai_agents.open", "helix.openai_agents.append", "helix.openai_agents.cut"}
+    ),
     # What it answers is what it found: a repeat finds less.
     "tests/workflows/test_deletion.py": frozenset({"helix.sessions.erase"}),
     "tests/workflows/test_waking.py": frozenset({"helix.maintenance.wake"}),
