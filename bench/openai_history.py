@@ -123,9 +123,8 @@ class Measured:
         )
 
 
-async def measure(handle: WorkflowHandle[Any, Any], turns: int) -> list[Measured]:
+async def measure(handle: WorkflowHandle[Any, Any], turns: int) -> AsyncIterator[Measured]:
     """The history at each of the turns of `EVERY`, as the server counts it."""
-    found: list[Measured] = []
     wanted = [each for each in EVERY if each <= turns]
     ended = asyncio.ensure_future(_wait(handle))
     while wanted:
@@ -133,13 +132,12 @@ async def measure(handle: WorkflowHandle[Any, Any], turns: int) -> list[Measured
         info = (await handle.describe()).raw_description.workflow_execution_info
         count = turns if is_over and ended.result() else await handle.query(LongTalk.count)
         if count >= wanted[0] or is_over:
-            found.append(Measured(count, info.history_length, info.history_size_bytes))
+            yield Measured(count, info.history_length, info.history_size_bytes)
             wanted = [each for each in wanted if each > count]
         if is_over:
             break
         await asyncio.sleep(0.2)
     await ended
-    return found
 
 
 async def _wait(handle: WorkflowHandle[Any, Any]) -> bool:
@@ -169,8 +167,8 @@ async def main(turns: int, only: str) -> None:
                 handle = await client.start_workflow(
                     LongTalk.run, args=[turns, name == "reference"], id=uuid.uuid4().hex, task_queue="bench"
                 )
-                for each in await measure(handle, turns):
-                    print(f"{name:12}{each}")
+                async for each in measure(handle, turns):
+                    print(f"{name:12}{each}", flush=True)
 
 
 if __name__ == "__main__":
