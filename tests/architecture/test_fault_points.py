@@ -24,6 +24,10 @@ ELSEWHERE: Final = {
     "tests/frameworks/test_pydantic_ai_workflow.py": frozenset(
         {"helix.pydantic_ai.load", "helix.pydantic_ai.save"}
     ),
+    # They need the framework's environment: worker processes are killed before and after each of them.
+    "tests/frameworks/test_temporalio_openai_agents_kills.py": frozenset(
+        {"helix.openai_agents.open", "helix.openai_agents.append", "helix.openai_agents.cut"}
+    ),
     # What it answers is what it found: a repeat finds less.
     "tests/workflows/test_deletion.py": frozenset({"helix.sessions.erase"}),
     "tests/workflows/test_waking.py": frozenset({"helix.maintenance.wake"}),
