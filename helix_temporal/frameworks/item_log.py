@@ -81,7 +81,7 @@ class ItemLog:
             self._encode_item(name or f"{batch}/{at}", item)
             for at, (name, item) in enumerate(zip(given, items, strict=True))
         ]
-        await _insist(lambda: self._append_rows(rows, fold))
+        await repeat_unanswered(lambda: self._append_rows(rows, fold))
 
     async def read_items(self, limit: int | None = None) -> list[JsonObject]:
         """The newest ``limit`` items, or all, oldest first.
@@ -110,7 +110,7 @@ class ItemLog:
                 return None
             return self._decode_item(cut.messages[0])
 
-        return await _insist(take)
+        return await repeat_unanswered(take)
 
     async def clear_items(self) -> None:
         """Take all items back; the session stays."""
@@ -120,7 +120,7 @@ class ItemLog:
             if await self._store.session_exists(self._session_id):
                 await self._store.truncate_messages(self._session_id, 0, operation_id=name)
 
-        await _insist(clear)
+        await repeat_unanswered(clear)
 
     async def _append_rows(self, rows: list[Message], fold: Fold | None) -> None:
         for attempt in range(_OVERTAKEN):
@@ -192,7 +192,8 @@ class ItemLog:
         return item
 
 
-async def _insist(do: Callable[[], Awaitable[T]]) -> T:
+async def repeat_unanswered(do: Callable[[], Awaitable[T]]) -> T:
+    """Do something up to `ATTEMPTS` times, until the store answers."""
     for attempt in range(ATTEMPTS - 1):
         try:
             return await do()
