@@ -12,13 +12,15 @@ from tests import _postgres, _services
 
 PLACES = ("memory", "sqlite", "redis", "redis and s3", "postgres")
 
-StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
+BackendsOpener = Callable[[], AbstractAsyncContextManager[Backends]]
 """Opens the same stores again, as another process does; those in memory once."""
+StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
+"""As `BackendsOpener`, for the session store alone."""
 
 
 @pytest.fixture(params=PLACES)
-async def settings(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> Settings:
-    """Where empty stores of one kind are."""
+async def open_backends(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> BackendsOpener:
+    """Empty stores of one kind."""
     variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
     if request.param == "sqlite":
         variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
@@ -33,23 +35,30 @@ async def settings(request: pytest.FixtureRequest, unique: str, data_directory: 
         }
     if request.param == "redis and s3":
         variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
-    return Settings.from_env(variables)
-
-
-@pytest.fixture
-async def open_store(settings: Settings) -> StoreOpener:
-    """These stores."""
-    shared = Backends(settings) if settings.state_in == "memory" else None
+    settings = Settings.from_env(variables)
+    shared = Backends(settings) if request.param == "memory" else None
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[SessionStore]:
+    async def opened() -> AsyncIterator[Backends]:
         backends = shared or Backends(settings)
         try:
-            assert backends.sessions is not None
-            yield backends.sessions
+            yield backends
         finally:
             if shared is None:
                 await backends.close()
+
+    return opened
+
+
+@pytest.fixture
+async def open_store(open_backends: BackendsOpener) -> StoreOpener:
+    """The session store of these stores, opened again and again."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[SessionStore]:
+        async with open_backends() as backends:
+            assert backends.sessions is not None
+            yield backends.sessions
 
     return opened
 
