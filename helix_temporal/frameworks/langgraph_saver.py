@@ -21,6 +21,7 @@ from helix_temporal.frameworks.langgraph_threads import (
     GraphThreads,
     StoredCheckpoint,
     ThreadWriter,
+    check_stores,
 )
 from helix_temporal.frameworks.langgraph_upkeep import RunIndex, ThreadUpkeep
 
@@ -63,13 +64,14 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
 
     def __init__(
         self,
-        records: "Records",
-        sessions: "SessionStore",
+        records: "Records | None",
+        sessions: "SessionStore | None",
         *,
         serde: "SerializerProtocol | None" = None,
         exclusive: bool = False,
     ) -> None:
         super().__init__(serde=serde)
+        records, sessions = check_stores(records, sessions)
         self._threads = GraphThreads(ThreadWriter(records, exclusive=exclusive))
         self._runs = RunIndex(records)
         self._upkeep = ThreadUpkeep(self._threads, sessions, self._runs)

@@ -1,9 +1,9 @@
 """`HelixSaver` under the suite that LangGraph has for savers, and who may write to a thread."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
@@ -18,9 +18,12 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
+from helix_temporal.frameworks.background_loop import run_in_background
 from helix_temporal.frameworks.langgraph import HelixSaver
 from helix_temporal.frameworks.langgraph_records import CHECKPOINT, RUN, VALUE, WRITE, name_session
 from tests.frameworks.conftest import BackendsOpener
+
+T = TypeVar("T")
 
 SUITE = 81
 """Tests of langgraph-checkpoint-conformance 0.0.2, of all eight capabilities."""
@@ -31,6 +34,20 @@ def make_saver(backends: Backends, **options: Any) -> HelixSaver:
     assert backends.records is not None
     assert backends.sessions is not None
     return HelixSaver(backends.records, backends.sessions, **options)
+
+
+async def run_without_loop(open_backends: BackendsOpener, use: Callable[[Backends], T]) -> T:
+    """Use stores in a thread that has no event loop, as a program that is not async does."""
+
+    def run() -> T:
+        opened = open_backends()
+        backends = run_in_background(opened.__aenter__())
+        try:
+            return use(backends)
+        finally:
+            run_in_background(opened.__aexit__(None, None, None))
+
+    return await asyncio.to_thread(run)
 
 
 @pytest.fixture
@@ -97,7 +114,7 @@ class Unanswering:
     """Records whose answers to writes are lost, now and then; what was written is written."""
 
     def __init__(self, inner: Any, every: int = 2) -> None:
-        self._inner, self._every, self.writes, self.read = inner, every, 0, 0
+        self._inner, self._every, self.writes, self.paged = inner, every, 0, 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -113,7 +130,7 @@ class Unanswering:
     async def read_page(self, *args: Any, **options: Any) -> Any:
         """Read, and count."""
         found = await self._inner.read_page(*args, **options)
-        self.read += len(found)
+        self.paged += len(found)
         return found
 
 
@@ -413,7 +430,7 @@ class TestLists:
         records = Unanswering(backends.records)
         saver = HelixSaver(records, backends.sessions)
         assert await list_steps(saver, limit=3) == [119, 118, 117]
-        assert records.read <= 20
+        assert records.paged <= 20
 
     async def test_a_long_list_is_complete(self, saver: HelixSaver) -> None:
         """Across pages, with and without a filter, a limit and a bound."""
@@ -460,8 +477,8 @@ class TestLists:
         """Threads, channels and namespaces are text of users."""
         threads = ["a/b", "a~2fb", "é" * 150, "x" * 250]
         for step, thread_id in enumerate(threads):
-            await put(saver, place(thread_id, namespace="n" * 1_500), step, **{"c\x00\ud800" * 500: step})
+            await put(saver, place(thread_id, namespace="n" * 1_500), step, **{"c\x00é" * 500: step})
         for step, thread_id in enumerate(threads):
             (found,) = [each async for each in saver.alist({"configurable": {"thread_id": thread_id}})]
-            assert found.checkpoint["channel_values"] == {"c\x00\ud800" * 500: step}
+            assert found.checkpoint["channel_values"] == {"c\x00é" * 500: step}
             assert found.config["configurable"]["checkpoint_ns"] == "n" * 1_500

@@ -15,7 +15,7 @@ from helix_temporal.errors import FencedError, InvalidRequestError
 from helix_temporal.frameworks.langgraph import HelixSaver
 from helix_temporal.frameworks.langgraph_records import CHECKPOINT
 from tests.frameworks.conftest import BackendsOpener
-from tests.frameworks.test_langgraph import count_records, list_steps, make_saver
+from tests.frameworks.test_langgraph import count_records, list_steps, make_saver, run_without_loop
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -164,7 +164,8 @@ async def test_a_graph_runs_without_an_event_loop(open_backends: BackendsOpener)
     """By the methods that are not async, in a thread; the history is a list of pages."""
     app = line(one=lambda state: {"told": ["one"]}, ask=lambda state: {"told": [interrupt("?")]})
 
-    def run(saver: HelixSaver) -> Any:
+    def use(backends: Backends) -> Any:
+        saver = make_saver(backends)
         compiled = app.compile(checkpointer=saver)
         compiled.invoke({"told": ["hi"]}, CONFIG)
         result = compiled.invoke(Command(resume="yes"), CONFIG)
@@ -176,9 +177,7 @@ async def test_a_graph_runs_without_an_event_loop(open_backends: BackendsOpener)
         saver.delete_thread("t")
         return result["told"], steps, left, saver.get_tuple(CONFIG)
 
-    # The connections belong to the loop in the background: stores that this test does not use itself.
-    async with open_backends() as backends:
-        told = await asyncio.to_thread(run, make_saver(backends))
+    told = await run_without_loop(open_backends, use)
     assert told == (["hi", "one", "yes"], [2, 1, 0, -1], 1, None)
 
 
@@ -266,11 +265,11 @@ class TestDeltaChannels:
     async def test_without_an_event_loop_it_is_the_same(self, open_backends: BackendsOpener) -> None:
         """LangGraph asks for the history by another method then."""
 
-        def run(saver: HelixSaver) -> Any:
-            app = line(Delta, one=lambda state: {"told": ["one"]}).compile(checkpointer=saver)
+        def use(backends: Backends) -> Any:
+            nodes = {"one": lambda state: {"told": ["one"]}}
+            app = line(Delta, **nodes).compile(checkpointer=make_saver(backends))
             for _ in range(3):
                 app.invoke({"told": ["turn"]}, CONFIG)
             return app.get_state(CONFIG).values["told"]
 
-        async with open_backends() as backends:
-            assert await asyncio.to_thread(run, make_saver(backends)) == ["turn", "one"] * 3
+        assert await run_without_loop(open_backends, use) == ["turn", "one"] * 3

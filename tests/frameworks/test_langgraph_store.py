@@ -23,6 +23,7 @@ from helix_temporal.frameworks.langgraph import HelixStore
 from helix_temporal.frameworks.langgraph_items import ITEM, make_group, name_item, read_item
 from helix_temporal.stores.protocols.records import WantedRecords
 from tests.frameworks.conftest import BackendsOpener
+from tests.frameworks.test_langgraph import run_without_loop
 
 DOCS = ("docs", "u1")
 
@@ -150,15 +151,15 @@ class TestBatches:
     async def test_it_works_without_an_event_loop(self, open_backends: BackendsOpener) -> None:
         """By the methods that are not async."""
 
-        def use(store: HelixStore) -> Any:
+        def use(backends: Backends) -> Any:
+            store = make_store(backends)
             store.put(DOCS, "k", {"n": 1}, ttl=0.0001)
             store.put(DOCS, "l", {"n": 2})
             found = [each.key for each in store.search(("docs",), filter={"n": 2})]
             store.delete(DOCS, "l")
             return found, store.get(DOCS, "l"), store.sweep_ttl(), store.list_namespaces()
 
-        async with open_backends() as backends:
-            assert await asyncio.to_thread(use, make_store(backends)) == (["l"], None, 1, [])
+        assert await run_without_loop(open_backends, use) == (["l"], None, 1, [])
 
 
 class TestSearches:
