@@ -127,6 +127,21 @@ class PendingWrite:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A checkpoint with the values of its channels, and its pending writes in the order of LangGraph.
+
+    Attributes:
+        epoch: The thread's fence when this was read.  Who writes under it is refused once somebody has taken
+            the thread over since.
+    """
+
+    head: CheckpointHead
+    values: Mapping[str, Typed]
+    writes: tuple[PendingWrite, ...]
+    epoch: int
+
+
 def read_head(record: Record) -> CheckpointHead:
     """Inverse of `CheckpointHead.make_records`."""
     fields, (checkpoint, metadata) = _unpack_parts(record)

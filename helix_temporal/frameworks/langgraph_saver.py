@@ -2,24 +2,27 @@
 
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
-    BaseCheckpointSaver,
-    CheckpointTuple,
-    get_checkpoint_id,
-    get_checkpoint_metadata,
-)
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.frameworks.background_loop import run_in_background
-from helix_temporal.frameworks.langgraph_records import CheckpointHead, PendingWrite
+from helix_temporal.frameworks.langgraph_codec import (
+    decode_checkpoint,
+    decode_history,
+    encode_checkpoint,
+    encode_writes,
+    make_config,
+    next_version,
+    read_epoch,
+    read_place,
+)
+from helix_temporal.frameworks.langgraph_records import CheckpointHead
 from helix_temporal.frameworks.langgraph_threads import (
     HEADS,
     PAGE,
     GraphThreads,
-    StoredCheckpoint,
     ThreadWriter,
     check_stores,
 )
@@ -37,12 +40,6 @@ if TYPE_CHECKING:
 
     from helix_temporal.stores.protocols.records import Records
     from helix_temporal.stores.protocols.sessions import SessionStore
-
-Writes: TypeAlias = dict[str, list[tuple[str, str, Any]]]
-
-EPOCH: Final = "__helix_epoch"
-"""In a config: the fence of the thread when its checkpoint was read.  The run hands it to what it writes."""
-_COUNTERS: Final = "counters_since_delta_snapshot"
 
 
 class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
@@ -82,13 +79,15 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         Returns:
             The epoch under which this saver writes from now on.
         """
-        return await self._threads.writer.take_over(thread_id)
+        epoch = await self._threads.writer.take_over(thread_id)
+        self._threads.writer.use_epoch(thread_id, epoch)
+        return epoch
 
     async def aget_tuple(self, config: "RunnableConfig") -> CheckpointTuple | None:
         """The checkpoint that the config names, or the newest of its namespace; None if it is not there."""
-        thread_id, namespace = _read_place(config)
+        thread_id, namespace = read_place(config)
         found = await self._threads.find_checkpoint(thread_id, namespace, get_checkpoint_id(config))
-        return None if found is None else self._make_tuple(thread_id, found)
+        return None if found is None else decode_checkpoint(self.serde, thread_id, found)
 
     async def alist(
         self,
@@ -124,31 +123,12 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
             SessionNotFoundError: The thread was deleted since the run began.
             FencedError: Somebody took the thread over since.
         """
-        thread_id, namespace = _read_place(config)
-        rest: dict[str, Any] = dict(checkpoint)
-        values: dict[str, Any] = rest.pop("channel_values")
-        versions = checkpoint["channel_versions"]
-        told: dict[str, Any] = dict(get_checkpoint_metadata(config, metadata))
-        counted = told.get(_COUNTERS) or {}
-        head = CheckpointHead(
-            namespace,
-            checkpoint["id"],
-            get_checkpoint_id(config),
-            self.serde.dumps_typed(rest),
-            self.serde.dumps_typed(told),
-            {channel: versions[channel] for channel in values if channel in versions},
-            tuple(channel for channel in counted if channel in versions and channel not in values),
-            str(told["run_id"]) if told.get("run_id") is not None else None,
-        )
-        fresh = {
-            channel: self.serde.dumps_typed(values[channel])
-            for channel in new_versions
-            if channel in head.versions
-        }
+        thread_id, namespace = read_place(config)
+        head, fresh = encode_checkpoint(self.serde, config, checkpoint, metadata, new_versions)
         if head.run_id is not None:
             await self._runs.note_run(head.run_id, thread_id)
-        await self._threads.put_checkpoint(thread_id, head, fresh, epoch=_read_epoch(config))
-        return _make_config(thread_id, namespace, checkpoint["id"])
+        await self._threads.put_checkpoint(thread_id, head, fresh, epoch=read_epoch(config))
+        return make_config(thread_id, namespace, head.checkpoint_id)
 
     async def aput_writes(
         self,
@@ -163,15 +143,13 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
             SessionNotFoundError: The thread was deleted: a late write does not bring it back.
             FencedError: Somebody took the thread over since the run began.
         """
-        thread_id, namespace = _read_place(config)
-        pending = [
-            PendingWrite(
-                task_id, WRITES_IDX_MAP.get(channel, at), channel, task_path, self.serde.dumps_typed(value)
-            )
-            for at, (channel, value) in enumerate(writes)
-        ]
+        thread_id, namespace = read_place(config)
         await self._threads.put_writes(
-            thread_id, namespace, config["configurable"]["checkpoint_id"], pending, epoch=_read_epoch(config)
+            thread_id,
+            namespace,
+            config["configurable"]["checkpoint_id"],
+            encode_writes(self.serde, writes, task_id, task_path),
+            epoch=read_epoch(config),
         )
 
     async def adelete_thread(self, thread_id: str) -> None:
@@ -214,33 +192,13 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         self, *, config: "RunnableConfig", channels: Sequence[str]
     ) -> "Mapping[str, DeltaChannelHistory]":
         """What delta channels are made of: the nearest ancestor's value, and the writes since."""
-        thread_id, namespace = _read_place(config)
-        writes: Writes = {channel: [] for channel in channels}
-        seeds: dict[str, CheckpointHead] = {}
-        batch: list[CheckpointHead] = []
-        missing = set(channels)
-        if missing:
-            async for head in self._threads.list_ancestors(thread_id, namespace, get_checkpoint_id(config)):
-                batch.append(head)
-                found = missing & head.versions.keys()
-                seeds |= dict.fromkeys(found, head)
-                missing -= found
-                if not missing:
-                    break
-        for at in range(0, len(batch), PAGE):
-            await self._collect_writes(thread_id, batch[at : at + PAGE], seeds, writes)
-        values = await self._load_seeds(thread_id, seeds)
-        history = {
-            channel: {"writes": found[::-1], **({"seed": values[channel]} if channel in values else {})}
-            for channel, found in writes.items()
-        }
-        return cast("Mapping[str, DeltaChannelHistory]", history)
+        thread_id, namespace = read_place(config)
+        history = await self._threads.read_history(thread_id, namespace, get_checkpoint_id(config), channels)
+        return cast("Mapping[str, DeltaChannelHistory]", decode_history(self.serde, history))
 
     def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002
         """The next version of a channel: two branches of a thread never come to the same one."""
-        # As the savers of LangGraph write it, so that a thread which is copied from one of them goes on.
-        before = int(str(current).split(".")[0]) if current is not None else 0
-        return f"{before + 1:032}.{random.random():016}"  # noqa: S311 (no secret)
+        return next_version(current, random.random())  # noqa: S311 (no secret)
 
     def get_tuple(self, config: "RunnableConfig") -> CheckpointTuple | None:
         """As `aget_tuple`."""
@@ -307,7 +265,7 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
 
     async def _choose_threads(self, config: "RunnableConfig | None") -> AsyncIterator[str]:
         if config is not None:
-            yield _read_place(config)[0]
+            yield read_place(config)[0]
             return
         async for thread_id in self._upkeep.list_threads():
             yield thread_id
@@ -330,7 +288,7 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
                 page.append(head)
             if head is None or len(page) >= min(PAGE, PAGE if left is None else left):
                 for found in await self._threads.load_checkpoints(thread_id, page) if page else ():
-                    yield self._make_tuple(thread_id, found)
+                    yield decode_checkpoint(self.serde, thread_id, found)
                     left = None if left is None else left - 1
                 page = []
             if head is None:
@@ -362,41 +320,6 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         metadata = self.serde.loads_typed(head.metadata)
         return all(metadata.get(key) == value for key, value in wanted.items())
 
-    def _make_tuple(self, thread_id: str, found: StoredCheckpoint) -> CheckpointTuple:
-        head = found.head
-        checkpoint: dict[str, Any] = self.serde.loads_typed(head.checkpoint)
-        values = {channel: self.serde.loads_typed(value) for channel, value in found.values.items()}
-        parent = head.parent_id
-        return CheckpointTuple(
-            _make_config(thread_id, head.namespace, head.checkpoint_id, epoch=found.epoch),
-            {**checkpoint, "channel_values": values},
-            self.serde.loads_typed(head.metadata),
-            None if parent is None else _make_config(thread_id, head.namespace, parent),
-            [(each.task_id, each.channel, self.serde.loads_typed(each.value)) for each in found.writes],
-        )
-
-    async def _collect_writes(
-        self,
-        thread_id: str,
-        heads: Sequence[CheckpointHead],
-        seeds: Mapping[str, CheckpointHead],
-        writes: Writes,
-    ) -> None:
-        """Add the writes of some ancestors, newest first, to the channels that are not complete by then."""
-        for head, found in zip(heads, await self._threads.read_writes(thread_id, heads), strict=True):
-            for each in reversed(found):
-                seed = seeds.get(each.channel)
-                # Those beside the seed come after it: they made the seed's child.
-                if each.channel in writes and (seed is None or head.checkpoint_id >= seed.checkpoint_id):
-                    value = self.serde.loads_typed(each.value)
-                    writes[each.channel].append((each.task_id, each.channel, value))
-
-    async def _load_seeds(self, thread_id: str, seeds: Mapping[str, CheckpointHead]) -> dict[str, Any]:
-        values = await self._threads.read_values(
-            {channel: head.name_values()[channel] for channel, head in seeds.items()}, thread_id
-        )
-        return {channel: self.serde.loads_typed(value) for channel, value in values.items()}
-
 
 async def _merge_newest(listed: Sequence[AsyncIterator[CheckpointHead]]) -> AsyncIterator[CheckpointHead]:
     """One list, newest first, of several that are so."""
@@ -409,24 +332,3 @@ async def _merge_newest(listed: Sequence[AsyncIterator[CheckpointHead]]) -> Asyn
         yield first.pop(number)
         if (head := await anext(listed[number], None)) is not None:
             first[number] = head
-
-
-def _read_place(config: "RunnableConfig") -> tuple[str, str]:
-    place = config["configurable"]
-    return str(place["thread_id"]), place.get("checkpoint_ns") or ""
-
-
-def _read_epoch(config: "RunnableConfig") -> int | None:
-    epoch: int | None = config["configurable"].get(EPOCH)
-    return epoch
-
-
-def _make_config(
-    thread_id: str, namespace: str, checkpoint_id: str, *, epoch: int | None = None
-) -> "RunnableConfig":
-    place: dict[str, Any] = {
-        "thread_id": thread_id,
-        "checkpoint_ns": namespace,
-        "checkpoint_id": checkpoint_id,
-    }
-    return {"configurable": place if epoch is None else {**place, EPOCH: epoch}}

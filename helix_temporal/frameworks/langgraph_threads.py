@@ -3,7 +3,7 @@
 import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from helix_temporal._retries import retry_pause
@@ -21,6 +21,7 @@ from helix_temporal.frameworks.langgraph_records import (
     VALUE,
     CheckpointHead,
     PendingWrite,
+    StoredCheckpoint,
     Typed,
     fit_name,
     make_value,
@@ -41,21 +42,6 @@ HEADS: Final = 200
 """Checkpoints that are read at once without what they refer to."""
 _OVERTAKEN: Final = 100
 _REMEMBERED: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCheckpoint:
-    """A checkpoint with the values of its channels, and its pending writes in the order of LangGraph.
-
-    Attributes:
-        epoch: The thread's fence when this was read.  Who writes under it is refused once somebody has taken
-            the thread over since.
-    """
-
-    head: CheckpointHead
-    values: Mapping[str, Typed]
-    writes: tuple[PendingWrite, ...]
-    epoch: int
 
 
 class ThreadWriter:
@@ -95,17 +81,16 @@ class ThreadWriter:
         self._epochs[thread_id] = epoch
 
     async def take_over(self, thread_id: str) -> int:
-        """Refuse all who write to the thread under an older epoch, or under none that they took.
+        """Refuse all who write to the thread under an older epoch; the new one.
 
-        A thread that is not there begins with it.
+        A thread that is not there begins with it.  This writer does not use it by itself: several runs of one
+        process may each have their own.
         """
-        epoch = await repeat_unanswered(
+        return await repeat_unanswered(
             lambda: self.records.take_over(
                 name_session(thread_id), create=describe_thread(thread_id), revive=True
             )
         )
-        self._epochs[thread_id] = epoch
-        return epoch
 
     async def hold_thread(self, thread_id: str) -> None:
         """Take the thread over, if that is what this writer does and has not done yet; not an absent one."""
@@ -332,10 +317,47 @@ class GraphThreads:
             await self.writer.hold_thread(thread_id)
             await repeat_overtaken(f"LangGraph thread {thread_id!r}", attempt)
 
-    async def read_writes(
+    async def read_history(
+        self, thread_id: str, namespace: str, checkpoint_id: str | None, channels: Sequence[str]
+    ) -> dict[str, tuple[list[PendingWrite], Typed | None]]:
+        """What channels are made of: the value of the nearest ancestor that has one, and the writes since."""
+        found: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+        seeds: dict[str, RecordName] = {}
+        page: list[CheckpointHead] = []
+        ancestors = self.list_ancestors(thread_id, namespace, checkpoint_id)
+        while len(seeds) < len(found):
+            head = await anext(ancestors, None)
+            if head is not None:
+                page.append(head)
+            if len(page) == PAGE or head is None or not found.keys() - seeds.keys() - head.versions.keys():
+                await self._collect_history(thread_id, page, found, seeds)
+                page = []
+            if head is None:
+                break
+        values = await self._read_values(thread_id, seeds) if seeds else {}
+        return {channel: (writes[::-1], values.get(channel)) for channel, writes in found.items()}
+
+    async def _collect_history(
+        self,
+        thread_id: str,
+        page: Sequence[CheckpointHead],
+        found: Mapping[str, list[PendingWrite]],
+        seeds: dict[str, RecordName],
+    ) -> None:
+        """Add the writes of some ancestors, newest first, to the channels that lack a value yet."""
+        for head, writes in zip(page, await self._read_writes(thread_id, page), strict=True):
+            for each in reversed(writes):
+                if each.channel in found and each.channel not in seeds:
+                    found[each.channel].append(each)
+            # Those beside the value come after it: they made the child of its checkpoint.
+            names = head.name_values()
+            seeds |= {channel: names[channel] for channel in found.keys() & names.keys() - seeds.keys()}
+
+    async def _read_writes(
         self, thread_id: str, heads: Sequence[CheckpointHead]
     ) -> list[tuple[PendingWrite, ...]]:
-        """The pending writes of some checkpoints, in their order."""
+        if not heads:
+            return []
         view = await self._records.read(
             name_session(thread_id), WantedRecords(groups=tuple(head.writes_group for head in heads))
         )
@@ -344,8 +366,7 @@ class GraphThreads:
             groups.setdefault(each.group, []).append(each)
         return [_sort_writes(map(read_write, groups.get(head.writes_group[1], ()))) for head in heads]
 
-    async def read_values(self, names: Mapping[str, RecordName], thread_id: str) -> dict[str, Typed]:
-        """Some values by their records' names, under the keys given; those that are there."""
+    async def _read_values(self, thread_id: str, names: Mapping[str, RecordName]) -> dict[str, Typed]:
         view = await self._records.read(
             name_session(thread_id), WantedRecords(names=tuple(dict.fromkeys(names.values())))
         )

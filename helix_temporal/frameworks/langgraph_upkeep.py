@@ -12,6 +12,7 @@ from helix_temporal.frameworks.langgraph_records import (
     RUN,
     SESSION_KIND,
     CheckpointHead,
+    StoredCheckpoint,
     fit_name,
     make_value,
     name_session,
@@ -19,7 +20,6 @@ from helix_temporal.frameworks.langgraph_records import (
 from helix_temporal.frameworks.langgraph_threads import (
     PAGE,
     GraphThreads,
-    StoredCheckpoint,
     repeat_overtaken,
 )
 from helix_temporal.models.states import CreateSession
@@ -99,6 +99,11 @@ class ThreadUpkeep:
         session_id = name_session(thread_id)
         runs = await self._records.list_groups(session_id, RUN)
         async with self._writer.take_turn(thread_id):
+            try:
+                # Outlives the thread: runs that still go on are refused after a new one has begun it, too.
+                await repeat_unanswered(lambda: self._records.take_over(session_id))
+            except SessionNotFoundError:
+                return
             await repeat_unanswered(lambda: self._sessions.delete_session(session_id))
             self._writer.forget_thread(thread_id)
         for run_id in runs:

@@ -327,6 +327,23 @@ class TestDeletion:
             await put(make_saver(two), place(), 7, n=7)
             assert await list_steps(make_saver(one)) == [7]
 
+    async def test_an_old_run_does_not_write_into_the_thread_that_came_after(
+        self, open_backends: BackendsOpener
+    ) -> None:
+        """The fence outlives the thread that it was read of."""
+        async with open_backends() as one, open_backends() as two:
+            late, other = make_saver(one), make_saver(two)
+            await put(late, place(), 0, n=0)
+            begun = await late.aget_tuple(place())
+            assert begun is not None
+            await other.adelete_thread("t")
+            await put(other, place(), 7, n=7)
+            with pytest.raises(FencedError):
+                await late.aput_writes(begun.config, [("n", 1)], "task")
+            with pytest.raises(FencedError):
+                await put(late, begun.config, 1, n=1)
+            assert await list_steps(other) == [7]
+
     async def test_what_a_new_run_writes_may_come_in_any_order(self, saver: HelixSaver) -> None:
         """LangGraph does not wait for a checkpoint before it stores what comes of it."""
         await put(saver, place(), 0, n=0)

@@ -2,7 +2,11 @@
 
 import asyncio
 import operator
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -14,6 +18,7 @@ from helix_temporal import Backends
 from helix_temporal.errors import FencedError, InvalidRequestError
 from helix_temporal.frameworks.langgraph import HelixSaver
 from helix_temporal.frameworks.langgraph_records import CHECKPOINT
+from tests.docs._pages import ROOT, titled
 from tests.frameworks.conftest import BackendsOpener
 from tests.frameworks.test_langgraph import count_records, list_steps, make_saver, run_without_loop
 
@@ -273,3 +278,38 @@ class TestDeltaChannels:
             return app.get_state(CONFIG).values["told"]
 
         assert await run_without_loop(open_backends, use) == ["turn", "one"] * 3
+
+
+class TestPages:
+    def run(self, program: str, directory: Path) -> list[str]:
+        """The lines that a program prints, in a process of its own."""
+        own = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
+        variables = {**own, "HELIX_DATA_DIRECTORY": str(directory), "PYTHONPATH": str(ROOT)}
+        ran = subprocess.run(
+            [sys.executable, program], env=variables, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()
+
+    def test_the_program_of_the_page_runs_as_it_stands(self, tmp_path: Path, data_directory: Path) -> None:
+        """A second run goes on with the conversation."""
+        page = dict(titled(ROOT / "docs" / "frameworks" / "langgraph.md", "python"))
+        program = tmp_path / "assistant.py"
+        program.write_text(page["assistant.py"])
+        told = [self.run(str(program), data_directory) for _ in range(2)]
+        assert told == [["You have said 1 things."], ["You have said 2 things."]]
+
+    def test_the_example_runs_as_its_page_says(self, data_directory: Path) -> None:
+        """Resumed, branched, pruned, and of two writers one refused."""
+        told = self.run(
+            str(ROOT / "examples" / "langgraph_sessions" / "langgraph_sessions.py"), data_directory
+        )
+        assert [line.split(":")[0] for line in told] == [
+            *("asks", "answers", "knows", "branch", "before", "pruned", "refused")
+        ]
+        assert told[2:6] == [
+            "knows:   {'count': 1}",
+            "branch:  model: I am sorry, there is no refund.",
+            "before:  model: The refund is on its way.",
+            "pruned:  5 checkpoints before the branch, 1 now",
+        ]
