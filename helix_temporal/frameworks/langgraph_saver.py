@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
@@ -187,6 +188,19 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
                 await self._upkeep.delete_thread(str(thread_id))
             else:
                 await self._upkeep.prune_thread(str(thread_id))
+
+    async def aarchive(self, thread_id: str, *, older_than: timedelta) -> int:
+        """Move checkpoints and values of a thread to the archive that were written so long ago.
+
+        They are read as before.  The sweep does so for all threads, by `Settings.archive_records_after`.
+
+        Returns:
+            How many records were moved; short ones stay.
+
+        Raises:
+            InvalidConfigError: There is no archive.
+        """
+        return await self._upkeep.archive_thread(thread_id, older_than)
 
     async def aget_delta_channel_history(
         self, *, config: "RunnableConfig", channels: Sequence[str]

@@ -2,15 +2,19 @@
 
 import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.frameworks.langgraph_records import (
+    CHECKPOINT,
     RUN,
     SESSION_KIND,
+    VALUE,
     CheckpointHead,
     StoredCheckpoint,
     fit_name,
@@ -148,6 +152,19 @@ class ThreadUpkeep:
                 async with self._writer.take_turn(target):
                     change = _make_copy(page, copied)
                     await self._writer.write_change(target, change, begins=True)
+
+    async def archive_thread(self, thread_id: str, older_than: timedelta) -> int:
+        """Move checkpoints and values to the archive that were written so long ago; how many records."""
+        session_id, moved = name_session(thread_id), 0
+        before = int((time.time() - older_than.total_seconds()) * 1000)
+        for kind in (CHECKPOINT, VALUE):
+            for group in await self._records.list_groups(session_id, kind):
+                # A piece at a time: what is short stays, so that there may be fewer than could be moved.
+                while piece := await self._records.archive(
+                    session_id, kind, group, written_before=before, limit=_ALL
+                ):
+                    moved += piece
+        return moved
 
     async def _remove_checkpoints(self, thread_id: str, namespace: str, choose: Choice) -> None:
         """Remove what is not chosen to be kept, in pieces, each of which leaves a thread that can be read.

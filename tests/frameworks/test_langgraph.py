@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -14,6 +15,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from helix_temporal import Backends
 from helix_temporal.errors import (
     FencedError,
+    InvalidConfigError,
     InvalidRequestError,
     SessionNotFoundError,
     StoreUnavailableError,
@@ -499,3 +501,28 @@ class TestLists:
             (found,) = [each async for each in saver.alist({"configurable": {"thread_id": thread_id}})]
             assert found.checkpoint["channel_values"] == {"c\x00é" * 500: step}
             assert found.config["configurable"]["checkpoint_ns"] == "n" * 1_500
+
+
+class TestArchive:
+    @pytest.mark.parametrize("open_backends", ["redis and s3"], indirect=True)
+    async def test_old_checkpoints_are_read_from_the_archive_as_before(self, saver: HelixSaver) -> None:
+        """With their values, in lists and by name; pruning frees them there too."""
+        config = place()
+        for step in range(30):
+            config = await put(saver, config, step, text=f"{step} " * 1_000)
+        before = [each async for each in saver.alist(place())]
+        assert await saver.aarchive("t", older_than=timedelta(hours=1)) == 0
+        assert await saver.aarchive("t", older_than=timedelta(0)) >= 30
+        assert [each async for each in saver.alist(place())] == before
+        await put(saver, config, 30, text="new")
+        await saver.aprune(["t"])
+        newest = await saver.aget_tuple(place())
+        assert newest is not None
+        assert newest.checkpoint["channel_values"] == {"text": "new"}
+
+    @pytest.mark.parametrize("open_backends", ["memory"], indirect=True)
+    async def test_without_an_archive_it_is_refused(self, saver: HelixSaver) -> None:
+        """Nothing is moved that nobody could read."""
+        await put_chain(saver, 2)
+        with pytest.raises(InvalidConfigError):
+            await saver.aarchive("t", older_than=timedelta(0))
