@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id
 
 from helix_temporal.errors import InvalidRequestError
-from helix_temporal.frameworks.background_loop import run_in_background
+from helix_temporal.frameworks.background_loop import BackgroundLoop, shared_loop
 from helix_temporal.frameworks.langgraph_codec import (
     decode_checkpoint,
     decode_history,
@@ -49,8 +49,8 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
     A thread is a session.  A checkpoint and the values that are new with it are one atomic write, and one
     that is repeated since a store did not answer stands once.
 
-    Every method has a form without ``a`` in front, for programs without an event loop; in one that has a
-    loop, use the other.
+    Every method has a form without ``a`` in front, for programs without an event loop: it runs on a loop in
+    a thread of its own, to which the stores then belong.
 
     Args:
         records: `Backends.records`, or another such store.
@@ -58,6 +58,7 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         serde: As every saver of LangGraph: what makes bytes of values.
         exclusive: Take each thread over when it is first read or written.  Another saver's run that began
             earlier gets a `FencedError` when it writes.  A saver that was refused stays so until `take_over`.
+        loop: Where the methods without ``a`` run; otherwise on the one of the process.
     """
 
     def __init__(
@@ -67,9 +68,11 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         *,
         serde: "SerializerProtocol | None" = None,
         exclusive: bool = False,
+        loop: BackgroundLoop | None = None,
     ) -> None:
         super().__init__(serde=serde)
         records, sessions = check_stores(records, sessions)
+        self._loop = shared_loop() if loop is None else loop
         self._threads = GraphThreads(ThreadWriter(records, exclusive=exclusive))
         self._runs = RunIndex(records)
         self._upkeep = ThreadUpkeep(self._threads, sessions, self._runs)
@@ -216,7 +219,7 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
 
     def get_tuple(self, config: "RunnableConfig") -> CheckpointTuple | None:
         """As `aget_tuple`."""
-        return run_in_background(self.aget_tuple(config))
+        return self._loop.run(self.aget_tuple(config))
 
     def list(
         self,
@@ -232,7 +235,7 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         async def take() -> CheckpointTuple | None:
             return await anext(found, None)
 
-        while (each := run_in_background(take())) is not None:
+        while (each := self._loop.run(take())) is not None:
             yield each
 
     def put(
@@ -243,7 +246,7 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         new_versions: "ChannelVersions",
     ) -> "RunnableConfig":
         """As `aput`."""
-        return run_in_background(self.aput(config, checkpoint, metadata, new_versions))
+        return self._loop.run(self.aput(config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self,
@@ -253,29 +256,29 @@ class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
         task_path: str = "",
     ) -> None:
         """As `aput_writes`."""
-        run_in_background(self.aput_writes(config, writes, task_id, task_path))
+        self._loop.run(self.aput_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         """As `adelete_thread`."""
-        run_in_background(self.adelete_thread(thread_id))
+        self._loop.run(self.adelete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """As `adelete_for_runs`."""
-        run_in_background(self.adelete_for_runs(run_ids))
+        self._loop.run(self.adelete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """As `acopy_thread`."""
-        run_in_background(self.acopy_thread(source_thread_id, target_thread_id))
+        self._loop.run(self.acopy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """As `aprune`."""
-        run_in_background(self.aprune(thread_ids, strategy=strategy))
+        self._loop.run(self.aprune(thread_ids, strategy=strategy))
 
     def get_delta_channel_history(
         self, *, config: "RunnableConfig", channels: Sequence[str]
     ) -> "Mapping[str, DeltaChannelHistory]":
         """As `aget_delta_channel_history`."""
-        return run_in_background(self.aget_delta_channel_history(config=config, channels=channels))
+        return self._loop.run(self.aget_delta_channel_history(config=config, channels=channels))
 
     async def _choose_threads(self, config: "RunnableConfig | None") -> AsyncIterator[str]:
         if config is not None:

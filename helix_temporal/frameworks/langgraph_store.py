@@ -16,7 +16,7 @@ from langgraph.store.base import (
 )
 
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
-from helix_temporal.frameworks.background_loop import run_in_background
+from helix_temporal.frameworks.background_loop import BackgroundLoop, shared_loop
 from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.frameworks.langgraph_items import (
     ITEM,
@@ -63,6 +63,7 @@ class HelixStore(BaseStore):
             ``("memories", user_id)`` one of its own.  A search by fewer labels looks through the list of
             sessions.  Never changed while a store has items.
         ttl: As the stores of LangGraph.  What has expired is not read any more; `asweep_ttl` frees it.
+        loop: Where the methods without ``a`` run; otherwise on the one of the process.
     """
 
     supports_ttl = True
@@ -75,16 +76,18 @@ class HelixStore(BaseStore):
         name: str = "default",
         session_labels: int = 2,
         ttl: "TTLConfig | None" = None,
+        loop: BackgroundLoop | None = None,
     ) -> None:
         if session_labels < 1:
             raise InvalidRequestError(f"session_labels {session_labels}: at least 1 expected")
         self._records, self._store = check_stores(records, sessions)
         self._sessions = ItemSessions(name, session_labels)
+        self._loop = shared_loop() if loop is None else loop
         self.ttl_config = ttl
 
     def batch(self, ops: "Iterable[Op]") -> "list[Result]":
         """As `abatch`, for programs without an event loop."""
-        return run_in_background(self.abatch(ops))
+        return self._loop.run(self.abatch(ops))
 
     async def abatch(self, ops: "Iterable[Op]") -> "list[Result]":
         """Do several things: first what reads, then what writes, of which the last counts for each key.
@@ -113,7 +116,7 @@ class HelixStore(BaseStore):
 
     def sweep_ttl(self) -> int:
         """As `asweep_ttl`, for programs without an event loop."""
-        return run_in_background(self.asweep_ttl())
+        return self._loop.run(self.asweep_ttl())
 
     async def asweep_ttl(self) -> int:
         """Free all items that have expired, and tell how many; reads the whole store."""

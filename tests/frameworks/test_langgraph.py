@@ -20,7 +20,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StoreUnavailableError,
 )
-from helix_temporal.frameworks.background_loop import run_in_background
+from helix_temporal.frameworks.background_loop import shared_loop
 from helix_temporal.frameworks.langgraph import HelixSaver
 from helix_temporal.frameworks.langgraph_records import CHECKPOINT, RUN, VALUE, WRITE, name_session
 from tests.frameworks.conftest import BackendsOpener
@@ -43,11 +43,11 @@ async def run_without_loop(open_backends: BackendsOpener, use: Callable[[Backend
 
     def run() -> T:
         opened = open_backends()
-        backends = run_in_background(opened.__aenter__())
+        backends = shared_loop().run(opened.__aenter__())
         try:
             return use(backends)
         finally:
-            run_in_background(opened.__aexit__(None, None, None))
+            shared_loop().run(opened.__aexit__(None, None, None))
 
     return await asyncio.to_thread(run)
 

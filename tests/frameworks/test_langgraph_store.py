@@ -1,6 +1,7 @@
 """`HelixStore`: what the stores of LangGraph promise, and what happens to it when several write."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict
@@ -155,6 +156,7 @@ class TestBatches:
             store = make_store(backends)
             store.put(DOCS, "k", {"n": 1}, ttl=0.0001)
             store.put(DOCS, "l", {"n": 2})
+            time.sleep(0.05)
             found = [each.key for each in store.search(("docs",), filter={"n": 2})]
             store.delete(DOCS, "l")
             return found, store.get(DOCS, "l"), store.sweep_ttl(), store.list_namespaces()

@@ -1,0 +1,217 @@
+"""LangGraph threads for workflows, on the worker: activities, and the plugin that brings them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+from temporalio.plugin import SimplePlugin
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from helix_temporal.errors import HelixError
+from helix_temporal.frameworks.langgraph_threads import GraphThreads, ThreadWriter, check_stores
+from helix_temporal.frameworks.langgraph_upkeep import RunIndex, ThreadUpkeep
+from helix_temporal.frameworks.langgraph_wire import (
+    DELETE,
+    HISTORY,
+    LIST,
+    LOAD,
+    OPEN,
+    SAVE,
+    ChannelHistory,
+    DeleteThread,
+    ListCheckpoints,
+    ListedCheckpoints,
+    LoadCheckpoint,
+    LoadedCheckpoint,
+    OpenedThread,
+    OpenThread,
+    ReadHistories,
+    ReadHistory,
+    SavedThread,
+    SaveThread,
+    pack_checkpoint,
+    pack_typed,
+    pack_writes,
+    unpack_head,
+    unpack_values,
+    unpack_write,
+)
+from helix_temporal.settings import Settings
+
+if TYPE_CHECKING:
+    from temporalio.worker import WorkflowRunner
+
+    from helix_temporal.backends import Backends
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HelixGraphPlugin(SimplePlugin):
+    """Give a worker's workflows LangGraph threads; a guest beside `temporalio.langgraph.LangGraphPlugin`.
+
+    It adds activities, and lets ``helix_temporal`` through the sandbox; data converter, interceptors and all
+    else are the other's.
+
+    Args:
+        settings: Where the stores are, as for `HelixPlugin`.
+        backends: Stores from elsewhere.  Whoever made them closes them.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, backends: "Backends | None" = None) -> None:
+        self._activities = GraphActivities(Settings() if settings is None else settings, backends)
+        super().__init__(
+            "helix.HelixGraphPlugin",
+            activities=self._activities.list_activities(),
+            workflow_runner=_pass_through,
+            run_context=self._close_stores,
+        )
+
+    @asynccontextmanager
+    async def _close_stores(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self._activities.close()
+
+
+def _translate_errors(do: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    @wraps(do)
+    async def translated(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await do(*args, **kwargs)
+        except HelixError as error:
+            raise ApplicationError(
+                str(error), type=type(error).__name__, non_retryable=not error.retryable
+            ) from error
+
+    return translated
+
+
+class GraphActivities:
+    """What `WorkflowSaver` asks for.
+
+    The stores are opened when they are first needed: a replayer, which has the plugin too, opens none.
+
+    Args:
+        settings: Where they are.
+        backends: Stores from elsewhere, instead.
+    """
+
+    def __init__(self, settings: Settings, backends: "Backends | None" = None) -> None:
+        self._settings, self._given = settings, backends
+        self._made: Backends | None = None
+        self._using: tuple[GraphThreads, ThreadUpkeep, RunIndex] | None = None
+
+    async def close(self) -> None:
+        """Close the stores that this has opened."""
+        made, self._made, self._using = self._made, None, None
+        if made is not None:
+            await made.close()
+
+    def list_activities(self) -> list[Callable[..., Any]]:
+        """All of them, ready to register."""
+        return [
+            self.open_thread,
+            self.load_checkpoint,
+            self.list_checkpoints,
+            self.read_history,
+            self.save_thread,
+            self.delete_thread,
+        ]
+
+    @activity.defn(name=OPEN)
+    @_translate_errors
+    async def open_thread(self, asked: OpenThread) -> OpenedThread:
+        """Take the thread over, so that older executions are refused; tried again, once more."""
+        epoch = await self._threads.writer.take_over(asked.thread_id)
+        newest = await self._threads.find_checkpoint(asked.thread_id, "")
+        namespaces = await self._threads.list_namespaces(asked.thread_id)
+        return OpenedThread(epoch, namespaces, None if newest is None else pack_checkpoint(newest))
+
+    @activity.defn(name=LOAD)
+    @_translate_errors
+    async def load_checkpoint(self, asked: LoadCheckpoint) -> LoadedCheckpoint:
+        """One checkpoint."""
+        found = await self._threads.find_checkpoint(asked.thread_id, asked.namespace, asked.checkpoint_id)
+        return LoadedCheckpoint(None if found is None else pack_checkpoint(found))
+
+    @activity.defn(name=LIST)
+    @_translate_errors
+    async def list_checkpoints(self, asked: ListCheckpoints) -> ListedCheckpoints:
+        """A page of a namespace."""
+        heads = self._threads.list_heads(
+            asked.thread_id, asked.namespace, before=asked.before, page=asked.limit
+        )
+        page = [head for _ in range(asked.limit) if (head := await anext(heads, None)) is not None]
+        found = await self._threads.load_checkpoints(asked.thread_id, page) if page else []
+        return ListedCheckpoints([pack_checkpoint(each) for each in found])
+
+    @activity.defn(name=HISTORY)
+    @_translate_errors
+    async def read_history(self, asked: ReadHistory) -> ReadHistories:
+        """What delta channels are made of."""
+        history = await self._threads.read_history(
+            asked.thread_id, asked.namespace, asked.checkpoint_id, asked.channels
+        )
+        return ReadHistories(
+            {
+                channel: ChannelHistory(pack_writes(writes), None if seed is None else pack_typed(seed))
+                for channel, (writes, seed) in history.items()
+            }
+        )
+
+    @activity.defn(name=SAVE)
+    @_translate_errors
+    async def save_thread(self, asked: SaveThread) -> SavedThread:
+        """Store what a turn has made."""
+        put: list[str] = []
+        for each in asked.changes:
+            if each.put is not None:
+                head = unpack_head(each.put)
+                if head.run_id is not None:
+                    await self._use_stores()[2].note_run(head.run_id, asked.thread_id)
+                values = unpack_values(each.put.values)
+                await self._threads.put_checkpoint(asked.thread_id, head, values, epoch=asked.epoch)
+                put.append(head.checkpoint_id)
+            else:
+                writes = [unpack_write(body) for body in each.writes]
+                await self._threads.put_writes(
+                    asked.thread_id, each.namespace, each.checkpoint_id, writes, epoch=asked.epoch
+                )
+        return SavedThread(put)
+
+    @activity.defn(name=DELETE)
+    @_translate_errors
+    async def delete_thread(self, asked: DeleteThread) -> None:
+        """Delete a thread."""
+        await self._use_stores()[1].delete_thread(asked.thread_id)
+
+    def _use_stores(self) -> tuple[GraphThreads, ThreadUpkeep, RunIndex]:
+        if self._using is None:
+            backends = self._given
+            if backends is None:
+                # Not at the top: the sandbox does without drivers.
+                from helix_temporal.backends import Backends  # noqa: PLC0415
+
+                backends = self._made = Backends(self._settings)
+            records, sessions = check_stores(backends.records, backends.sessions)
+            threads, runs = GraphThreads(ThreadWriter(records)), RunIndex(records)
+            self._using = threads, ThreadUpkeep(threads, sessions, runs), runs
+        return self._using
+
+    @property
+    def _threads(self) -> GraphThreads:
+        return self._use_stores()[0]
+
+
+def _pass_through(runner: "WorkflowRunner | None") -> "WorkflowRunner":
+    if runner is None:
+        raise ValueError("no workflow runner was given to HelixGraphPlugin")
+    if isinstance(runner, SandboxedWorkflowRunner):
+        return replace(runner, restrictions=runner.restrictions.with_passthrough_modules("helix_temporal"))
+    return runner
