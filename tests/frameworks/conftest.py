@@ -19,8 +19,8 @@ StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
 
 
 @pytest.fixture(params=PLACES)
-async def open_backends(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> BackendsOpener:
-    """Empty stores of one kind."""
+async def settings(request: pytest.FixtureRequest, unique: str, data_directory: Path) -> Settings:
+    """Where empty stores of one kind are."""
     variables = {"HELIX_ALLOW_PLAINTEXT": "true"}
     if request.param == "sqlite":
         variables["HELIX_DATA_DIRECTORY"] = str(data_directory)
@@ -35,8 +35,13 @@ async def open_backends(request: pytest.FixtureRequest, unique: str, data_direct
         }
     if request.param == "redis and s3":
         variables |= {**_services.service("s3"), "HELIX_S3_PREFIX": unique}
-    settings = Settings.from_env(variables)
-    shared = Backends(settings) if request.param == "memory" else None
+    return Settings.from_env(variables)
+
+
+@pytest.fixture
+async def open_backends(settings: Settings) -> BackendsOpener:
+    """These stores."""
+    shared = Backends(settings) if settings.state_in == "memory" else None
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Backends]:
@@ -52,7 +57,7 @@ async def open_backends(request: pytest.FixtureRequest, unique: str, data_direct
 
 @pytest.fixture
 async def open_store(open_backends: BackendsOpener) -> StoreOpener:
-    """The session store of these stores, opened again and again."""
+    """The session store of these stores."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[SessionStore]:

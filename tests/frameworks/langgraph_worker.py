@@ -59,7 +59,7 @@ class Conversation:
         told: list[str] = state.values["told"]
         return told
 
-    @workflow.update
+    @workflow.update(unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def say(self, text: str) -> list[str]:
         """One run of the graph; what the thread holds behind it."""
         at = len(self.texts)

@@ -41,6 +41,12 @@ async def start(client: Client, queue: str, number: int = 1) -> WorkflowHandle[C
     return await client.start_workflow(Conversation.run, "t", id=f"{queue}-{number}", task_queue=queue)
 
 
+async def say(handle: WorkflowHandle[Conversation, list[str]], text: str) -> list[str]:
+    """One run of the graph; what the thread holds behind it."""
+    told: list[str] = await handle.execute_update("say", text)
+    return told
+
+
 async def finish(handle: WorkflowHandle[Conversation, list[str]]) -> list[str]:
     """What the thread holds at the end."""
     await handle.signal(Conversation.end)
@@ -91,7 +97,7 @@ async def test_a_turn_is_one_activity(client: Client, unique: str, directory: Pa
     async with make_worker(client, unique, directory):
         handle = await start(client, unique)
         for number in range(3):
-            told = await handle.execute_update(Conversation.say, f"{number}")
+            told = await say(handle, f"{number}")
             assert told == [each for n in range(number + 1) for each in (f"{n}", f"answer to {n}")]
         await finish(handle)
     counted = count_activities(await handle.fetch_history())
@@ -106,14 +112,14 @@ async def test_a_conversation_goes_on_in_another_execution(
     """Interrupted in the one, resumed in the other, with or without a replay of everything at each step."""
     async with make_worker(client, unique, directory, max_cached_workflows=cached):
         first = await start(client, unique, 1)
-        await first.execute_update(Conversation.say, "hello")
-        await first.execute_update(Conversation.say, "ask")
+        await say(first, "hello")
+        await say(first, "ask")
         assert await finish(first) == ["hello", "answer to hello", "ask", "answer to ask"]
         second = await start(client, unique, 2)
-        told = await second.execute_update(Conversation.say, "resume:yes")
+        told = await say(second, "resume:yes")
         assert told[-2:] == ["answer to ask", "decided yes"]
-        await second.execute_update(Conversation.say, "ask")
-        await second.execute_update(Conversation.say, "resume:no")
+        await say(second, "ask")
+        await say(second, "resume:no")
         told = await finish(second)
         assert told[-3:] == ["ask", "answer to ask", "decided no"]
     assert list_runs(directory) == ["hello", "ask", "ask"]
@@ -128,9 +134,9 @@ async def test_a_second_execution_fences_the_first(client: Client, unique: str, 
     """Which fails when it stores, by a type of ours; the thread has what the second one wrote."""
     async with make_worker(client, unique, directory):
         first, second = await start(client, unique, 1), await start(client, unique, 2)
-        await first.execute_update(Conversation.say, "one")
-        await second.execute_update(Conversation.say, "two")
-        saying = asyncio.create_task(first.execute_update(Conversation.say, "three"))
+        await say(first, "one")
+        await say(second, "two")
+        saying = asyncio.create_task(say(first, "three"))
         with pytest.raises(WorkflowFailureError) as failed:
             await first.result()
         assert isinstance(failed.value.cause, ActivityError)
@@ -148,8 +154,8 @@ async def test_a_worker_that_is_killed_in_a_turn_leaves_no_half_of_it(
     process = start_process(temporal_address, unique, str(directory))
     try:
         handle = await start(client, unique)
-        await handle.execute_update(Conversation.say, "first")
-        saying = asyncio.create_task(handle.execute_update(Conversation.say, "slow"))
+        await say(handle, "first")
+        saying = asyncio.create_task(say(handle, "slow"))
         await wait_for_stop(directory)
     finally:
         process.kill()
