@@ -100,14 +100,13 @@ class Historian:
         saver = WorkflowSaver()
         app = graph("notes").compile(checkpointer=saver)
         config: Any = {"configurable": {"thread_id": thread_id}}
-        for text in ("a", "b", "c"):
-            result = await app.ainvoke({"told": [text]}, config, durability="exit")
+        turns = [await app.ainvoke({"told": [text]}, config, durability="exit") for text in "abc"]
         history = [each async for each in app.aget_state_history(config) if each.values.get("told")]
         fork = await app.ainvoke({"told": ["d"]}, history[-1].config, durability="exit")
         await saver.adelete_thread(thread_id)
         deleted = await saver.aget_tuple(config)
         ends = [len(each.values["told"]) for each in history]
-        return {"delta": result["told"], "ends": ends, "fork": fork["told"], "deleted": deleted}
+        return {"delta": turns[-1]["told"], "ends": ends, "fork": fork["told"], "deleted": deleted}
 
 
 def note_run(text: str) -> bool:
