@@ -41,6 +41,8 @@ async def open_ours(dsn: str, schema: str) -> AsyncIterator[tuple[Any, str]]:
         )
     )
     await migrate(dsn, prefix)
+    assert backends.records is not None
+    assert backends.sessions is not None
     try:
         yield HelixSaver(backends.records, backends.sessions), f"public.{prefix}"
     finally:

@@ -33,6 +33,8 @@ SUITE = 81
 
 def make_saver(backends: Backends, **options: Any) -> HelixSaver:
     """A saver as another process has it."""
+    assert backends.records is not None
+    assert backends.sessions is not None
     return HelixSaver(backends.records, backends.sessions, **options)
 
 
@@ -101,6 +103,7 @@ async def list_steps(saver: HelixSaver, thread_id: str = "t", **options: Any) ->
 
 async def count_records(backends: Backends, kind: str, thread_id: str = "t") -> int:
     """How many records of a kind a thread has in all."""
+    assert backends.records is not None
     session_id = name_session(thread_id)
     pages = [
         await backends.records.read_page(session_id, kind, group, limit=1_000)
@@ -242,6 +245,8 @@ class TestOwnership:
 
     async def test_a_lost_answer_changes_nothing(self, backends: Backends) -> None:
         """The store wrote and did not say so: the saver asks again, and everything stands once."""
+        assert backends.records is not None
+        assert backends.sessions is not None
         records = Unanswering(backends.records)
         saver = HelixSaver(records, backends.sessions)
         config = place()
@@ -438,6 +443,8 @@ class TestPruning:
 class TestLists:
     async def test_a_short_list_reads_one_page_of_a_long_thread(self, backends: Backends) -> None:
         """Whether it is long or not."""
+        assert backends.records is not None
+        assert backends.sessions is not None
         await put_chain(make_saver(backends), 120)
         records = Unanswering(backends.records)
         saver = HelixSaver(records, backends.sessions)

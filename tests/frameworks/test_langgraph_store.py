@@ -31,6 +31,8 @@ DOCS = ("docs", "u1")
 
 def make_store(backends: Backends, **options: Any) -> HelixStore:
     """A store as another process has it."""
+    assert backends.records is not None
+    assert backends.sessions is not None
     return HelixStore(backends.records, backends.sessions, **options)
 
 
@@ -248,6 +250,7 @@ class TestNamespaces:
 class TestTimeToLive:
     async def expires_at(self, backends: Backends, store: HelixStore, key: str) -> Any:
         """When an item expires, as it is stored."""
+        assert backends.records is not None
         wanted = WantedRecords(names=(name_item(DOCS, key),))
         view = await backends.records.read(store._sessions.name_session(DOCS), wanted)
         return read_item(view.records[0]).expires_at
@@ -263,6 +266,7 @@ class TestTimeToLive:
         assert await find_keys(store, DOCS) == ["ever", "long"]
         assert await store.asweep_ttl() == 1
         assert await store.asweep_ttl() == 0
+        assert backends.records is not None
         session_id = store._sessions.name_session(DOCS)
         left = await backends.records.read_page(session_id, ITEM, make_group(DOCS), limit=10)
         assert [each.key for each in left] == ["ever", "long"]

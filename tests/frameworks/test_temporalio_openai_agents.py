@@ -618,7 +618,7 @@ async def test_the_program_of_the_page_runs_as_it_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """But for its model; a second run goes on with the conversation."""
-    program = dict(titled(ROOT / "docs" / "frameworks.md", "python"))["support_workflow.py"]
+    program = dict(titled(ROOT / "docs" / "frameworks" / "openai-agents.md", "python"))["support_workflow.py"]
     await asyncio.to_thread(Path(tmp_path, "support_workflow.py").write_text, program)
     monkeypatch.syspath_prepend(tmp_path)
     for name, value in {**variables, "HELIX_TEMPORAL_ADDRESS": temporal_address}.items():
