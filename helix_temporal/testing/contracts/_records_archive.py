@@ -60,7 +60,8 @@ class OpenArchive(NamedTuple):
 
     def opened_again(self) -> "OpenArchive":
         """As another process has it: nothing is remembered."""
-        return OpenArchive.over(self.rows, self.blobs)
+        rows: Any = self.rows
+        return OpenArchive.over(rows, self.blobs)
 
     def make_upkeep(self, abandoned_after: int = 0) -> RecordUpkeep:
         """An upkeep that takes everything for old."""
