@@ -47,7 +47,7 @@ async def main() -> None:
     """Serve until the process ends."""
     settings = Settings.from_env({k: v for k, v in os.environ.items() if k.startswith("HELIX_")})
     parameters = ModelActivityParameters(
-        start_to_close_timeout=timedelta(seconds=60), heartbeat_timeout=timedelta(seconds=2)
+        start_to_close_timeout=timedelta(seconds=60), heartbeat_timeout=timedelta(seconds=10)
     )
     plugins = [
         OpenAIAgentsPlugin(parameters, ScriptedProvider(), add_temporal_spans=False),

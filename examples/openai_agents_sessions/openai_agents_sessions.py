@@ -22,7 +22,6 @@ WORKER = Path(__file__).with_name("desk_worker.py")
 async def ask_outside(customer: str, settings: Settings) -> None:
     """A program without workflows begins the conversation."""
     backends = Backends(settings)
-    assert backends.sessions is not None
     agent: Agent[Any] = Agent(name="desk", instructions="You help with orders.", model=ScriptedModel())
     session = HelixSession(customer, backends.sessions)
     result = await Runner.run(agent, "Good morning.", session=session, run_config=QUIET)

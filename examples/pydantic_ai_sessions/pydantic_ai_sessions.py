@@ -41,7 +41,6 @@ agent = Agent(
 async def opened() -> AsyncIterator[HelixConversationStore]:
     """The store, with connections of its own."""
     backends = Backends(Settings.from_env(os.environ))
-    assert backends.sessions is not None
     try:
         yield HelixConversationStore(backends.sessions)
     finally:

@@ -191,18 +191,23 @@ def encode_item(session_id: str, item_format: str, row_id: str, item: JsonObject
     Raises:
         InvalidRequestError: The item is no JSON object, or has what JSON gives back as something else.
     """
-    try:
-        # Escaped: a lone surrogate or a NUL of a model's answer is no text that every store can keep.
-        text = json.dumps(item, separators=(",", ":"), allow_nan=False)
-        same = isinstance(item, dict) and json.loads(text) == item
-    except (TypeError, ValueError, RecursionError):
-        same = False
-    if not same:
+    text = _encode_json(item)
+    if text is None:
         raise InvalidRequestError(
             f"session {session_id!r}: an item ({type(item).__name__}) would not come back as it is; "
             "give dicts of JSON's values alone: text as keys, and no tuples, NaN or objects"
         )
     return Message(id=row_id, role="foreign", format=item_format, content=text, **fields)
+
+
+def _encode_json(item: object) -> str | None:
+    """A dict as JSON; None for whatever else, and for what JSON would give back as something else."""
+    try:
+        # Escaped: a lone surrogate or a NUL of a model's answer is no text that every store can keep.
+        text = json.dumps(item, separators=(",", ":"), allow_nan=False)
+        return text if isinstance(item, dict) and json.loads(text) == item else None
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def decode_item(session_id: str, item_format: str, row: Message) -> JsonObject:

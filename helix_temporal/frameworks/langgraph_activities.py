@@ -15,12 +15,6 @@ from helix_temporal.errors import HelixError
 from helix_temporal.frameworks.langgraph_threads import GraphThreads, ThreadWriter, check_stores
 from helix_temporal.frameworks.langgraph_upkeep import RunIndex, ThreadUpkeep
 from helix_temporal.frameworks.langgraph_wire import (
-    DELETE,
-    HISTORY,
-    LIST,
-    LOAD,
-    OPEN,
-    SAVE,
     ChannelHistory,
     DeleteThread,
     ListCheckpoints,
@@ -124,7 +118,7 @@ class GraphActivities:
             self.delete_thread,
         ]
 
-    @activity.defn(name=OPEN)
+    @activity.defn(name="helix.langgraph.open")
     @_translate_errors
     async def open_thread(self, asked: OpenThread) -> OpenedThread:
         """Take the thread over, so that older executions are refused; tried again, once more."""
@@ -133,14 +127,14 @@ class GraphActivities:
         namespaces = await self._threads.list_namespaces(asked.thread_id)
         return OpenedThread(epoch, namespaces, None if newest is None else pack_checkpoint(newest))
 
-    @activity.defn(name=LOAD)
+    @activity.defn(name="helix.langgraph.load")
     @_translate_errors
     async def load_checkpoint(self, asked: LoadCheckpoint) -> LoadedCheckpoint:
         """One checkpoint."""
         found = await self._threads.find_checkpoint(asked.thread_id, asked.namespace, asked.checkpoint_id)
         return LoadedCheckpoint(None if found is None else pack_checkpoint(found))
 
-    @activity.defn(name=LIST)
+    @activity.defn(name="helix.langgraph.list")
     @_translate_errors
     async def list_checkpoints(self, asked: ListCheckpoints) -> ListedCheckpoints:
         """A page of a namespace."""
@@ -151,7 +145,7 @@ class GraphActivities:
         found = await self._threads.load_checkpoints(asked.thread_id, page) if page else []
         return ListedCheckpoints([pack_checkpoint(each) for each in found])
 
-    @activity.defn(name=HISTORY)
+    @activity.defn(name="helix.langgraph.history")
     @_translate_errors
     async def read_history(self, asked: ReadHistory) -> ReadHistories:
         """What delta channels are made of."""
@@ -165,7 +159,7 @@ class GraphActivities:
             }
         )
 
-    @activity.defn(name=SAVE)
+    @activity.defn(name="helix.langgraph.save")
     @_translate_errors
     async def save_thread(self, asked: SaveThread) -> SavedThread:
         """Store what a turn has made."""
@@ -185,7 +179,7 @@ class GraphActivities:
                 )
         return SavedThread(put)
 
-    @activity.defn(name=DELETE)
+    @activity.defn(name="helix.langgraph.delete")
     @_translate_errors
     async def delete_thread(self, asked: DeleteThread) -> None:
         """Delete a thread."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from helix_temporal.stores.protocols.sessions import SessionStore
 
 
-class HelixSaver(BaseCheckpointSaver[str]):  # type: ignore[misc,unused-ignore]
+class HelixSaver(BaseCheckpointSaver[str]):
     """A checkpoint saver of LangGraph over a store of ours; several processes may share a thread.
 
     A thread is a session.  A checkpoint and the values that are new with it are one atomic write, and one

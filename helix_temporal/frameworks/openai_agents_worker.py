@@ -39,10 +39,7 @@ from helix_temporal.frameworks.openai_agents_references import (
 from helix_temporal.frameworks.openai_agents_store import Answer, Conversations, Step, thread_of
 from helix_temporal.frameworks.openai_agents_turns import COMPLETED, as_plain, find_answer_items, read_field
 from helix_temporal.frameworks.openai_agents_workflow import (
-    APPEND,
-    CUT,
     MODEL_ACTIVITIES,
-    OPEN,
     AppendItemsInput,
     ConversationInbound,
     ConversationPlace,
@@ -344,7 +341,7 @@ class ConversationActivities:
     def __init__(self, conversations: Conversations, signer: ReferenceSigner) -> None:
         self._conversations, self._signer = conversations, signer
 
-    @activity.defn(name=OPEN)
+    @activity.defn(name="helix.openai_agents.open")
     @raise_application_errors
     async def open(self, request: OpenConversationInput) -> ConversationPlace:
         """Take a conversation over; it begins if there is none."""
@@ -353,7 +350,7 @@ class ConversationActivities:
             head = await self._conversations.open(request.session_id, epoch, request.owner, progress)
             return await self._make_place(thread_of(request.session_id), epoch, head, request.newest)
 
-    @activity.defn(name=APPEND)
+    @activity.defn(name="helix.openai_agents.append")
     @raise_application_errors
     async def append(self, request: AppendItemsInput) -> ConversationPlace:
         """Append items at the head; a repeat finds them there."""
@@ -364,7 +361,7 @@ class ConversationActivities:
             )
             return await self._make_place(reference.thread_id, reference.epoch, head, request.newest)
 
-    @activity.defn(name=CUT)
+    @activity.defn(name="helix.openai_agents.cut")
     @raise_application_errors
     async def cut(self, request: CutConversationInput) -> ConversationPlace:
         """Cut a conversation and let items follow; late attempts of before are refused then."""

@@ -56,6 +56,7 @@ class _Stored:
         erasure: Of a deleted conversation: ``running``, ``kept`` (others share its entries) or ``done``.
         version: Of the session's state; 0: there is no session.
         links: Sessions whose entries this conversation shares.
+        released: Those that it shared before it was erased, and that may have to be erased, too.
     """
 
     record: str | None = None
@@ -66,6 +67,7 @@ class _Stored:
     erasure: str | None = None
     version: int = 0
     links: frozenset[str] = frozenset()
+    released: frozenset[str] = frozenset()
 
     @property
     def standing(self) -> str | None:
@@ -350,21 +352,24 @@ class HelixConversationStore(ConversationStore):
                 await self._set_erasure(session_id, "kept", version)
                 return
             await self._store.truncate_messages(session_id, 0, expected_version=version)
-            await self._set_erasure(session_id, "done", version + 1, unlinked=stored.links)
+            released = stored.links | stored.released
+            await self._set_erasure(session_id, "running", version + 1, released)
+            # Before the end is noted: who is interrupted here finds them again.
+            for each in released:
+                await self._erase_entries(each)
+            await self._set_erasure(session_id, "done", version + 2)
         except StaleStateError:
             return  # begun anew, or erased by somebody else
-        for each in stored.links:
-            await self._erase_entries(each)
 
     async def _set_erasure(
-        self, session_id: str, erasure: str, version: int, *, unlinked: frozenset[str] = frozenset()
+        self, session_id: str, erasure: str, version: int, released: frozenset[str] = frozenset()
     ) -> None:
-        values: dict[str, Any] = {"erasure": erasure}
+        values: dict[str, Any] = {"erasure": erasure, "released": sorted(released)}
         if erasure == "done":
             values["rows"] = 0
         change = StateChange(
             merge=MergeChanges(values=values),
-            metadata=MergeChanges(removes=tuple(_link_to(each) for each in unlinked)),
+            metadata=MergeChanges(removes=tuple(_link_to(each) for each in released)),
         )
         await self._change_state(session_id, change, version)
 
@@ -444,7 +449,7 @@ class _Write:
             metadata["scope"] = self.record.scope
         return StateChange(
             agent_type=LIVE,
-            merge=MergeChanges(values=values, removes=("erasure",)),
+            merge=MergeChanges(values=values, removes=("erasure", "released")),
             metadata=MergeChanges(values=metadata, removes=("scope",)),
         )
 
@@ -474,6 +479,7 @@ def _read_custom(custom: Mapping[str, Any], version: int = 0, links: frozenset[s
         erasure=custom.get("erasure"),
         version=version,
         links=links,
+        released=frozenset(custom.get("released", ())),
     )
 
 

@@ -85,7 +85,7 @@ class EveryCall:
     async def run(self, session: str) -> dict[str, Any]:
         """What each of them gives."""
         service = HelixWorkflowSessionService(timeout=timedelta(seconds=10))
-        names = {"app_name": APP, "user_id": USER}
+        names: dict[str, Any] = {"app_name": APP, "user_id": USER}
         missing = await service.get_session(**names, session_id="none")
         made = await service.create_session(**names, session_id=session, state={"user:u": 1, "k": 1})
         unnamed = await service.create_session(**names)

@@ -16,7 +16,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from helix_temporal import Settings
 from helix_temporal.frameworks.openai_agents import HelixOpenAIPlugin
-from helix_temporal.frameworks.openai_agents_workflow import APPEND, MODEL_ACTIVITIES, OPEN
+from helix_temporal.frameworks.openai_agents_workflow import APPEND, CUT, MODEL_ACTIVITIES, OPEN
 from tests.frameworks import _openai_workflows as own
 
 POINTS = (
@@ -28,6 +28,8 @@ POINTS = (
     "in a tool",
     "before the end",
     "after the end",
+    "before the cut",
+    "after the cut",
 )
 
 
@@ -78,6 +80,7 @@ class _Killing(ActivityInboundInterceptor):
         before, after = {
             OPEN: ("before the open", "after the open"),
             APPEND: ("before the end", "after the end"),
+            CUT: ("before the cut", "after the cut"),
             "look": ("in a tool", ""),
             **dict.fromkeys(MODEL_ACTIVITIES, ("before the model", "after the answer")),
         }[activity.info().activity_type]
@@ -90,9 +93,10 @@ class _Killing(ActivityInboundInterceptor):
 async def serve(address: str, queue: str, calls: Path, point: str) -> None:
     """Serve until the process ends."""
     killer = Killer(point, calls.with_suffix(".killed"))
+    # No process stalls for so long: an attempt that is given up while it runs would be paid for, too.
     params = ModelActivityParameters(
-        start_to_close_timeout=timedelta(seconds=30),
-        heartbeat_timeout=timedelta(seconds=2),
+        start_to_close_timeout=timedelta(seconds=120),
+        heartbeat_timeout=timedelta(seconds=15),
         retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100)),
     )
     model = own.CountingProvider(KilledModel(calls, killer))

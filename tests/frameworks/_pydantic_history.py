@@ -16,7 +16,6 @@ TURNS = (20, 60)
 async def main(address: str) -> None:
     """Print both."""
     backends = Backends(Settings.from_env({}))
-    assert backends.sessions is not None
     async with serving(address, backends.sessions, "history") as bench:
         for name, chat, args in (("plain", PlainChat, ()), ("stored", StoredChat, ("c",))):
             handle = await bench.start(name, *args, chat=chat)

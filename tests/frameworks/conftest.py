@@ -72,7 +72,6 @@ def open_store(open_backends: BackendsOpener) -> StoreOpener:
     @asynccontextmanager
     async def opened() -> AsyncIterator[SessionStore]:
         async with open_backends() as backends:
-            assert backends.sessions is not None
             yield backends.sessions
 
     return opened

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 from temporalio import workflow
@@ -73,6 +74,41 @@ class Conversation:
         self.texts.append("end")
 
 
+def extend(told: Any, writes: Any) -> Any:
+    """The reducer of a delta channel."""
+    return [*(told or []), *(each for write in writes for each in write)]
+
+
+class Delta(TypedDict):
+    """As `State`; only what is new is stored."""
+
+    told: Annotated[list[str], DeltaChannel(extend)]
+
+
+async def note(state: Delta) -> dict[str, Any]:
+    """A step in the workflow itself."""
+    return {"told": ["noted"]}
+
+
+@workflow.defn
+class Historian:
+    """Three turns, the history, a fork of the first, and the end of the thread."""
+
+    @workflow.run
+    async def run(self, thread_id: str) -> dict[str, Any]:
+        """What it saw."""
+        saver = WorkflowSaver()
+        app = graph("notes").compile(checkpointer=saver)
+        config: Any = {"configurable": {"thread_id": thread_id}}
+        turns = [await app.ainvoke({"told": [text]}, config, durability="exit") for text in "abc"]
+        history = [each async for each in app.aget_state_history(config) if each.values.get("told")]
+        fork = await app.ainvoke({"told": ["d"]}, history[-1].config, durability="exit")
+        await saver.adelete_thread(thread_id)
+        deleted = await saver.aget_tuple(config)
+        ends = [len(each.values["told"]) for each in history]
+        return {"delta": turns[-1]["told"], "ends": ends, "fork": fork["told"], "deleted": deleted}
+
+
 def note_run(text: str) -> bool:
     """Write down that the model ran; whether it is to wait."""
     directory = PLACE["directory"]
@@ -107,15 +143,18 @@ def make_plugins(directory: Path) -> list[Any]:
     builder.add_edge(START, "answer")
     builder.add_edge("answer", "ask")
     builder.add_edge("ask", END)
+    notes = StateGraph(Delta)
+    notes.add_node("note", note, metadata={"execute_in": "workflow"})
+    notes.add_edge(START, "note")
     settings = Settings.from_env({"HELIX_DATA_DIRECTORY": str(directory)})
-    graphs = LangGraphPlugin(graphs={"conversation": builder}, default_activity_options=TIMES)
+    graphs = LangGraphPlugin(graphs={"conversation": builder, "notes": notes}, default_activity_options=TIMES)
     return [graphs, HelixGraphPlugin(settings)]
 
 
 def make_worker(client: Client, queue: str, directory: Path, **options: Any) -> Worker:
     """A worker of the conversation."""
     plugins = make_plugins(directory)
-    return Worker(client, task_queue=queue, workflows=[Conversation], plugins=plugins, **options)
+    return Worker(client, task_queue=queue, workflows=[Conversation, Historian], plugins=plugins, **options)
 
 
 async def main(address: str, queue: str, directory: str) -> None:

@@ -254,7 +254,6 @@ async def through_a_proxy(
         }
         backends = Backends(Settings.from_env(variables))
         try:
-            assert backends.sessions is not None
             yield HelixHistoryProvider(backends.sessions), proxy
         finally:
             await backends.close()

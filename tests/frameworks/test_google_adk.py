@@ -741,7 +741,6 @@ class TestUnderTheRunner:
 async def files(open_backends: BackendsOpener) -> AsyncIterator[HelixArtifactService]:
     """The artifact service over empty records."""
     async with open_backends() as backends:
-        assert backends.records is not None
         yield HelixArtifactService(backends.records)
 
 
@@ -827,7 +826,7 @@ class TestArtifacts:
     async def test_versions_that_are_saved_at_once_are_all_kept(self, open_backends: BackendsOpener) -> None:
         """From two processes, each under a number of its own."""
         async with open_backends() as one, open_backends() as two:
-            services = [HelixArtifactService(each.records) for each in (one, two) if each.records]
+            services = [HelixArtifactService(each.records) for each in (one, two)]
             numbers = await asyncio.gather(
                 *(
                     services[n % 2].save_artifact(**S1, filename="f", artifact=text_of(str(n)))
@@ -872,8 +871,6 @@ class TestArtifacts:
     async def test_the_files_of_a_session_go_with_it(self, open_backends: BackendsOpener) -> None:
         """And a tool that is late brings none back; those of the user stay; a new session begins without."""
         async with open_backends() as backends:
-            assert backends.sessions is not None
-            assert backends.records is not None
             sessions, files = HelixSessionService(backends.sessions), HelixArtifactService(backends.records)
             await sessions.create_session(**S1)
             await files.save_artifact(**S1, filename="f", artifact=text_of("a"))
@@ -896,8 +893,6 @@ class TestArtifacts:
             return f"{version}: {found.text if found else None}"
 
         async with open_backends() as backends:
-            assert backends.sessions is not None
-            assert backends.records is not None
             sessions, files = HelixSessionService(backends.sessions), HelixArtifactService(backends.records)
             answers = [call_of("draw", text="cat"), "one", call_of("draw", text="dog"), "two"]
             runner = Runner(

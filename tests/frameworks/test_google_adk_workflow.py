@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import util
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from temporalio.worker import (
     ExecuteActivityInput,
     Interceptor,
     Replayer,
+    UnsandboxedWorkflowRunner,
     Worker,
 )
 
@@ -35,7 +37,7 @@ from helix_temporal.frameworks.google_adk import HelixSessionService
 from helix_temporal.frameworks.google_adk.worker import HelixGoogleAdkPlugin
 from helix_temporal.frameworks.google_adk.workflow import APPEND, CREATE, READ
 from tests import _services
-from tests.docs._pages import ROOT
+from tests.docs._pages import ROOT, titled
 from tests.frameworks._google_adk_model import register_model
 from tests.frameworks._google_adk_workflows import APP, USER, Conversation, EveryCall, Talk
 from tests.frameworks.conftest import BackendsOpener
@@ -102,7 +104,6 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """On each of the stores."""
     async with open_backends() as backends:
-        assert backends.sessions is not None
         plugins: list[Any] = [
             GoogleAdkPlugin(), HelixGoogleAdkPlugin(backends.settings, backends=backends)
         ]  # fmt: skip
@@ -236,6 +237,30 @@ async def test_a_worker_without_a_session_store_is_refused(temporal_address: str
         _ = plugin.service
 
 
+async def test_the_workflow_of_the_page_runs_as_it_stands(bench: Bench, tmp_path: Path) -> None:
+    """But for its model and its task queue; it begins the session by itself."""
+    program = dict(titled(ROOT / "docs" / "frameworks" / "google-adk.md", "python"))["support_workflow.py"]
+    (tmp_path / "support_workflow.py").write_text(program.replace("gemini-2.5-flash", "answering"))
+    named = util.spec_from_file_location("support_workflow", tmp_path / "support_workflow.py")
+    assert named is not None
+    assert named.loader is not None
+    found = util.module_from_spec(named)
+    sys.modules["support_workflow"] = found
+    try:
+        named.loader.exec_module(found)
+        queue, runner = f"{bench.queue}-page", UnsandboxedWorkflowRunner()
+        async with Worker(bench.client, task_queue=queue, workflows=[found.Support], workflow_runner=runner):
+            arguments: list[Any] = ["page", ["hello", "again"]]
+            await bench.client.execute_workflow(
+                "Support", args=arguments, id=f"{queue}-page", task_queue=queue
+            )
+    finally:
+        del sys.modules["support_workflow"]
+    stored = await bench.sessions.get_session(app_name="shop", user_id="ann", session_id="page")
+    assert stored is not None
+    assert texts(stored) == ["hello", "echo hello", "again", "echo again"]
+
+
 def test_what_a_workflow_imports_reaches_no_driver() -> None:
     """Nor does the plugin, before a worker needs its stores."""
     modules = "helix_temporal.frameworks.google_adk.workflow, helix_temporal.frameworks.google_adk.worker"
@@ -276,7 +301,6 @@ async def test_workers_that_are_killed_leave_every_event_once(
             worker.send_signal(signal.SIGKILL)
     assert (answers, count) == ([f"echo {line}" for line in lines], 12)
     backends = Backends(Settings.from_env(variables))
-    assert backends.sessions is not None
     found = await HelixSessionService(backends.sessions).get_session(
         app_name=APP, user_id=USER, session_id="s1"
     )

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,24 @@ from temporalio.worker import Replayer
 
 from helix_temporal import Backends, Settings
 from helix_temporal.frameworks.langgraph import HelixSaver
-from helix_temporal.frameworks.langgraph_wire import LOAD, OPEN, SAVE
+from helix_temporal.frameworks.langgraph_activities import GraphActivities
+from helix_temporal.frameworks.langgraph_records import CheckpointHead, PendingWrite, StoredCheckpoint
+from helix_temporal.frameworks.langgraph_wire import (
+    LOAD,
+    OPEN,
+    SAVE,
+    DeleteThread,
+    ListCheckpoints,
+    LoadCheckpoint,
+    OpenThread,
+    SavedChange,
+    SaveThread,
+    pack_checkpoint,
+    pack_writes,
+)
 from tests.docs._pages import ROOT
-from tests.frameworks.langgraph_worker import Conversation, make_plugins, make_worker
+from tests.frameworks.conftest import BackendsOpener
+from tests.frameworks.langgraph_worker import Conversation, Historian, make_plugins, make_worker
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -27,6 +43,13 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}}
 async def client(temporal_address: str) -> Client:
     """A client without plugins of ours."""
     return await Client.connect(temporal_address)
+
+
+@pytest.fixture
+async def backends(open_backends: BackendsOpener) -> AsyncIterator[Backends]:
+    """Stores of each kind."""
+    async with open_backends() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -168,3 +191,45 @@ async def test_a_worker_that_is_killed_in_a_turn_leaves_no_half_of_it(
         assert await finish(handle) == told
     assert (await list_ids(directory))[1:] == before
     assert list_runs(directory) == ["first", "slow", "slow"]
+
+
+async def test_what_a_program_does_with_checkpoints_a_workflow_does(
+    client: Client, unique: str, directory: Path
+) -> None:
+    """Delta channels, the history, a fork of the past, and the end of the thread."""
+    async with make_worker(client, unique, directory):
+        told = await client.execute_workflow(Historian.run, "t", id=unique, task_queue=unique)
+    assert told["delta"] == ["a", "noted", "b", "noted", "c", "noted"]
+    assert told["ends"] == [6, 4, 2]
+    assert told["fork"] == ["a", "noted", "d", "noted"]
+    assert told["deleted"] is None
+    assert await list_ids(directory) == []
+    handle = client.get_workflow_handle(unique)
+    replayer = Replayer(workflows=[Historian], plugins=make_plugins(directory))
+    await replayer.replay_workflow(await handle.fetch_history())
+
+
+async def test_an_activity_that_is_done_again_changes_nothing(backends: Backends) -> None:
+    """Its answer may be lost at any time; behind a delete what is stored late is refused for good."""
+    activities = GraphActivities(backends.settings, backends)
+    opened = [await activities.open_thread(OpenThread("t")) for _ in range(2)]
+    assert opened[0].epoch < opened[1].epoch
+    head = CheckpointHead("", "1", None, ("msgpack", b"\x80"), ("msgpack", b"\x80"), {"n": 1})
+    found = StoredCheckpoint(head, {"n": ("msgpack", b"\x07")}, (), 0)
+    writes = pack_writes([PendingWrite("task", 0, "n", "", ("msgpack", b"\x08"))])
+    changes = [SavedChange(pack_checkpoint(found)), SavedChange(None, "", "1", writes)]
+    for _ in range(2):
+        saved = await activities.save_thread(SaveThread("t", opened[1].epoch, changes))
+        assert saved.checkpoint_ids == ["1"]
+    listed = await activities.list_checkpoints(ListCheckpoints("t", ""))
+    (stored,) = listed.checkpoints
+    assert (stored.values, stored.writes) == (pack_checkpoint(found).values, writes)
+    with pytest.raises(ApplicationError) as fenced:
+        await activities.save_thread(SaveThread("t", opened[0].epoch, changes))
+    assert (fenced.value.type, fenced.value.non_retryable) == ("FencedError", True)
+    for _ in range(2):
+        await activities.delete_thread(DeleteThread("t"))
+    with pytest.raises(ApplicationError) as late:
+        await activities.save_thread(SaveThread("t", opened[1].epoch, changes))
+    assert late.value.type in {"FencedError", "SessionNotFoundError"}
+    assert (await activities.load_checkpoint(LoadCheckpoint("t", ""))).checkpoint is None

@@ -565,7 +565,10 @@ async def test_a_delete_erases_the_entries(conversations: HelixConversationStore
     state = await watched.inner.load_state("pydantic-ai/c")
     assert state is not None
     assert (await watched.inner.get_messages("pydantic-ai/c")).messages == ()
-    assert (state.metadata, set(state.custom_state)) == ({}, {"erasure", "revision", "rows", "written"})
+    assert (state.metadata, set(state.custom_state)) == (
+        {},
+        {"erasure", "released", "revision", "rows", "written"},
+    )
     await conversations.delete("c")
     await conversations.delete("never there")
 
@@ -612,6 +615,23 @@ async def test_forks_keep_what_they_share_and_the_last_one_takes_it_along(
     await over(watched).delete("c")
     counts = [await watched.inner.get_message_count(f"pydantic-ai/{name}") for name in "abc"]
     assert counts == [0, 0, 0]
+
+
+@pytest.mark.parametrize("loss", ["before truncate_messages", "after append_messages", "before load_state"])
+@pytest.mark.parametrize("spared", range(6))
+async def test_the_last_fork_takes_along_what_it_shared_though_answers_are_lost(
+    conversations: HelixConversationStore, watched: Watched, loss: str, spared: int
+) -> None:
+    """At each step of it; what the fork shared is erased by the same call."""
+    await begin(conversations, "a")
+    await conversations.fork("a", new_conversation_id="b")
+    await conversations.delete("a")
+    record = await conversations.read_record("b")
+    assert record is not None
+    watched.losses, watched.spared = [loss], spared
+    await conversations.delete_record("b", expected_revision=record.revision)
+    counts = [await watched.inner.get_message_count(f"pydantic-ai/{name}") for name in "ab"]
+    assert counts == [0, 0]
 
 
 @pytest.mark.parametrize("name", ["append_messages", "truncate_messages", "list_sessions"])

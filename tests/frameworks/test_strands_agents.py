@@ -66,7 +66,6 @@ async def another(settings: Settings, backends: Backends) -> AsyncIterator[Backe
 
 def storage_of(backends: Backends, session_id: str = "user-42", **options: Any) -> HelixStorage:
     """A storage over these stores."""
-    assert backends.records is not None
     return HelixStorage(session_id, backends.records, **options)
 
 
@@ -173,7 +172,6 @@ async def test_a_deleted_session_stays_deleted(backends: Backends, another: Back
     """A process that still runs gets an error, and brings nothing back."""
     storage = storage_of(another)
     await storage.write("a", b"x")
-    assert backends.sessions is not None
     assert await shared_loop().call(backends.sessions.delete_session("strands-agents/user-42"))
     with pytest.raises(StorageError) as caught:
         await storage.write("a", b"late")

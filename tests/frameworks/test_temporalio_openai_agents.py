@@ -71,7 +71,6 @@ class Bench:
 
     async def items(self, session_id: str) -> list[Any]:
         """The items as the session outside of workflows has them."""
-        assert self.backends.sessions is not None
         return list(await HelixSession(session_id, self.backends.sessions).get_items())
 
     async def roles(self, session_id: str) -> list[str]:
@@ -619,7 +618,7 @@ async def test_the_program_of_the_page_runs_as_it_stands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """But for its model; a second run goes on with the conversation."""
-    program = dict(titled(ROOT / "docs" / "frameworks.md", "python"))["support_workflow.py"]
+    program = dict(titled(ROOT / "docs" / "frameworks" / "openai-agents.md", "python"))["support_workflow.py"]
     await asyncio.to_thread(Path(tmp_path, "support_workflow.py").write_text, program)
     monkeypatch.syspath_prepend(tmp_path)
     for name, value in {**variables, "HELIX_TEMPORAL_ADDRESS": temporal_address}.items():

@@ -202,12 +202,13 @@ class AppendContract(SessionFixtures):
         head = (await store.append_messages(session_id, talk(2))).head
 
         async def append(number: int) -> int | None:
-            name = {
-                key: f"{value}{number}" if key == "operation_id" else value for key, value in named.items()
+            own: dict[str, Any] = {
+                **named,
+                **({"operation_id": f"o{number}"} if "operation_id" in named else {}),
             }
             try:
                 message = talk(1, f"n{number}-")
-                await next(crowd).append_messages(session_id, message, head=head, change=change, **name)
+                await next(crowd).append_messages(session_id, message, head=head, change=change, **own)
             except HeadMovedError:
                 return None
             return number

@@ -191,7 +191,6 @@ class Campaign:
         return Report(violations, self.faults, len(acknowledged), len(excused), log[-2000:])
 
     async def _read(self, backends: Backends) -> list[str]:
-        assert backends.sessions is not None
         adapter: Any = importlib.import_module(f"tests.frameworks.chaos.adapters.{self.adapter}")
         found: list[str] = await adapter.read_texts(backends.sessions)
         return found

@@ -20,7 +20,6 @@ async def main(adapter_name: str, name: str, directory: Path) -> None:
         number = turns[-1].number
     ledger = Ledger(directory, name)
     backends = Backends(Settings.from_env(os.environ))
-    assert backends.sessions is not None
     while True:
         ledger.note("begun", number)
         try:

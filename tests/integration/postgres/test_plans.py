@@ -23,10 +23,11 @@ _SESSIONS: Final = """
 
 _ROWS: Final = """
     INSERT INTO "{prefix}session_rows" (session_id, kind, grp, key, ord, body)
-    SELECT 's' || s, kind, CASE WHEN kind = 'staged' THEN 'step' || n % 10 ELSE '' END, 'key' || n, n,
-        convert_to(repeat('x', 1000), 'UTF8')
+    SELECT 's' || s, kind,
+        CASE kind WHEN 'staged' THEN 'step' || n % 10 WHEN 'record' THEN 'k/g' || n % 10 ELSE '' END,
+        'key' || n, CASE kind WHEN 'record' THEN 0 ELSE n END, convert_to(repeat('x', 1000), 'UTF8')
     FROM generate_series(1, 300) AS s, generate_series(1, 20) AS n,
-        unnest(ARRAY['operation', 'checkpoint', 'staged', 'run']) AS kind"""
+        unnest(ARRAY['operation', 'checkpoint', 'staged', 'run', 'record']) AS kind"""
 
 _FILLED: set[str] = set()
 """Where the rows are: no test changes them."""
@@ -47,7 +48,10 @@ FILTERS: dict[str, dict[str, Any]] = {
 UNSELECTIVE = ("all", "roots")
 """Their count reads as many rows as there are."""
 
-VIEW = "'s1', '{run,operation}', '{\"\",\"\"}', '{key7,key8}', '{staged}', '{step7}', '{checkpoint}'"
+VIEW = (
+    "'s1', '{run,operation}', '{\"\",\"\"}', '{key7,key8}', '{staged}', '{step7}', '{checkpoint}',"
+    " '{record}', '{k/g7}'"
+)
 CHANGES = (
     "'{operation,run}', '{\"\",\"\"}', '{key7,key8}', '{staged}', '{step7}',"
     " '{run,checkpoint}', '{\"\",\"\"}', '{key7,new}', '{1,2}', '{a,b}'"
@@ -65,6 +69,9 @@ STATEMENTS = {
     "session_rows_page_asc": "'s1', 'run', 50, 10, 'key10'",
     "session_rows_page_desc": "'s1', 'run', 50, 10, 'key10'",
     "session_rows_page_count": "'s1', 'run'",
+    "session_group_page_asc": "'s1', 'record', 'k/g7', 50, 'key1'",
+    "session_group_page_desc": "'s1', 'record', 'k/g7', 50, 'key1'",
+    "session_groups": "'s1', 'record', 'k/', 'k0', 50",
     "session_purge_operations": "2, 50",
 }
 
