@@ -40,7 +40,7 @@ def render_table(results: Sequence[Result]) -> str:
         ]
         if result.missing is not None:
             lines.append(_line([title, result.missing, *("–" for _ in columns)]))
-    versions = ", ".join(each for result in results for each in result.versions)
+    versions = ", ".join(dict.fromkeys(each for result in results for each in result.versions))
     return "\n".join([*lines, "", f"Of {versions}."])
 
 

@@ -258,7 +258,10 @@ async def kill_inside_turn(trial: Trial) -> str:
         child.kill()
     async with _child(trial, "killed") as child:
         error = await child.append([QUESTION]) or await child.append([ANSWER])
-    verdict = judge(await trial.look("killed"), [QUESTION.text, ANSWER.text])
+    found = await trial.look("killed")
+    if not found:
+        return "gone"
+    verdict = judge(found, [QUESTION.text, ANSWER.text])
     words = {"once": "stands once", "1 of 2 doubled": "question doubled", "1 of 2 lost": "no answer stored"}
     told = words.get(verdict, verdict)
     return told if error is None else f"{error}, {told}"
