@@ -1,6 +1,7 @@
 """The frameworks' own packages run here, each in an environment of its own: see `.ci/frameworks`."""
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from tests import _postgres, _services
 
 PLACES = ("memory", "sqlite", "redis", "redis and s3", "postgres")
+CHOSEN = os.environ.get("HELIX_PLACES", ",".join(PLACES)).split(",")
+"""An older version of a framework is tried on some of them: what differs there is the framework."""
 
 BackendsOpener = Callable[[], AbstractAsyncContextManager[Backends]]
 """Opens the same stores again, as another process does; those in memory once."""
@@ -19,7 +22,7 @@ StoreOpener = Callable[[], AbstractAsyncContextManager[SessionStore]]
 """As `BackendsOpener`, for the session store alone."""
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=CHOSEN)
 async def variables(
     request: pytest.FixtureRequest, unique: str, data_directory: Path
 ) -> AsyncIterator[dict[str, str]]:
