@@ -35,6 +35,7 @@ class Store(Protocol):
 
     async def read(self, newest: int | None = None) -> list[str]:
         """Texts, oldest first: the newest ones if the framework can ask for them, or all."""
+        ...
 
     async def refresh(self) -> None:
         """Look again, as the framework's documentation says to do after a refusal."""

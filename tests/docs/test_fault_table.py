@@ -47,7 +47,7 @@ class Appending(Listed):
 
     async def append(self, items: Sequence[Item]) -> None:
         """Behind what is there."""
-        self.items += [each.text for each in items]
+        self.items.extend(each.text for each in items)
 
 
 class Named(Appending):
@@ -57,7 +57,7 @@ class Named(Appending):
         """What is not there yet."""
         if "deleted" in self.items:
             raise KeyError("deleted")
-        self.items += [each.text for each in items if each.text not in self.items]
+        self.items.extend([each.text for each in items if each.text not in self.items])
 
     async def read(self, newest: int | None = None) -> list[str]:
         """All but the mark."""

@@ -362,7 +362,7 @@ async def _commit_where_left(
         if left is None or not left.lacks(request.messages) or orders.pending_order(seen) is not None:
             return None
         check_version(seen.present, request.expected)
-        if request.head not in {None, left.head}:
+        if request.head is not None and request.head != left.head:
             return None
         step = StepAppend(session_id, left.epoch, left.head, request.messages, commits=True)
         count, end = len(request.messages), head_after(left.head, request.messages)
