@@ -45,7 +45,9 @@ class TieredReads:
             if header is not None and is_newest(header, archive):
                 return _hot_facts(header, archive)
             if archive.is_absent:
-                raise ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+                raise ThreadNotFoundError(
+                    f"thread {thread_id!r} was never created, or was deleted", deleted=archive.deleted
+                )
             return await self._cold_facts(archive)
 
         return await retry_on_change(thread_id, read, failed="not read")

@@ -15,7 +15,7 @@ from helix_temporal.errors import (
     ThreadNotFoundError,
 )
 from helix_temporal.models.messages import Message, decode_message
-from helix_temporal.models.states import SaveResult, StateChange
+from helix_temporal.models.states import SaveResult, SessionState, StateChange
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, OnDuplicate, PageMessagesResult
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after
 from helix_temporal.models.turns import encode_messages
@@ -224,6 +224,7 @@ class _Appending:
 
     Attributes:
         appended: Messages of it are in a thread that lies elsewhere.
+        outlined: The thread's slice says what the state is then, or need not.
         left: Where it leaves the thread, once it succeeds.
     """
 
@@ -231,6 +232,7 @@ class _Appending:
     call: Call
     request: AppendRequest
     appended: bool = False
+    outlined: bool = True
     left: RecentMessages | None = None
 
     async def decide(self, seen: SeenSession) -> Decision[AppendResult] | None:
@@ -240,14 +242,25 @@ class _Appending:
         self.left, threads = plan.left, self.store.threads
         adds = self.appended or plan.step is not None
         decision = decide_append(seen, self.request, plan.result, adds=adds)
+        self.outlined = self.request.change is None
         if plan.step is None:
             return decision
         in_unit = self.call.named or self.request.reads_state or decision.state is not None
         if threads.in_one_unit and in_unit:
             return replace(decision, append=plan.step)
-        await threads.append(plan.step)
+        step, self.outlined = self._add_outline(seen, plan.step, plan.at, decision.state), True
+        await threads.append(step)
         self.appended = True
         return decision
+
+    def _add_outline(
+        self, seen: SeenSession, step: StepAppend, at: Standing | None, state: SessionState | None
+    ) -> StepAppend:
+        """The step with what it makes of the session, if that is news to the thread's slice."""
+        if at is None or (self.request.change is None and at.slice):
+            return step
+        max_epoch = max(seen.view.max_epoch, self.call.epoch or 0)
+        return self.store.threads.add_outline(step, at, state or seen.present, max_epoch)
 
 
 async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendRequest) -> AppendResult:
@@ -267,6 +280,8 @@ async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendReq
         else:
             if appending.left is not None:
                 store.threads.recent.keep_thread(session_id, appending.left)
+            if not appending.outlined:
+                await store.threads.save_outline(session_id)
             return done.answer
     raise StoreUnavailableError(f"session {session_id!r}: append was overtaken {_TRIES} times")
 
@@ -307,11 +322,15 @@ async def get_message_count(store: SessionStoreBase, session_id: str) -> int:
 
 
 async def _find_shown(store: SessionStoreBase, session_id: str) -> Standing | None:
-    """Where the thread stands whose messages are shown; None for an unknown session, and one without any."""
+    """Where the thread stands whose messages are shown; None for an unknown session, and one without any.
+
+    A session that the store does not know, and whose thread the archive has, was lost: that thread counts.
+    """
     seen = await store.view_session(session_id, store.with_thread)
     while seen.state is not None and await store.threads.carry_out_seen(seen):
         seen = await store.view_session(session_id, store.with_thread)
-    return None if seen.state is None else await store.threads.find_standing(seen)
+    lost = store.threads.carries_outlines and not seen.view.revision
+    return await store.threads.find_standing(seen) if seen.state is not None or lost else None
 
 
 async def truncate_messages(
@@ -417,11 +436,15 @@ async def _touch_session(store: SessionStoreBase, seen: SeenSession, call: Call)
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStep:
-    """What an append answers, the step of those messages that are new, if any is, and what it leaves."""
+    """What an append answers, the step of those messages that are new, if any is, and what it leaves.
+
+    ``at`` is where the thread stands before the step.
+    """
 
     result: AppendResult
     step: StepAppend | None = None
     left: RecentMessages | None = None
+    at: Standing | None = None
 
 
 async def _plan_append(
@@ -457,7 +480,7 @@ async def _plan_append(
     _check_end(session_id, request.head, at.head)
     step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
     left = RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
-    return _PlannedStep(plan.result, step, left)
+    return _PlannedStep(plan.result, step, left, at)
 
 
 def _check_end(session_id: str, expected: Head | None, found: Head) -> None:
