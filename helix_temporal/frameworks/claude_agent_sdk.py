@@ -50,7 +50,7 @@ class HelixSessionStore:
         """
         items: list[Any] = list(entries)
         names = [_find_name(entry) for entry in items]
-        is_main = "subpath" not in key
+        is_main, is_new = "subpath" not in key, False
 
         def fold(state: SessionState) -> StateChange:
             nonlocal is_new
@@ -59,7 +59,6 @@ class HelixSessionStore:
 
         if not is_main:
             await repeat_unanswered(lambda: self._note_subpath(key))
-        is_new = False
         await self._open_log(key).append_items(items, names=names, fold=fold if is_main else None)
         if is_new:
             await self._note_earlier_subpaths(key)

@@ -7,13 +7,18 @@ import pytest
 from redis.asyncio import Redis
 
 from helix_temporal import Backends, Settings
-from helix_temporal.errors import SessionNotFoundError
+from helix_temporal.errors import (
+    ForeignDeploymentError,
+    NotArchivedError,
+    SessionNotFoundError,
+    StoreUnavailableError,
+)
 from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import FlushThread
+from helix_temporal.stores.sessions import threads
 from tests import _services
 
 FORMAT = "test/1"
@@ -46,13 +51,7 @@ class Production:
 
     async def sweep(self) -> None:
         """What the maintenance worker does, dropping what is archived."""
-        tiered = self.backends().tiered
-        assert tiered is not None
-        for thread_id in [each async for each in tiered.hot.scan()]:
-            header = await tiered.hot.read_header(thread_id)
-            assert header is not None
-            await tiered.flush(FlushThread(thread_id, header.epoch, closes=header.closed, ends=False))
-            await tiered.evict(thread_id, header.epoch)
+        assert not (await self.backends().sweep(evict=True)).failures
 
     async def wipe(self) -> None:
         """FLUSHALL, as far as this test's keys go."""
@@ -246,3 +245,113 @@ async def test_a_session_that_never_was_is_none(production: Production) -> None:
     await production.log().clear_items()
     assert await production.log().take_newest() is None
     assert not await store.session_exists("s")
+
+
+# -- another archive
+
+
+@pytest.mark.parametrize("other", [{"s3_bucket": None}, {"s3_prefix": "elsewhere"}])
+async def test_a_process_without_the_archive_is_refused(
+    production: Production, other: dict[str, Any]
+) -> None:
+    """It would read nothing, and begin the conversation anew."""
+    await production.log().append_items(items(10))
+    await production.sweep()
+    strange = production.backends(**other).sessions
+    assert strange is not None
+    for _ in range(2):
+        with pytest.raises(ForeignDeploymentError, match="HELIX_S3_BUCKET"):
+            await ItemLog(strange, "s", FORMAT, CREATE).read_items()
+        with pytest.raises(ForeignDeploymentError):
+            await ItemLog(strange, "s", FORMAT, CREATE).append_items(items(1, 10))
+        with pytest.raises(ForeignDeploymentError):
+            await production.backends(**other).threads.read_facts("s")
+        with pytest.raises(ForeignDeploymentError):
+            await production.backends(**other).check()
+    assert await production.log().read_items() == items(10)
+
+
+async def test_an_archive_that_was_moved_is_told_by_a_setting(production: Production) -> None:
+    """The refusal names its value; from then on processes with the old archive are refused."""
+    await production.log().append_items(items(1))
+    moved = {"s3_prefix": f"{production.settings.s3_prefix}-moved"}
+    with pytest.raises(ForeignDeploymentError) as refused:
+        await production.backends(**moved).threads.read_facts("s")
+    known = (str(refused.value.facts["asking"]),)
+    facts = await production.backends(**moved, also_known_as=known).threads.read_facts("s")
+    assert facts.head.position == 1
+    await production.backends(**moved).threads.read_facts("s")
+    with pytest.raises(ForeignDeploymentError):
+        await production.log().read_items()
+
+
+async def test_an_archive_can_be_added(production: Production) -> None:
+    """To a store that had none."""
+    without = production.backends(s3_bucket=None).sessions
+    assert without is not None
+    await ItemLog(without, "s", FORMAT, CREATE).append_items(items(3))
+    assert await production.log().read_items() == items(3)
+    await production.sweep()
+    assert await production.log().read_items() == items(3)
+
+
+# -- an archive that is required
+
+
+async def test_what_is_acknowledged_is_archived_where_that_is_required(production: Production) -> None:
+    """Whether the process knows the session from before or not; nothing needs a sweep."""
+    production.settings = production.settings.model_copy(update={"archive": "required"})
+    log = production.log()
+    for number in range(3):
+        await log.append_items(items(1, number))
+    await production.log().append_items(items(1, 3), fold=counted)
+    await production.wipe()
+    assert await production.log().read_items() == items(4)
+    state = await production.store().load_state("s")
+    assert state is not None
+    assert state.custom_state == {"appends": 1}
+
+
+async def test_an_append_that_is_not_archived_is_repeated(
+    production: Production, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages stand once, and are archived when it is acknowledged."""
+    backends = production.backends(archive="required")
+    store, blobs = backends.sessions, backends.blobs
+    assert store is not None
+    assert blobs is not None
+    log, put, failures = ItemLog(store, "s", FORMAT, CREATE), blobs.put, 2
+    await log.append_items(items(1))
+
+    async def fail_twice(*arguments: Any, **named: Any) -> Any:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise StoreUnavailableError("the archive is down")
+        return await put(*arguments, **named)
+
+    monkeypatch.setattr(blobs, "put", fail_twice)
+    await log.append_items(items(2, 1))
+    assert not failures
+    await production.wipe()
+    assert await production.log().read_items() == items(3)
+
+
+async def test_an_append_that_is_never_archived_is_not_acknowledged(
+    production: Production, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says so, and may be repeated."""
+    backends = production.backends(archive="required")
+    store, blobs = backends.sessions, backends.blobs
+    assert store is not None
+    message = Message(id="m", role="user", content="hi")
+    await store.create_session("s")
+    await store.append_messages("s", [message])
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailableError("the archive is down")
+
+    monkeypatch.setattr(blobs, "put", fail)
+    monkeypatch.setattr(threads, "ARCHIVE_SECONDS", 1.0)
+    with pytest.raises(NotArchivedError, match="append them again"):
+        await store.append_messages("s", [message.model_copy(update={"id": "n"})])

@@ -1,6 +1,6 @@
 """What the operations of the session store work with: rows, threads, streams, and how a change is made."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -41,11 +41,16 @@ class SessionStoreBase:
         recalls: bool = False,
         streams: StreamStore | None = None,
         packs: RecordPacks | None = None,
+        archive_required: bool = False,
+        check_archive: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         if together and not rows.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
         restore = None if threads is None or not threads.archives else partial(restore_row, rows, threads)
-        self.loop = Loop(rows, require_epoch=require_epoch, recalls=recalls, restore=restore)
+        self.loop = Loop(
+            rows, require_epoch=require_epoch, recalls=recalls, restore=restore, check_first=check_archive
+        )
+        self.archive_required = archive_required
         self.threads = Threads(threads, rows, together=rows.keeps_threads if together is None else together)
         self.streams, self.packs = streams, packs
         self.with_thread = WantedRows(keys=orders.KEYS, thread=self.threads.in_one_unit)

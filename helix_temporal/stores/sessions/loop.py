@@ -173,6 +173,7 @@ class Loop:
         require_epoch: Refuse writes that name no epoch.
         recalls: Remember sessions that were written; see `Recall`.
         restore: Asked of each session that is not known.
+        check_first: Asked before each look at a session.
     """
 
     def __init__(
@@ -182,8 +183,10 @@ class Loop:
         require_epoch: bool = False,
         recalls: bool = False,
         restore: Restore | None = None,
+        check_first: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.rows, self._require_epoch, self._restore = rows, require_epoch, restore
+        self.rows, self._require_epoch = rows, require_epoch
+        self._restore, self._check_first = restore, check_first
         self.recall = Recall() if recalls else None
         # Tasks of one event loop queue up instead of outdoing each other; between loops and processes the
         # revision decides.
@@ -198,6 +201,8 @@ class Loop:
 
     async def view_rows(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SessionView:
         """A session's rows in one instant; what its store has lost and its archive has comes back first."""
+        if self._check_first is not None:
+            await self._check_first()
         view = await self.rows.view(session_id, wanted)
         lost = self._restore is not None and view.state is None and not view.revision
         if lost and self._restore is not None and await self._restore(session_id, view):

@@ -188,7 +188,8 @@ async def append_messages(
     """See `SessionStore.append_messages`.
 
     Where threads lie in another store the messages are appended first.  Then the state is committed, with
-    the operation; a repeat after a crash between the two finds the messages by their ids.
+    the operation; a repeat after a crash between the two finds the messages by their ids.  Where the archive
+    is required it comes last, and a repeat archives what it finds.
     """
     if on_duplicate not in {"error", "keep_first"}:
         raise InvalidRequestError("on_duplicate: error or keep_first expected")
@@ -203,16 +204,24 @@ async def append_messages(
     )
     call = request.make_call(session_id, epoch, operation_id)
     store.loop.check_call(call)
+    result = await _append(store, call, request)
+    if messages and store.archive_required and store.threads.store.archives:
+        await store.threads.archive(session_id, result.head)
+    return result
+
+
+async def _append(store: SessionStoreBase, call: Call, request: AppendRequest) -> AppendResult:
+    session_id, messages = call.session_id, request.messages
     if messages and not call.named and request.in_unit(store):
         result = await _commit_where_left(store, call, request)
         if result is not None:
             return result
-    elif messages and not call.named and not request.reads_state and head is None:
+    elif messages and not call.named and not request.reads_state and request.head is None:
         async with store.loop.lock_session(session_id):
-            beside = await _append_where_left(store, session_id, request.messages)
+            beside = await _append_where_left(store, session_id, messages)
         if beside is not None:
             seen, result = beside
-            if touch:
+            if request.touch:
                 await _touch_session(store, seen, call)
             return result
     return await _append_at_end(store, call, request)

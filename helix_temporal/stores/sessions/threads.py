@@ -1,5 +1,6 @@
 """A session's thread beside its state: where it stands, what is in it, and what it must be told."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -8,6 +9,7 @@ from helix_temporal.errors import (
     FencedError,
     HeadMovedError,
     InvalidRequestError,
+    NotArchivedError,
     StaleStateError,
     StoreUnavailableError,
     ThreadBehindStateError,
@@ -31,6 +33,8 @@ from helix_temporal.stores.protocols.session_rows import (
 )
 from helix_temporal.stores.protocols.threads import (
     Create,
+    FlushStatus,
+    FlushThread,
     ForkThread,
     OpenThread,
     ReadPage,
@@ -114,6 +118,8 @@ def order_to_take_back(thread: HasHead, to: Head, now: int, operation: str) -> T
 
 _PAGE: Final = 1_000
 _TRIES: Final = 60
+ARCHIVE_SECONDS = 10.0
+"""So long an append waits for an archive that is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +233,34 @@ class Threads:
                 await self._drop_old_copy(step.thread_id, step.epoch)
             raise
         return appended
+
+    async def archive(self, session_id: str, head: Head) -> None:
+        """Archive a thread up to a head, which an append has left.
+
+        Raises:
+            NotArchivedError: The archive did not take it, or the thread has lost it; append again.
+        """
+        try:
+            async with asyncio.timeout(ARCHIVE_SECONDS):
+                if await self._try_archive(session_id, head):
+                    return
+        except (StoreUnavailableError, TimeoutError) as error:
+            raise _not_archived_error(session_id, head) from error
+        raise _not_archived_error(session_id, head)
+
+    async def _try_archive(self, session_id: str, head: Head) -> bool:
+        for _ in range(_TRIES):
+            try:
+                epoch = (await self.store.read_facts(session_id)).epoch
+                receipt = await self.store.flush(FlushThread(session_id, epoch, mine=head, commits=True))
+            except FencedError:
+                continue  # somebody opened it meanwhile, and archived it so
+            except ThreadNotFoundError:
+                return True  # it was deleted meanwhile
+            except HeadMovedError:
+                return False  # the hot store was wiped, or somebody took the messages back
+            return receipt.status is FlushStatus.ARCHIVED
+        return False
 
     async def _drop_old_copy(self, session_id: str, epoch: int) -> None:
         """A hot thread that came back late goes: whoever looks next takes the thread from its archive."""
@@ -525,4 +559,12 @@ def _standing_of(found: HotHeader | ThreadFacts) -> Standing:
         found.closed,
         found.slice,
         found.slice_version,
+    )
+
+
+def _not_archived_error(session_id: str, head: Head) -> NotArchivedError:
+    return NotArchivedError(
+        f"session {session_id!r}: its messages up to {head.position} are not archived; append them again",
+        session_id=session_id,
+        position=head.position,
     )
