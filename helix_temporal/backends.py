@@ -1,5 +1,6 @@
 """From settings to stores: the one place that picks implementations.  Opens nothing by itself."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +32,9 @@ from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, KeepHot, TieredThreads, V1Snapshots
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
+from helix_temporal.models.maintenance import SweepResult, SweepThreadInput, SweepThreadResult
 from helix_temporal.settings import Settings
+from helix_temporal.stores.archive_mark import ArchiveMark, compare_archives
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
 from helix_temporal.stores.protocols.locks import LockManager
@@ -45,7 +48,9 @@ from helix_temporal.stores.record_packs import RecordPacks
 from helix_temporal.stores.records import RecordUpkeep, RowRecords
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
+from helix_temporal.stores.threads.sweep import sweep_thread
 from helix_temporal.stores.workspace_providers import import_providers
+from helix_temporal.workflows.maintenance import add_swept
 
 _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or `PostgresDatabase` is given; nothing connects to it."""
@@ -116,6 +121,10 @@ class Backends:
             self.hot, hot_payloads = place.threads, place.payloads
         else:
             self.hot, hot_payloads = hot
+        self._mark: ArchiveMark | None = None
+        if hot is None and blobs is None and chosen.threads_in != "memory":
+            self._mark = ArchiveMark(hot_payloads, settings.deployment, settings.also_known_as)
+        compared = self.hot if self._mark is None else compare_archives(self.hot, self._mark)
         self.locks: LockManager = self._places[chosen.state_in].locks if locks is None else locks
         self.usage: UsageStore = self._places[chosen.state_in].usage if usage is None else usage
         if streams is None and chosen.streams_in != "none":
@@ -127,7 +136,7 @@ class Backends:
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
         self.threads: ThreadStore = HotThreads(
-            self.hot, expire_after=expiry.total_seconds() if expiry else None
+            compared, expire_after=expiry.total_seconds() if expiry else None
         )
         payloads: PayloadStore = hot_payloads
         if self.blobs is None and settings.archive == "required":
@@ -135,7 +144,7 @@ class Backends:
                 "archive is 'required', and there is no cold tier: set s3_bucket or cold_directory"
             )
         if self.blobs is not None:
-            self.threads = self.tiered = _make_tiered_threads(settings, self.hot, self.blobs)
+            self.threads = self.tiered = _make_tiered_threads(settings, compared, self.blobs)
             payloads = self.tiered.payloads
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
@@ -184,7 +193,14 @@ class Backends:
         if self.blobs is not None:
             packs = RecordPacks(self.blobs, prefix=self.settings.s3_prefix)
         store = RowSessions(
-            rows, self.threads, together=beside, streams=self.streams, packs=packs, recalls=recalls
+            rows,
+            self.threads,
+            together=beside,
+            streams=self.streams,
+            packs=packs,
+            recalls=recalls,
+            archive_required=self.settings.archive == "required",
+            check_archive=None if self._mark is None else self._mark.check,
         )
         if packs is not None:
             after = self.settings.archive_records_after
@@ -201,6 +217,7 @@ class Backends:
         Raises:
             UnsafeRedisPolicyError, ConditionalWritesUnsupportedError, UnsupportedServerError,
             SchemaVersionError: See there.
+            ForeignDeploymentError: The threads of this hot store go to another archive.
             StoreUnavailableError: A server does not answer; names the setting that says where it is.
         """
         with _name_setting_in_errors(self._places.chosen.threads_in):
@@ -208,6 +225,9 @@ class Backends:
         for kind, place in self._places.items():
             with _name_setting_in_errors(kind):
                 await place.check()
+        if self._mark is not None:
+            with _name_setting_in_errors(self._places.chosen.threads_in):
+                await self._mark.check()
         if self._hot_is_own:
             await self._warn_of_threads_elsewhere()
         if self.blobs is not None:
@@ -235,6 +255,29 @@ class Backends:
                     _WHERE[kind],
                     here,
                 )
+
+    async def sweep(self, *, evict: bool = False, parallel: int = 8) -> SweepResult:
+        """Archive what is hot, once, as the maintenance worker does each minute; needs no Temporal.
+
+        Args:
+            evict: Also drop from the hot tier what is archived.
+            parallel: Threads at a time.
+
+        Raises:
+            InvalidConfigError: There is no archive.
+            StoreUnavailableError: A store did not answer; sweep again.
+        """
+        if self.tiered is None:
+            raise InvalidConfigError("there is no archive to sweep into: set s3_bucket or cold_directory")
+        slots = asyncio.Semaphore(parallel)
+
+        async def sweep_one(thread_id: str) -> SweepThreadResult:
+            async with slots:
+                request = SweepThreadInput(thread_id=thread_id, evict=evict)
+                return await sweep_thread(self.hot, self.threads, request)
+
+        found = [each async for each in self.hot.scan()]
+        return add_swept(SweepResult(), await asyncio.gather(*map(sweep_one, found)))
 
     async def close(self) -> None:
         """Close all connections, once usage that is still being recorded is, for 5 s at most."""

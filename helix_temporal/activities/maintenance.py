@@ -16,7 +16,7 @@ from helix_temporal.activities._runtime import (
     raise_application_errors,
 )
 from helix_temporal.activities.executions import find_execution
-from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
+from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.base import only_set
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import SESSION_WORKFLOW, workflow_id
@@ -45,8 +45,9 @@ from helix_temporal.models.waiting import WakeInput, WakeResult
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.sessions import SessionStore
-from helix_temporal.stores.protocols.threads import ArchiveUpkeep, FlushThread, ThreadStore
+from helix_temporal.stores.protocols.threads import ArchiveUpkeep, ThreadStore
 from helix_temporal.stores.records import RecordUpkeep
+from helix_temporal.stores.threads.sweep import sweep_thread
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecutionDescription
@@ -91,39 +92,8 @@ class MaintenanceActivities:
         its next step.  A thread that cannot be archived for good is reported, not raised: it must not
         stop a sweep.
         """
-        header = await self._hot.read_header(request.thread_id)
-        if header is None or header.deleted or self._upkeep is None:
-            detail = "no_cold_tier" if self._upkeep is None else ""
-            return SweepThreadResult(thread_id=request.thread_id, outcome="gone", detail=detail)
-        try:
-            async with heartbeat_with_progress(self._beat_every) as progress:
-                receipt = await self._threads.flush(
-                    FlushThread(request.thread_id, header.epoch, closes=header.closed, ends=False),
-                    progress,
-                )
-                evicted = ""
-                if header.closed or request.evict:
-                    evicted = await self._threads.evict(request.thread_id, header.epoch)
-        except StoreUnavailableError:
-            raise
-        except FencedError:
-            # Somebody opened it, or deleted it: what is left of the old epoch is dropped.
-            evicted = await self._threads.evict(request.thread_id, header.epoch)
-            return SweepThreadResult(thread_id=request.thread_id, outcome="clean", detail=evicted)
-        except HeadMovedError as error:
-            # Its session mends it with its next step, or the next open does; one that has ended does neither.
-            evicted = type(error).__name__
-            if header.closed or request.evict:
-                evicted = await self._threads.evict(request.thread_id, header.epoch)
-            return SweepThreadResult(thread_id=request.thread_id, outcome="clean", detail=evicted)
-        except HelixError as error:
-            return SweepThreadResult(
-                thread_id=request.thread_id, outcome="failed", detail=f"{type(error).__name__}: {error}"[:500]
-            )
-        outcome = "archived" if receipt.puts else "clean"
-        return SweepThreadResult(
-            thread_id=request.thread_id, outcome=outcome, pending_bytes=receipt.pending_bytes, detail=evicted
-        )
+        async with heartbeat_with_progress(self._beat_every) as progress:
+            return await sweep_thread(self._hot, self._threads, request, progress)
 
     @activity.defn(name="helix.maintenance.list_archived")
     @raise_application_errors

@@ -10,6 +10,7 @@ from helix_temporal.cli.cleanup import cleanup
 from helix_temporal.cli.dev import dev
 from helix_temporal.cli.maintenance import maintenance
 from helix_temporal.cli.migrate import migrate
+from helix_temporal.cli.sweep import sweep
 from helix_temporal.cli.worker import worker
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app.command()(cleanup)
 app.command()(dev)
 app.command()(maintenance)
 app.command()(migrate)
+app.command()(sweep)
 app.command()(worker)
 app.add_typer(thread.app, name="thread")
 

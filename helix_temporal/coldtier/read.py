@@ -46,7 +46,7 @@ class TieredReads:
             if header is not None and is_newest(header, archive):
                 return _hot_facts(header, archive)
             if archive.is_absent:
-                raise thread_not_found_error(thread_id)
+                raise thread_not_found_error(thread_id, deleted=archive.deleted)
             return await self._cold_facts(archive)
 
         return await retry_on_change(thread_id, read, failed="not read")

@@ -1,11 +1,12 @@
 """Transcripts of the Claude Agent SDK: ``ClaudeAgentOptions(session_store=HelixSessionStore(store))``."""
 
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
-from helix_temporal.errors import InvalidIdError
-from helix_temporal.frameworks.item_log import ItemLog
+from helix_temporal.errors import InvalidIdError, SessionNotFoundError
+from helix_temporal.frameworks.item_log import ItemLog, repeat_unanswered
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery, SessionSummary
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 ENTRY_FORMAT: Final = "claude-agent-sdk/1"
 _KIND: Final = "claude-agent-sdk"
 _SUMMARY: Final = "summary"
+_SUBPATH: Final = "subpath:"
+"""With a subpath behind it, a key of the main transcript's state: lists are lost with a wiped Redis."""
 _LISTED: Final = 200
 
 
@@ -47,12 +50,18 @@ class HelixSessionStore:
         """
         items: list[Any] = list(entries)
         names = [_find_name(entry) for entry in items]
-        is_main = "subpath" not in key
+        is_main, is_new = "subpath" not in key, False
 
         def fold(state: SessionState) -> StateChange:
+            nonlocal is_new
+            is_new = _SUMMARY not in state.custom_state
             return _fold_summary(key, state, items)
 
+        if not is_main:
+            await repeat_unanswered(lambda: self._note_subpath(key))
         await self._open_log(key).append_items(items, names=names, fold=fold if is_main else None)
+        if is_new:
+            await self._note_earlier_subpaths(key)
 
     async def load(self, key: "SessionKey") -> "list[SessionStoreEntry] | None":
         """All entries of a transcript; None for one that was never written, or was deleted."""
@@ -81,16 +90,39 @@ class HelixSessionStore:
 
     async def delete(self, key: "SessionKey") -> None:
         """Delete a transcript, with those of its sub-agents; nothing if there is none."""
-        session_id = _session_id(key)
         if "subpath" not in key:
-            for each in [each async for each in self._list(SessionQuery(parent_session_id=session_id))]:
-                await self._store.delete_session(each.session_id)
-        await self._store.delete_session(session_id)
+            for subpath in await self._list_subpaths(key):
+                await self._store.delete_session(_session_id({**key, "subpath": subpath}))
+        await self._store.delete_session(_session_id(key))
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """The subpaths of a transcript's sub-agents."""
-        query = SessionQuery(parent_session_id=_session_id(key))
-        return [str(each.metadata["subpath"]) async for each in self._list(query)]
+        return await self._list_subpaths(key)
+
+    async def _list_subpaths(self, key: "SessionKey | SessionListSubkeysKey") -> list[str]:
+        """Those that lists show, and those that the main transcript knows of, which may be archived alone."""
+        main = _main_id(key["project_key"], key["session_id"])
+        query = SessionQuery(parent_session_id=main)
+        found = [str(each.metadata["subpath"]) async for each in self._list(query)]
+        state = await self._store.load_state(main)
+        noted = () if state is None else _noted_subpaths(state)
+        ids = {each: _session_id({**key, "subpath": each}) for each in noted if each not in found}  # type: ignore[typeddict-item]
+        return found + [each for each, name in ids.items() if await self._store.session_exists(name)]
+
+    async def _note_subpath(self, key: "SessionKey") -> None:
+        """Let the main transcript, if there is one, know of a sub-agent's."""
+        main, subpath = _main_id(key["project_key"], key["session_id"]), key["subpath"]
+        state = await self._store.load_state(main)
+        if state is None or subpath in _noted_subpaths(state):
+            return
+        with contextlib.suppress(SessionNotFoundError):
+            noted = MergeChanges(values={f"{_SUBPATH}{subpath}": True})
+            await self._store.merge_custom_state(main, noted)
+
+    async def _note_earlier_subpaths(self, key: "SessionKey") -> None:
+        """Sub-agents may have written before the main transcript did."""
+        for each in await self._list_subpaths(key):
+            await repeat_unanswered(lambda each=each: self._note_subpath({**key, "subpath": each}))  # type: ignore[misc]
 
     def _open_log(self, key: "SessionKey") -> ItemLog:
         metadata: dict[str, Any] = {"project_key": key["project_key"], "session_id": key["session_id"]}
@@ -134,6 +166,10 @@ def _session_id(key: "SessionKey | SessionListSubkeysKey") -> str:
 def _main_id(project_key: str, session_id: str) -> str:
     # Short enough for a sub-agent's to fit behind it; what it stands for is in the metadata.
     return f"claude/{encode_id(json.dumps([project_key, session_id]))}"
+
+
+def _noted_subpaths(state: SessionState) -> list[str]:
+    return [each.removeprefix(_SUBPATH) for each in state.custom_state if each.startswith(_SUBPATH)]
 
 
 def _find_name(entry: dict[str, Any]) -> str | None:

@@ -8,11 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from helix_temporal.coldtier import TieredThreads
-from helix_temporal.stores.sessions import cuts
+from helix_temporal.stores.sessions import base, cuts
 from helix_temporal.stores.threads import opening as threads_opening
 from tests.simulation._joined import simulate_joined
 
 SEEDS = 150
+SEEN = ("taken back", "evict: dropped", "all wiped")
 FAR = 500
 """Among so many seeds the absence of a guard is seen; the known one comes first."""
 
@@ -46,15 +47,27 @@ def cuts_believed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def rows_unrestored() -> Iterator[None]:
+    """A session whose row was lost is none, whatever its archive has."""
+
+    async def trusting(*_: Any) -> bool:
+        return False
+
+    with patch.object(base, "restore_row", trusting):
+        yield
+
+
 def test_what_is_acknowledged_stands_and_what_is_taken_back_is_gone() -> None:
     """Whatever happens to Redis' scripts and to the archive's objects on the way."""
     verdicts = [simulate_joined(seed) for seed in range(SEEDS)]
     assert [(verdict.seed, verdict.why) for verdict in verdicts if verdict.why] == []
-    assert all(sum(verdict.seen[what] for verdict in verdicts) for what in ("taken back", "evict: dropped"))
+    assert all(sum(verdict.seen[what] for verdict in verdicts) for what in SEEN)
 
 
 @pytest.mark.parametrize(
-    ("remove", "known"), [(copies_unasked, 2299), (cuts_at_any_head, 1), (cuts_believed, 1)]
+    ("remove", "known"),
+    [(copies_unasked, 2299), (cuts_at_any_head, 1), (cuts_believed, 1), (rows_unrestored, 2)],
 )
 def test_a_missing_guard_is_seen(remove: Callable[[], Any], known: int) -> None:
     """A checker that can't fail proves nothing."""

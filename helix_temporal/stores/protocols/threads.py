@@ -359,7 +359,12 @@ class ThreadStore(Protocol):
         ...
 
     async def read_facts(self, thread_id: str) -> ThreadFacts:
-        """Where the thread stands."""
+        """Where the thread stands.
+
+        Raises:
+            ThreadNotFoundError: There is none; its fact ``deleted`` is true where an archive remembers a
+                deletion.
+        """
         ...
 
     async def fork(

@@ -1,6 +1,7 @@
 """What the operations of the session store work with: rows, threads, streams, and how a change is made."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from helix_temporal.errors import InvalidConfigError
@@ -21,6 +22,7 @@ from helix_temporal.stores.sessions import threads as orders
 from helix_temporal.stores.sessions.checks import checked_limit
 from helix_temporal.stores.sessions.decisions import Call, SeenSession
 from helix_temporal.stores.sessions.loop import Decide, Loop
+from helix_temporal.stores.sessions.outlines import restore_row
 from helix_temporal.stores.sessions.threads import Threads
 
 T = TypeVar("T")
@@ -39,10 +41,16 @@ class SessionStoreBase:
         recalls: bool = False,
         streams: StreamStore | None = None,
         packs: RecordPacks | None = None,
+        archive_required: bool = False,
+        check_archive: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         if together and not rows.keeps_threads:
             raise InvalidConfigError("together: this backend's threads do not lie with its sessions")
-        self.loop = Loop(rows, require_epoch=require_epoch, recalls=recalls)
+        restore = None if threads is None or not threads.archives else partial(restore_row, rows, threads)
+        self.loop = Loop(
+            rows, require_epoch=require_epoch, recalls=recalls, restore=restore, check_first=check_archive
+        )
+        self.archive_required = archive_required
         self.threads = Threads(threads, rows, together=rows.keeps_threads if together is None else together)
         self.streams, self.packs = streams, packs
         self.with_thread = WantedRows(keys=orders.KEYS, thread=self.threads.in_one_unit)

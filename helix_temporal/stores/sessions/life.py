@@ -41,9 +41,14 @@ _NO_CHANGES: Final = MergeChanges()
 
 
 def decide_creation(
-    seen: SeenSession, options: CreateSession, *, if_not_exists: bool, revive: bool = True
+    seen: SeenSession,
+    options: CreateSession,
+    *,
+    if_not_exists: bool,
+    revive: bool = True,
+    buried: bool = False,
 ) -> Decision[SessionState]:
-    """See `SessionStore.create_session`."""
+    """See `SessionStore.create_session`; ``buried``: an archive knows that it was deleted."""
     if seen.state is not None:
         if if_not_exists:
             return Decision(seen.state)
@@ -51,7 +56,7 @@ def decide_creation(
             f"session {seen.session_id!r} exists; continue it or choose another id",
             session_id=seen.session_id,
         )
-    if seen.view.revision and not revive:
+    if (seen.view.revision or buried) and not revive:
         raise SessionNotFoundError(
             f"Session not found: {seen.session_id!r} was deleted, and this call does not begin it anew",
             session_id=seen.session_id,
@@ -233,7 +238,9 @@ async def create_session(
     call = Call("create_session", session_id, content, epoch, operation_id)
 
     async def decide(seen: SeenSession) -> Decision[SessionState]:
-        decision = decide_creation(seen, options, if_not_exists=if_not_exists, revive=revive)
+        asks = seen.state is None and not seen.view.revision and not revive
+        buried = asks and await store.threads.is_buried(session_id)
+        decision = decide_creation(seen, options, if_not_exists=if_not_exists, revive=revive, buried=buried)
         if seen.state is None and seen.view.revision:
             await store.threads.delete_left(seen)
         return decision
@@ -248,7 +255,7 @@ async def load_state(store: SessionStoreBase, session_id: str) -> SessionState |
 
 async def session_exists(store: SessionStoreBase, session_id: str) -> bool:
     """See `SessionStore.session_exists`."""
-    return (await store.loop.rows.view(validate_id(session_id, "session id"))).state is not None
+    return (await store.loop.view_rows(validate_id(session_id, "session id"))).state is not None
 
 
 async def save_state(
@@ -264,9 +271,11 @@ async def save_state(
     state = revalidate_model(state, SessionState)
     expected = checked_version(expected_version)
     call = Call("save_state", session_id, (state, _plain_version(expected)), epoch, operation_id)
-    return await store.make_change(
+    saved: SaveResult = await store.make_change(
         call, STATE_ALONE, lambda seen: decide_save(seen, state, expected), SaveResult
     )
+    await store.threads.save_outline(session_id)
+    return saved
 
 
 async def update_status(
@@ -323,7 +332,11 @@ async def merge_custom_state(
     """See `SessionStore.merge_custom_state`: first removes, then values, then appends."""
     changes = revalidate_model(changes, MergeChanges)
     call = Call("merge_custom_state", session_id, (changes,), epoch, operation_id)
-    return await store.make_change(call, STATE_ALONE, lambda seen: decide_merge(seen, changes), MergeResult)
+    merged: MergeResult = await store.make_change(
+        call, STATE_ALONE, lambda seen: decide_merge(seen, changes), MergeResult
+    )
+    await store.threads.save_outline(session_id)
+    return merged
 
 
 async def increment_step_count(

@@ -28,6 +28,7 @@ from helix_temporal.stores.protocols.session_rows import (
     SessionCommit,
     SessionRow,
     SessionRows,
+    SessionView,
     StoredState,
     WantedRows,
 )
@@ -161,6 +162,8 @@ _ANSWER: Final = b'","answer":'
 
 Decide = Callable[[SeenSession], Decision[T] | Awaitable[Decision[T] | None]]
 """What to do about a view; None: look again."""
+Restore = Callable[[str, SessionView], Awaitable[bool]]
+"""Makes a row again that the store may have lost, and says whether to look again."""
 
 
 class Loop:
@@ -169,10 +172,21 @@ class Loop:
     Args:
         require_epoch: Refuse writes that name no epoch.
         recalls: Remember sessions that were written; see `Recall`.
+        restore: Asked of each session that is not known.
+        check_first: Asked before each look at a session.
     """
 
-    def __init__(self, rows: SessionRows, *, require_epoch: bool = False, recalls: bool = False) -> None:
+    def __init__(
+        self,
+        rows: SessionRows,
+        *,
+        require_epoch: bool = False,
+        recalls: bool = False,
+        restore: Restore | None = None,
+        check_first: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.rows, self._require_epoch = rows, require_epoch
+        self._restore, self._check_first = restore, check_first
         self.recall = Recall() if recalls else None
         # Tasks of one event loop queue up instead of outdoing each other; between loops and processes the
         # revision decides.
@@ -182,8 +196,18 @@ class Loop:
 
     async def view_session(self, session_id: str, wanted: WantedRows) -> SeenSession:
         """A session in one instant."""
-        view = await self.rows.view(session_id, wanted)
+        view = await self.view_rows(session_id, wanted)
         return SeenSession(session_id, view, decode_state(view.state, session_id), time.monotonic())
+
+    async def view_rows(self, session_id: str, wanted: WantedRows = STATE_ALONE) -> SessionView:
+        """A session's rows in one instant; what its store has lost and its archive has comes back first."""
+        if self._check_first is not None:
+            await self._check_first()
+        view = await self.rows.view(session_id, wanted)
+        lost = self._restore is not None and view.state is None and not view.revision
+        if lost and self._restore is not None and await self._restore(session_id, view):
+            return await self.rows.view(session_id, wanted)
+        return view
 
     async def make_change(
         self,

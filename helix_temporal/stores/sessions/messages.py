@@ -16,7 +16,7 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.limits import DEDUP_WINDOW
 from helix_temporal.models.messages import Message, decode_message
-from helix_temporal.models.states import SaveResult, StateChange
+from helix_temporal.models.states import SaveResult, SessionState, StateChange
 from helix_temporal.models.store_calls import DEFAULT_LIMIT, AppendResult, OnDuplicate, PageMessagesResult
 from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage, head_after
 from helix_temporal.models.turns import encode_messages
@@ -189,7 +189,8 @@ async def append_messages(
     """See `SessionStore.append_messages`.
 
     Where threads lie in another store the messages are appended first.  Then the state is committed, with
-    the operation; a repeat after a crash between the two finds the messages by their ids.
+    the operation; a repeat after a crash between the two finds the messages by their ids.  Where the archive
+    is required it comes last, and a repeat archives what it finds.
     """
     if on_duplicate not in {"error", "keep_first"}:
         raise InvalidRequestError("on_duplicate: error or keep_first expected")
@@ -204,16 +205,24 @@ async def append_messages(
     )
     call = request.make_call(session_id, epoch, operation_id)
     store.loop.check_call(call)
+    result = await _append(store, call, request)
+    if messages and store.archive_required and store.threads.store.archives:
+        await store.threads.archive(session_id, result.head)
+    return result
+
+
+async def _append(store: SessionStoreBase, call: Call, request: AppendRequest) -> AppendResult:
+    session_id, messages = call.session_id, request.messages
     if messages and not call.named and request.in_unit(store):
         result = await _commit_where_left(store, call, request)
         if result is not None:
             return result
-    elif messages and not call.named and not request.reads_state and head is None:
+    elif messages and not call.named and not request.reads_state and request.head is None:
         async with store.loop.lock_session(session_id):
-            beside = await _append_where_left(store, session_id, request.messages)
+            beside = await _append_where_left(store, session_id, messages)
         if beside is not None:
             seen, result = beside
-            if touch:
+            if request.touch:
                 await _touch_session(store, seen, call)
             return result
     return await _append_at_end(store, call, request)
@@ -225,6 +234,7 @@ class _Appending:
 
     Attributes:
         appended: Messages of it are in a thread that lies elsewhere.
+        outlined: The thread's slice says what the state is then, or need not.
         left: Where it leaves the thread, once it succeeds.
     """
 
@@ -232,6 +242,7 @@ class _Appending:
     call: Call
     request: AppendRequest
     appended: bool = False
+    outlined: bool = True
     left: RecentMessages | None = None
 
     async def decide(self, seen: SeenSession) -> Decision[AppendResult] | None:
@@ -241,14 +252,25 @@ class _Appending:
         self.left, threads = plan.left, self.store.threads
         adds = self.appended or plan.step is not None
         decision = decide_append(seen, self.request, plan.result, adds=adds)
+        self.outlined = self.request.change is None
         if plan.step is None:
             return decision
         in_unit = self.call.named or self.request.reads_state or decision.state is not None
         if threads.in_one_unit and in_unit:
             return replace(decision, append=plan.step)
-        await threads.append(plan.step)
+        step, self.outlined = self._add_outline(seen, plan.step, plan.at, decision.state), True
+        await threads.append(step)
         self.appended = True
         return decision
+
+    def _add_outline(
+        self, seen: SeenSession, step: StepAppend, at: Standing | None, state: SessionState | None
+    ) -> StepAppend:
+        """The step with what it makes of the session, if that is news to the thread's slice."""
+        if at is None or (self.request.change is None and at.slice):
+            return step
+        max_epoch = max(seen.view.max_epoch, self.call.epoch or 0)
+        return self.store.threads.add_outline(step, at, state or seen.present, max_epoch)
 
 
 async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendRequest) -> AppendResult:
@@ -268,6 +290,8 @@ async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendReq
         else:
             if appending.left is not None:
                 store.threads.recent.keep_thread(session_id, appending.left)
+            if not appending.outlined:
+                await store.threads.save_outline(session_id)
             return done.answer
     raise StoreUnavailableError(f"session {session_id!r}: append was overtaken {_TRIES} times")
 
@@ -308,11 +332,15 @@ async def get_message_count(store: SessionStoreBase, session_id: str) -> int:
 
 
 async def _find_shown(store: SessionStoreBase, session_id: str) -> Standing | None:
-    """Where the thread stands whose messages are shown; None for an unknown session, and one without any."""
+    """Where the thread stands whose messages are shown; None for an unknown session, and one without any.
+
+    A session that the store does not know, and whose thread the archive has, was lost: that thread counts.
+    """
     seen = await store.view_session(session_id, store.with_thread)
     while seen.state is not None and await store.threads.carry_out_seen(seen):
         seen = await store.view_session(session_id, store.with_thread)
-    return None if seen.state is None else await store.threads.find_standing(seen)
+    lost = store.threads.carries_outlines and not seen.view.revision
+    return await store.threads.find_standing(seen) if seen.state is not None or lost else None
 
 
 async def truncate_messages(
@@ -418,11 +446,15 @@ async def _touch_session(store: SessionStoreBase, seen: SeenSession, call: Call)
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStep:
-    """What an append answers, the step of those messages that are new, if any is, and what it leaves."""
+    """What an append answers, the step of those messages that are new, if any is, and what it leaves.
+
+    ``at`` is where the thread stands before the step.
+    """
 
     result: AppendResult
     step: StepAppend | None = None
     left: RecentMessages | None = None
+    at: Standing | None = None
 
 
 async def _plan_append(
@@ -458,7 +490,7 @@ async def _plan_append(
     _check_end(session_id, request.head, at.head)
     step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)
     left = RecentMessages(at.epoch, at.head, tuple(newest)).with_appended(plan.new)
-    return _PlannedStep(plan.result, step, left)
+    return _PlannedStep(plan.result, step, left, at)
 
 
 def _check_end(session_id: str, expected: Head | None, found: Head) -> None:

@@ -30,6 +30,8 @@ class RowSessions(SessionStoreBase):
         require_epoch: Refuse writes of a session's writer that name no epoch.
         streams: Where sessions are shown: what was shown of one goes with it.
         packs: Where old records of sessions are archived: they go with their session.
+        archive_required: An append is not acknowledged before the archive has it.
+        check_archive: Asked before each look at a session; raises where threads go to another archive.
         recalls: A run's commit, or an append, does not look at the session again where nobody has written
             it since this process recorded the run, or appended.  Only over a backend that is ``durable``:
             the others may forget a session, and have its revisions a second time.

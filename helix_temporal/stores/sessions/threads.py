@@ -1,13 +1,16 @@
 """A session's thread beside its state: where it stands, what is in it, and what it must be told."""
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from helix_temporal.errors import (
     FencedError,
     HeadMovedError,
     InvalidRequestError,
+    NotArchivedError,
+    StaleStateError,
     StoreUnavailableError,
     ThreadBehindStateError,
     ThreadExistsError,
@@ -16,7 +19,7 @@ from helix_temporal.errors import (
 from helix_temporal.models.ids import Id
 from helix_temporal.models.limits import DEDUP_WINDOW
 from helix_temporal.models.newest import Newest
-from helix_temporal.models.states import Millis, StoredModel
+from helix_temporal.models.states import Millis, SessionState, StoredModel
 from helix_temporal.models.stored_messages import EMPTY, Epoch, Head, StoredMessage, head_after
 from helix_temporal.models.turns import check_split
 from helix_temporal.stores.paging import MAX_PAGE_BYTES
@@ -31,6 +34,8 @@ from helix_temporal.stores.protocols.session_rows import (
 )
 from helix_temporal.stores.protocols.threads import (
     Create,
+    FlushStatus,
+    FlushThread,
     ForkThread,
     OpenThread,
     ReadPage,
@@ -38,6 +43,7 @@ from helix_temporal.stores.protocols.threads import (
     ThreadStore,
 )
 from helix_temporal.stores.sessions.decisions import SeenSession, decode_model, encode_model
+from helix_temporal.stores.sessions.outlines import encode_outline, may_carry_outline, owner_of
 
 KEY: Final = RowKey(RowKind.THREAD, "order")
 KEYS: Final = (KEY,)
@@ -81,11 +87,6 @@ class ThreadOrder(StoredModel):
     operation: str = ""
 
 
-def owner_of(session_id: str) -> str:
-    """Who has the thread of a session that is used without a workflow."""
-    return f"session/{session_id}"
-
-
 def pending_order(seen: SeenSession) -> ThreadOrder | None:
     """The order that is not carried out yet, if there is one."""
     row = seen.view.find_row(*KEY)
@@ -118,6 +119,8 @@ def order_to_take_back(thread: HasHead, to: Head, now: int, operation: str) -> T
 
 _PAGE: Final = 1_000
 _TRIES: Final = 60
+ARCHIVE_SECONDS = 10.0
+"""So long an append waits for an archive that is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class Standing:
     committed: int
     owner: str
     closed: bool
+    slice: bytes = b""
+    slice_version: int = 0
 
     def visible_end(self, session_id: str) -> int:
         """Up to where messages are shown: a tail that is not committed may still be cut by its workflow."""
@@ -226,6 +231,34 @@ class Threads:
             raise
         return appended
 
+    async def archive(self, session_id: str, head: Head) -> None:
+        """Archive a thread up to a head, which an append has left.
+
+        Raises:
+            NotArchivedError: The archive did not take it, or the thread has lost it; append again.
+        """
+        try:
+            async with asyncio.timeout(ARCHIVE_SECONDS):
+                if await self._try_archive(session_id, head):
+                    return
+        except (StoreUnavailableError, TimeoutError) as error:
+            raise _not_archived_error(session_id, head) from error
+        raise _not_archived_error(session_id, head)
+
+    async def _try_archive(self, session_id: str, head: Head) -> bool:
+        for _ in range(_TRIES):
+            try:
+                epoch = (await self.store.read_facts(session_id)).epoch
+                receipt = await self.store.flush(FlushThread(session_id, epoch, mine=head, commits=True))
+            except FencedError:
+                continue  # somebody opened it meanwhile, and archived it so
+            except ThreadNotFoundError:
+                return True  # it was deleted meanwhile
+            except HeadMovedError:
+                return False  # the hot store was wiped, or somebody took the messages back
+            return receipt.status is FlushStatus.ARCHIVED
+        return False
+
     async def _drop_old_copy(self, session_id: str, epoch: int) -> None:
         """A hot thread that came back late goes: whoever looks next takes the thread from its archive."""
         if self.store.archives:
@@ -321,15 +354,66 @@ class Threads:
                 await self.store.hydrate(seen.session_id, there.epoch)
             return there
         epoch = there.epoch if there else seen.view.thread.epoch if seen.view.thread else 0
+        outline = b""
+        if self.carries_outlines and seen.state is not None:
+            outline = encode_outline(seen.state, seen.view.max_epoch)
         opened = await self.store.open(
             OpenThread(
                 seen.session_id,
                 next_epoch(seen.now, epoch),
                 owner_of(seen.session_id),
                 Create.AUTO,
+                slice=outline,
             )
         )
         return _standing_of(opened.header)
+
+    # -- outlines
+
+    @property
+    def carries_outlines(self) -> bool:
+        """Whether threads outlive the rows of their sessions, and say what these were."""
+        return self._store is not None and self._store.archives
+
+    def add_outline(self, step: StepAppend, at: Standing, state: SessionState, max_epoch: int) -> StepAppend:
+        """The step, with the outline of the state that it leads to, where the thread carries one."""
+        if not self.carries_outlines or not may_carry_outline(step.thread_id, at.owner, at.slice):
+            return step
+        return replace(step, slice=encode_outline(state, max_epoch), slice_version=at.slice_version)
+
+    async def save_outline(self, session_id: str) -> None:
+        """Let the thread's slice say what the session is by now, after a change without a step.
+
+        What cannot be saved now is saved with the next change; the row has it.
+        """
+        if not self.carries_outlines:
+            return
+        for _ in range(_TRIES):
+            try:
+                # The thread first: a slice that was saved since is one of a later state.
+                at = await self.store.read_facts(session_id)
+                view = await self._rows.view(session_id)
+                if view.state is None or not may_carry_outline(session_id, at.owner, at.slice):
+                    return
+                state = decode_model(SessionState, view.state, f"session {session_id!r}: state")
+                outline = encode_outline(state, view.max_epoch)
+                if outline != at.slice:
+                    await self.store.save_slice(session_id, at.epoch, outline, at.slice_version)
+            except StaleStateError:
+                continue
+            except (ThreadNotFoundError, FencedError, HeadMovedError):
+                pass  # there is no thread yet, or a workflow has opened it
+            return
+
+    async def is_buried(self, session_id: str) -> bool:
+        """Whether the archive remembers that the session's thread was deleted."""
+        if not self.carries_outlines:
+            return False
+        try:
+            await self.store.read_facts(session_id)
+        except ThreadNotFoundError as error:
+            return error.facts.get("deleted") is True
+        return False
 
     async def list_newest_ids(self, session_id: str, at: Standing, count: int) -> list[str]:
         """The ids of the newest messages, oldest first."""
@@ -402,12 +486,30 @@ class Threads:
         return bool(last) and last[0].id == head.last_id
 
     async def _fork_thread(self, session_id: str, order: ThreadOrder, source: str) -> None:
-        request = ForkThread(source, session_id, order.epoch, owner_of(session_id), at=order.head.position)
+        request = ForkThread(
+            source,
+            session_id,
+            order.epoch,
+            owner_of(session_id),
+            at=order.head.position,
+            slice=await self._outline_of_fork(session_id, source),
+        )
         try:
             await self.store.fork(request)
         except (FencedError, ThreadExistsError):
             # The fork was made before and has been opened since; or the id was deleted, which is an error.
             await self.store.read_facts(session_id)
+
+    async def _outline_of_fork(self, session_id: str, source: str) -> bytes | None:
+        """The new session's outline in place of its source's; None where that carries none."""
+        if not self.carries_outlines:
+            return None
+        facts = await self.store.read_facts(source)
+        view = await self._rows.view(session_id)
+        if view.state is None or not may_carry_outline(source, facts.owner, facts.slice):
+            return None
+        state = decode_model(SessionState, view.state, f"session {session_id!r}: state")
+        return encode_outline(state, view.max_epoch)
 
     async def _remove_order(self, session_id: str, order: ThreadOrder, *, refused: bool = False) -> None:
         forgotten = (RowKey(RowKind.OPERATION, order.operation),) if refused and order.operation else ()
@@ -446,4 +548,20 @@ class Threads:
 
 
 def _standing_of(found: HotHeader | ThreadFacts) -> Standing:
-    return Standing(found.epoch, found.head, found.committed, found.owner, found.closed)
+    return Standing(
+        found.epoch,
+        found.head,
+        found.committed,
+        found.owner,
+        found.closed,
+        found.slice,
+        found.slice_version,
+    )
+
+
+def _not_archived_error(session_id: str, head: Head) -> NotArchivedError:
+    return NotArchivedError(
+        f"session {session_id!r}: its messages up to {head.position} are not archived; append them again",
+        session_id=session_id,
+        position=head.position,
+    )

@@ -129,10 +129,12 @@ async def _delete_one(
     thread_epoch: list[int | None] = []
 
     async def decide(seen: SeenSession) -> Decision[bool]:
-        there = await store.threads.find_standing(seen) if store.threads.here and seen.view.revision else None
+        # Of a session that the store never knew, or has lost, the archive may have the thread.
+        looks = store.threads.here and (seen.view.revision or store.threads.carries_outlines)
+        there = await store.threads.find_standing(seen) if looks else None
         thread_epoch[:] = [there.epoch if there else None]
         if seen.state is None:
-            return Decision(False)
+            return Decision(there is not None and not seen.view.revision)
         check_version(seen.state, expected)
         return Decision(True, deletes=True)
 

@@ -28,9 +28,9 @@ def check_existence(request: OpenThread, *, exists: bool) -> None:
         raise thread_not_found_error(request.thread_id)
 
 
-def thread_not_found_error(thread_id: str) -> ThreadNotFoundError:
-    """The error for a thread that no store has."""
-    return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted")
+def thread_not_found_error(thread_id: str, *, deleted: bool = False) -> ThreadNotFoundError:
+    """The error for a thread that no store has; ``deleted``: the archive remembers that it was deleted."""
+    return ThreadNotFoundError(f"thread {thread_id!r} was never created, or was deleted", deleted=deleted)
 
 
 def check_adapter(request: OpenThread, adapter: str) -> None:

@@ -1,0 +1,96 @@
+"""The hot store remembers which archive its threads go to; who has none, or another one, is refused.
+
+A conversation that is archived and evicted is in its archive alone.  A process without it, on the same hot
+store, would find no messages and begin the conversation anew.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from helix_temporal.errors import ForeignDeploymentError
+from helix_temporal.models.deployments import SETTINGS, Deployment
+from helix_temporal.stores.protocols.hot import HotTier, PayloadStore
+
+_PLACE: Final = "helix/archive"
+"""A thread id, of no thread: the mark lies with the texts that are on their way to threads."""
+_KEY: Final = "mark"
+_KIND: Final = "archive"
+_SECONDS: Final = 10 * 365 * 86400.0
+"""How long the mark is kept; each process that has the archive begins the time anew."""
+_CHECK_EVERY: Final = 60.0
+"""Seconds: a wiped hot store forgets its mark, and an archive may be added while processes run."""
+_UNCHECKED: Final = frozenset({"check", "close"})
+
+
+def _mark_of(deployment: Deployment) -> str:
+    """Where its archive is, as a digest; empty where it has none."""
+    return dict(deployment.marks).get(_KIND, "")
+
+
+class ArchiveMark:
+    """Checked by a process before its first call on threads, and once a minute from then on.
+
+    Args:
+        payloads: Of the hot store.
+        own: Whose process this is, with its archive.
+        also: Identities that are the same deployment: of an archive that was moved.
+    """
+
+    def __init__(self, payloads: PayloadStore, own: Deployment, also: Sequence[str] = ()) -> None:
+        self._payloads, self._own = payloads, own
+        self._accepted = {_mark_of(own), *(_mark_of(Deployment.parse(each)) for each in also)} - {""}
+        self._good_until = 0.0
+
+    async def check(self) -> None:
+        """Compare the archive with the one that is remembered; whoever has one is remembered.
+
+        Raises:
+            ForeignDeploymentError: The threads go to another archive.
+            StoreUnavailableError: The hot store did not answer.
+        """
+        now = time.monotonic()
+        if now < self._good_until:
+            return
+        mine = _mark_of(self._own)
+        found = (await self._payloads.get_payload(_PLACE, _KEY) or b"").decode()
+        if found and found not in self._accepted:
+            raise self._refusal(found, mine)
+        if mine:
+            await self._payloads.put_payload(_PLACE, _KEY, mine.encode(), _SECONDS)
+        self._good_until = now + _CHECK_EVERY
+
+    def _refusal(self, found: str, mine: str) -> ForeignDeploymentError:
+        identity = f"{self._own.name}@{_KIND}:{found}"
+        return ForeignDeploymentError(
+            f"the threads of this store go to archive {found}, and this process has "
+            f"{f'archive {mine}' if mine else 'no archive'}: what is archived would read as empty. Set "
+            f"{SETTINGS[_KIND]} as the other processes have them. An archive that was moved, or given up, is "
+            f"told by HELIX_ALSO_KNOWN_AS={identity}",
+            asking=identity,
+            own=str(self._own),
+        )
+
+
+class MarkedHotTier:
+    """`HotTier` around another one, which compares archives before the first call."""
+
+    def __init__(self, inner: HotTier, mark: ArchiveMark) -> None:
+        self._inner, self._mark = inner, mark
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._inner, name)
+        if name in _UNCHECKED or not asyncio.iscoroutinefunction(call):
+            return call
+
+        async def checked(*arguments: Any, **named: Any) -> Any:
+            await self._mark.check()
+            return await call(*arguments, **named)
+
+        return checked
+
+
+def compare_archives(hot: HotTier, mark: ArchiveMark) -> HotTier:
+    """The hot tier, for whoever may have another archive than its threads go to."""
+    return cast("HotTier", MarkedHotTier(hot, mark))
