@@ -13,7 +13,7 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from tests import _postgres, _services
 
 PLACES = ("memory", "sqlite", "redis", "redis and s3", "postgres")
-CHOSEN = os.environ.get("HELIX_PLACES", ",".join(PLACES)).split(",")
+CHOSEN = os.environ.get("FRAMEWORK_STORES", ",".join(PLACES)).split(",")
 """An older version of a framework is tried on some of them: what differs there is the framework."""
 
 BackendsOpener = Callable[[], AbstractAsyncContextManager[Backends]]
