@@ -106,7 +106,7 @@ class HelixSessionStore:
         found = [str(each.metadata["subpath"]) async for each in self._list(query)]
         state = await self._store.load_state(main)
         noted = () if state is None else _noted_subpaths(state)
-        ids = {each: _session_id({**key, "subpath": each}) for each in noted if each not in found}  # type: ignore[typeddict-item]
+        ids = {each: _session_id({**key, "subpath": each}) for each in noted if each not in found}
         return found + [each for each, name in ids.items() if await self._store.session_exists(name)]
 
     async def _note_subpath(self, key: "SessionKey") -> None:

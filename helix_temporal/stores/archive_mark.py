@@ -4,7 +4,7 @@ A conversation that is archived and evicted is in its archive alone.  A process 
 store, would find no messages and begin the conversation anew.
 """
 
-import asyncio
+import inspect
 import time
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -81,7 +81,7 @@ class MarkedHotTier:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._inner, name)
-        if name in _UNCHECKED or not asyncio.iscoroutinefunction(call):
+        if name in _UNCHECKED or not inspect.iscoroutinefunction(call):
             return call
 
         async def checked(*arguments: Any, **named: Any) -> Any:

@@ -19,6 +19,7 @@ from bench.faults.trials import FAULTS
 from helix_temporal.errors import SessionNotFoundError
 from helix_temporal.frameworks.claude_agent_sdk import HelixSessionStore
 from helix_temporal.stores.protocols.sessions import SessionStore
+from tests._production import Production
 from tests.docs._pages import ROOT, titled
 from tests.frameworks.conftest import StoreOpener
 
@@ -244,3 +245,43 @@ def test_the_table_of_faults_is_made(postgres_dsn: str, redis_url: str, unique: 
             "stays deleted (SessionNotFoundError)",
             "stands once",
         ]
+
+
+@pytest.fixture
+async def production(redis_url: str, redis_prefix: str, s3_prefix: str) -> AsyncIterator[Production]:
+    """Redis without PostgreSQL, and an archive."""
+    async with Production.opened(redis_url, redis_prefix, s3_prefix) as made:
+        yield made
+
+
+async def test_a_wiped_redis_gives_transcripts_back(production: Production) -> None:
+    """With their summary, which goes on, and their sub-agents."""
+    before = HelixSessionStore(production.store())
+    await before.append(SUB, [entry(9)])
+    await before.append(KEY, [entry(0, message={"role": "user", "content": "the first prompt"})])
+    await before.append({**KEY, "subpath": "subagents/agent-2"}, [entry(8)])
+    await production.sweep()
+    await production.wipe()
+    after = HelixSessionStore(production.store())
+    await after.append(KEY, [entry(1, message={"role": "user", "content": "another"})])
+    assert [each["uuid"] for each in await after.load(KEY) or []] == ["u0", "u1"]
+    (summary,) = await after.list_session_summaries(KEY["project_key"])
+    assert "the first prompt" in json.dumps(summary["data"])
+    assert sorted(await after.list_subkeys(KEY)) == ["subagents/agent-1", "subagents/agent-2"]
+
+
+async def test_a_delete_reaches_archived_transcripts_and_holds(production: Production) -> None:
+    """Those of sub-agents, too, and after another wipe."""
+    before = HelixSessionStore(production.store())
+    await before.append(KEY, [entry(0)])
+    await before.append(SUB, [entry(9)])
+    await production.sweep()
+    await production.wipe()
+    await HelixSessionStore(production.store()).append(KEY, [entry(1)])
+    await HelixSessionStore(production.store()).delete(KEY)
+    await production.wipe()
+    after = HelixSessionStore(production.store())
+    for key in (KEY, SUB):
+        with pytest.raises(SessionNotFoundError):
+            await after.append(key, [entry(2)])
+        assert await after.load(key) is None

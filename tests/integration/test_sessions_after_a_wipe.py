@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
-from helix_temporal import Backends, Settings
 from helix_temporal.errors import (
     ForeignDeploymentError,
     NotArchivedError,
@@ -19,7 +17,7 @@ from helix_temporal.models.states import CreateSession, MergeChanges, SessionSta
 from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.sessions import threads
-from tests import _services
+from tests._production import Production
 
 FORMAT = "test/1"
 CREATE = CreateSession(
@@ -27,66 +25,26 @@ CREATE = CreateSession(
 )
 
 
-class Production:
-    """Redis without PostgreSQL, and S3: each program has connections of its own."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._opened: list[Backends] = []
-
-    def backends(self, **changes: Any) -> Backends:
-        """As another process has them."""
-        self._opened.append(Backends(self.settings.model_copy(update=changes)))
-        return self._opened[-1]
-
-    def store(self) -> SessionStore:
-        """The session store of another process."""
-        sessions = self.backends().sessions
-        assert sessions is not None
-        return sessions
+class Logs(Production):
+    """Sessions of a framework."""
 
     def log(self, session_id: str = "s", *, revives: bool = True, create: CreateSession = CREATE) -> ItemLog:
         """A framework's session in another process."""
         return ItemLog(self.store(), session_id, FORMAT, create, revives=revives)
 
-    async def sweep(self) -> None:
-        """What the maintenance worker does, dropping what is archived."""
-        assert not (await self.backends().sweep(evict=True)).failures
-
-    async def wipe(self) -> None:
-        """FLUSHALL, as far as this test's keys go."""
-        async with Redis.from_url(self.settings.redis_url or "") as client:
-            keys = [key async for key in client.scan_iter(f"{self.settings.redis_prefix}*")]
-            assert await client.delete(*keys)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        for each in self._opened:
-            await each.close()
-
 
 @pytest.fixture
-async def production(redis_url: str, redis_prefix: str, s3_prefix: str) -> AsyncIterator[Production]:
-    made = Production(
-        Settings.from_env(
-            {
-                "HELIX_ALLOW_PLAINTEXT": "true",
-                "HELIX_REDIS_URL": redis_url,
-                "HELIX_REDIS_PREFIX": redis_prefix,
-                **_services.service("s3"),
-                "HELIX_S3_PREFIX": s3_prefix,
-            }
-        )
-    )
-    yield made
-    await made.close()
+async def production(redis_url: str, redis_prefix: str, s3_prefix: str) -> AsyncIterator[Logs]:
+    """Of this test's own."""
+    async with Logs.opened(redis_url, redis_prefix, s3_prefix) as made:
+        yield made
 
 
 def items(count: int, first: int = 0) -> list[Any]:
     return [{"n": n} for n in range(first, first + count)]
 
 
-async def archived(production: Production, session_id: str = "s", **options: Any) -> None:
+async def archived(production: Logs, session_id: str = "s", **options: Any) -> None:
     """Ten items, archived, and Redis wiped."""
     await production.log(session_id, **options).append_items(items(10))
     await production.sweep()
@@ -97,14 +55,14 @@ async def listed(store: SessionStore, **query: Any) -> list[str]:
     return [each.session_id for each in (await store.list_sessions(SessionQuery(**query))).sessions]
 
 
-async def test_an_archived_conversation_is_read(production: Production) -> None:
+async def test_an_archived_conversation_is_read(production: Logs) -> None:
     """A runner that is given an empty one asks its model without context."""
     await archived(production)
     assert await production.log().read_items() == items(10)
     assert await production.log().read_items(3) == items(3, 7)
 
 
-async def test_what_is_counted_and_taken_back_is_what_the_archive_has(production: Production) -> None:
+async def test_what_is_counted_and_taken_back_is_what_the_archive_has(production: Logs) -> None:
     """By the first program that comes to it."""
     await archived(production)
     assert await production.store().get_message_count("s") == 10
@@ -113,7 +71,7 @@ async def test_what_is_counted_and_taken_back_is_what_the_archive_has(production
     assert await production.log().read_items() == items(9)
 
 
-async def test_a_conversation_goes_on_where_the_archive_ends(production: Production) -> None:
+async def test_a_conversation_goes_on_where_the_archive_ends(production: Logs) -> None:
     """Also for a program that wrote the session before the wipe."""
     log = production.log()
     await log.append_items(items(10))
@@ -125,7 +83,7 @@ async def test_a_conversation_goes_on_where_the_archive_ends(production: Product
     assert await production.log().read_items() == items(13)
 
 
-async def test_what_was_cleared_stays_cleared(production: Production) -> None:
+async def test_what_was_cleared_stays_cleared(production: Logs) -> None:
     """The text does not return with the next append, nor after another wipe."""
     await archived(production)
     await production.log().clear_items()
@@ -136,7 +94,7 @@ async def test_what_was_cleared_stays_cleared(production: Production) -> None:
     assert await production.log().read_items() == items(1, 20)
 
 
-async def test_what_was_deleted_stays_deleted(production: Production) -> None:
+async def test_what_was_deleted_stays_deleted(production: Logs) -> None:
     """Its text is gone from the archive, and a later append begins anew."""
     await archived(production)
     assert await production.store().delete_session("s")
@@ -149,7 +107,7 @@ async def test_what_was_deleted_stays_deleted(production: Production) -> None:
     assert await production.log().read_items() == items(1)
 
 
-async def test_a_delete_holds_after_a_wipe(production: Production) -> None:
+async def test_a_delete_holds_after_a_wipe(production: Logs) -> None:
     """For those whose ids are never used twice: the archive knows what the lost row no longer does."""
     await production.log(revives=False).append_items(items(3))
     await production.sweep()
@@ -162,7 +120,7 @@ async def test_a_delete_holds_after_a_wipe(production: Production) -> None:
     assert await production.log().read_items() == items(1, 5)
 
 
-async def test_the_session_is_what_it_was(production: Production) -> None:
+async def test_the_session_is_what_it_was(production: Logs) -> None:
     """Its row is made again by whoever comes to it first, so that lists find it."""
     await archived(production)
     assert await listed(production.store()) == []
@@ -184,7 +142,7 @@ def counted(state: SessionState) -> StateChange:
     return StateChange(merge=MergeChanges(values={"appends": count + 1}))
 
 
-async def test_a_fold_goes_on_from_what_was_folded(production: Production) -> None:
+async def test_a_fold_goes_on_from_what_was_folded(production: Logs) -> None:
     """A summary is one of all items, not of those after the wipe."""
     for number in range(3):
         await production.log().append_items(items(1, number), fold=counted)
@@ -196,7 +154,7 @@ async def test_a_fold_goes_on_from_what_was_folded(production: Production) -> No
     assert state.custom_state == {"appends": 4}
 
 
-async def test_a_change_without_items_is_kept_as_well(production: Production) -> None:
+async def test_a_change_without_items_is_kept_as_well(production: Logs) -> None:
     """By a merge, and by an append of nothing; also if the thread had gone cold."""
     await production.log().append_items(items(1))
     await production.sweep()
@@ -210,7 +168,7 @@ async def test_a_change_without_items_is_kept_as_well(production: Production) ->
     assert (state.custom_state, state.title) == ({"a": 1, "b": 2}, "new")
 
 
-async def test_a_fork_is_itself_after_a_wipe(production: Production) -> None:
+async def test_a_fork_is_itself_after_a_wipe(production: Logs) -> None:
     """Not what its source was."""
     await production.log().append_items(items(4))
     await production.store().fork_session("s", "f", at_message=2)
@@ -223,7 +181,7 @@ async def test_a_fork_is_itself_after_a_wipe(production: Production) -> None:
     assert await production.log("f").read_items() == items(2)
 
 
-async def test_the_epoch_of_a_writer_is_kept(production: Production) -> None:
+async def test_the_epoch_of_a_writer_is_kept(production: Logs) -> None:
     """One that was replaced before the wipe is refused after it."""
     store = production.store()
     await store.create_session("s", epoch=7)
@@ -236,7 +194,7 @@ async def test_the_epoch_of_a_writer_is_kept(production: Production) -> None:
         await production.store().merge_custom_state("s", MergeChanges(values={"a": 1}), epoch=6)
 
 
-async def test_a_session_that_never_was_is_none(production: Production) -> None:
+async def test_a_session_that_never_was_is_none(production: Logs) -> None:
     """Reading, clearing or deleting makes none."""
     store = production.store()
     assert await store.load_state("s") is None
@@ -251,9 +209,7 @@ async def test_a_session_that_never_was_is_none(production: Production) -> None:
 
 
 @pytest.mark.parametrize("other", [{"s3_bucket": None}, {"s3_prefix": "elsewhere"}])
-async def test_a_process_without_the_archive_is_refused(
-    production: Production, other: dict[str, Any]
-) -> None:
+async def test_a_process_without_the_archive_is_refused(production: Logs, other: dict[str, Any]) -> None:
     """It would read nothing, and begin the conversation anew."""
     await production.log().append_items(items(10))
     await production.sweep()
@@ -271,7 +227,7 @@ async def test_a_process_without_the_archive_is_refused(
     assert await production.log().read_items() == items(10)
 
 
-async def test_an_archive_that_was_moved_is_told_by_a_setting(production: Production) -> None:
+async def test_an_archive_that_was_moved_is_told_by_a_setting(production: Logs) -> None:
     """The refusal names its value; from then on processes with the old archive are refused."""
     await production.log().append_items(items(1))
     moved = {"s3_prefix": f"{production.settings.s3_prefix}-moved"}
@@ -285,7 +241,7 @@ async def test_an_archive_that_was_moved_is_told_by_a_setting(production: Produc
         await production.log().read_items()
 
 
-async def test_an_archive_can_be_added(production: Production) -> None:
+async def test_an_archive_can_be_added(production: Logs) -> None:
     """To a store that had none."""
     without = production.backends(s3_bucket=None).sessions
     assert without is not None
@@ -298,7 +254,7 @@ async def test_an_archive_can_be_added(production: Production) -> None:
 # -- an archive that is required
 
 
-async def test_what_is_acknowledged_is_archived_where_that_is_required(production: Production) -> None:
+async def test_what_is_acknowledged_is_archived_where_that_is_required(production: Logs) -> None:
     """Whether the process knows the session from before or not; nothing needs a sweep."""
     production.settings = production.settings.model_copy(update={"archive": "required"})
     log = production.log()
@@ -313,7 +269,7 @@ async def test_what_is_acknowledged_is_archived_where_that_is_required(productio
 
 
 async def test_an_append_that_is_not_archived_is_repeated(
-    production: Production, monkeypatch: pytest.MonkeyPatch
+    production: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its messages stand once, and are archived when it is acknowledged."""
     backends = production.backends(archive="required")
@@ -338,7 +294,7 @@ async def test_an_append_that_is_not_archived_is_repeated(
 
 
 async def test_an_append_that_is_never_archived_is_not_acknowledged(
-    production: Production, monkeypatch: pytest.MonkeyPatch
+    production: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error says so, and may be repeated."""
     backends = production.backends(archive="required")
