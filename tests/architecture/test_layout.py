@@ -27,7 +27,8 @@ def test_the_environment_is_read_at_the_edge_only() -> None:
 def test_a_door_has_what_it_lists() -> None:
     """``from helix_temporal.x import *`` and documentation tools follow the list."""
     missing, twice = [], []
-    for door in DOORS:
+    # Those of frameworks need packages that are in environments of their own: tests/frameworks opens them.
+    for door in (each for each in DOORS if not each.startswith("helix_temporal.frameworks.")):
         opened = importlib.import_module(door)
         listed = list(getattr(opened, "__all__", []))
         missing += [f"{door}.{name}" for name in listed if not hasattr(opened, name)]
