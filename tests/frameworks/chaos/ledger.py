@@ -13,12 +13,14 @@ class Turn:
 
     Attributes:
         number: Of this writer's turns, from 0.
-        acknowledged_at: When the adapter returned, in the clock that all processes share (ns); None if a
+        begun_at: When it was first asked for, in the clock that all processes share (ns).
+        acknowledged_at: When the adapter returned, by that clock; None if a
             writer never was told.
     """
 
     writer: str
     number: int
+    begun_at: int
     acknowledged_at: int | None
 
     @property
@@ -43,5 +45,8 @@ def read_turns(directory: Path, writer: str) -> list[Turn]:
     path = directory / writer
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     acknowledged = {number: at for kind, number, at in lines if kind == "acknowledged"}
-    begun = dict.fromkeys(number for kind, number, _ in lines if kind == "begun")
-    return [Turn(writer, number, acknowledged.get(number)) for number in begun]
+    begun: dict[int, int] = {}
+    for kind, number, at in lines:
+        if kind == "begun":
+            begun.setdefault(number, at)
+    return [Turn(writer, number, at, acknowledged.get(number)) for number, at in begun.items()]

@@ -15,7 +15,8 @@ class Loss:
     Attributes:
         since: What was acknowledged later may be lost: the beginning of the last sweep that archived all,
             or of the copy that Redis went back to.
-        at: When it was over; what is acknowledged from then on must stand.
+        at: When it was over; what is begun from then on must stand.  A turn that was begun before may have
+            reached Redis before, however late its writer noted the answer.
     """
 
     since: int
@@ -23,7 +24,11 @@ class Loss:
 
     def excuses(self, turn: Turn) -> bool:
         """Whether only Redis had it."""
-        return turn.acknowledged_at is not None and self.since <= turn.acknowledged_at <= self.at
+        return (
+            turn.acknowledged_at is not None
+            and turn.begun_at <= self.at
+            and self.since <= turn.acknowledged_at
+        )
 
 
 def find_violations(turns: Iterable[Turn], found: Sequence[str], losses: Sequence[Loss]) -> list[str]:

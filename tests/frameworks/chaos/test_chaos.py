@@ -66,12 +66,12 @@ async def test_what_was_acknowledged_stands_once_and_in_order(
 )
 def test_the_oracle_sees_each_kind_of_damage(found: list[str], expected: list[str]) -> None:
     """And nothing where there is none."""
-    assert find_violations([Turn("a", 0, 5), Turn("a", 1, 9)], found, []) == expected
+    assert find_violations([Turn("a", 0, 4, 5), Turn("a", 1, 8, 9)], found, []) == expected
 
 
 def test_only_what_redis_alone_had_may_be_lost() -> None:
-    """What was acknowledged after the last sweep, up to the loss."""
-    turns = [Turn("a", number, 10 * number) for number in range(4)]
+    """What was acknowledged after the last sweep, and begun before the loss was over."""
+    turns = [Turn("a", number, 10 * number - 2, 10 * number) for number in range(5)]
     found = ["a-0 q", "a-0 a"]
-    lost = find_violations(turns, found, [Loss(since=15, at=25)])
-    assert lost == ["a-1 was acknowledged and is lost", "a-3 was acknowledged and is lost"]
+    lost = find_violations(turns, found, [Loss(since=15, at=29)])
+    assert lost == ["a-1 was acknowledged and is lost", "a-4 was acknowledged and is lost"]
