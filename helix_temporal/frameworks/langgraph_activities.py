@@ -12,7 +12,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.errors import HelixError
-from helix_temporal.frameworks.langgraph_threads import GraphThreads, ThreadWriter, check_stores
+from helix_temporal.frameworks.langgraph_threads import GraphThreads, ThreadWriter
 from helix_temporal.frameworks.langgraph_upkeep import RunIndex, ThreadUpkeep
 from helix_temporal.frameworks.langgraph_wire import (
     ChannelHistory,
@@ -193,7 +193,7 @@ class GraphActivities:
                 from helix_temporal.backends import Backends  # noqa: PLC0415
 
                 backends = self._made = Backends(self._settings)
-            records, sessions = check_stores(backends.records, backends.sessions)
+            records, sessions = backends.records, backends.sessions
             threads, runs = GraphThreads(ThreadWriter(records)), RunIndex(records)
             self._using = threads, ThreadUpkeep(threads, sessions, runs), runs
         return self._using

@@ -25,7 +25,6 @@ from helix_temporal.frameworks.langgraph_threads import (
     PAGE,
     GraphThreads,
     ThreadWriter,
-    check_stores,
 )
 from helix_temporal.frameworks.langgraph_upkeep import RunIndex, ThreadUpkeep
 
@@ -63,15 +62,14 @@ class HelixSaver(BaseCheckpointSaver[str]):
 
     def __init__(
         self,
-        records: "Records | None",
-        sessions: "SessionStore | None",
+        records: "Records",
+        sessions: "SessionStore",
         *,
         serde: "SerializerProtocol | None" = None,
         exclusive: bool = False,
         loop: BackgroundLoop | None = None,
     ) -> None:
         super().__init__(serde=serde)
-        records, sessions = check_stores(records, sessions)
         self._loop = shared_loop() if loop is None else loop
         self._threads = GraphThreads(ThreadWriter(records, exclusive=exclusive))
         self._runs = RunIndex(records)

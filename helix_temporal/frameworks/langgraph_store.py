@@ -32,7 +32,7 @@ from helix_temporal.frameworks.langgraph_items import (
     parse_group,
     read_item,
 )
-from helix_temporal.frameworks.langgraph_threads import check_stores, repeat_overtaken
+from helix_temporal.frameworks.langgraph_threads import repeat_overtaken
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.protocols.records import RecordChange, WantedRecords
 
@@ -70,8 +70,8 @@ class HelixStore(BaseStore):
 
     def __init__(
         self,
-        records: "Records | None",
-        sessions: "SessionStore | None",
+        records: "Records",
+        sessions: "SessionStore",
         *,
         name: str = "default",
         session_labels: int = 2,
@@ -80,7 +80,7 @@ class HelixStore(BaseStore):
     ) -> None:
         if session_labels < 1:
             raise InvalidRequestError(f"session_labels {session_labels}: at least 1 expected")
-        self._records, self._store = check_stores(records, sessions)
+        self._records, self._store = records, sessions
         self._sessions = ItemSessions(name, session_labels)
         self._loop = shared_loop() if loop is None else loop
         self.ttl_config = ttl

@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 from helix_temporal._retries import retry_pause
 from helix_temporal.errors import (
     FencedError,
-    InvalidConfigError,
     SessionNotFoundError,
     StaleStateError,
     StoreUnavailableError,
@@ -32,7 +31,6 @@ from helix_temporal.frameworks.langgraph_records import (
 )
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.records import Record, RecordChange, RecordName, Records, WantedRecords
-from helix_temporal.stores.protocols.sessions import SessionStore
 
 T = TypeVar("T")
 
@@ -407,17 +405,6 @@ class GraphThreads:
         if not view.exists and not namespace:
             self.writer.note_absent(thread_id)
         return (read_head(view.records[0]) if view.records else None), view.epoch
-
-
-def check_stores(records: Records | None, sessions: SessionStore | None) -> tuple[Records, SessionStore]:
-    """The stores, as `Backends` has them where there is a session store.
-
-    Raises:
-        InvalidConfigError: There is none.
-    """
-    if records is None or sessions is None:
-        raise InvalidConfigError("session_store is 'none': LangGraph's threads and items are kept in it")
-    return records, sessions
 
 
 def describe_thread(thread_id: str) -> CreateSession:

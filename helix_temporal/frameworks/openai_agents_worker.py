@@ -98,7 +98,7 @@ class HelixOpenAIPlugin(SimplePlugin):
             self._backends = Backends(self._settings)
         return Conversations(
             self._backends.threads,
-            self._backends.sessions,
+            self._backends.sessions if self._backends.keeps_sessions else None,
             flush_each_step=self._settings.flush == "step",
             archive_required=self._settings.archive == "required",
         )

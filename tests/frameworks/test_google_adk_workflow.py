@@ -233,7 +233,7 @@ async def test_only_new_events_travel(bench: Bench) -> None:
 async def test_a_worker_without_a_session_store_is_refused(temporal_address: str) -> None:
     """Where it is made."""
     plugin = HelixGoogleAdkPlugin(Settings(session_store="none"))
-    with pytest.raises(InvalidConfigError, match="session_store"):
+    with pytest.raises(InvalidConfigError, match="HELIX_SESSION_STORE"):
         _ = plugin.service
 
 

@@ -504,7 +504,7 @@ class TestLists:
 
 
 class TestArchive:
-    @pytest.mark.parametrize("settings", ["redis and s3"], indirect=True)
+    @pytest.mark.parametrize("variables", ["redis and s3"], indirect=True)
     async def test_old_checkpoints_are_read_from_the_archive_as_before(self, saver: HelixSaver) -> None:
         """With their values, in lists and by name; pruning frees them there too."""
         config = place()
@@ -520,7 +520,7 @@ class TestArchive:
         assert newest is not None
         assert newest.checkpoint["channel_values"] == {"text": "new"}
 
-    @pytest.mark.parametrize("settings", ["memory"], indirect=True)
+    @pytest.mark.parametrize("variables", ["memory"], indirect=True)
     async def test_without_an_archive_it_is_refused(self, saver: HelixSaver) -> None:
         """Nothing is moved that nobody could read."""
         await put_chain(saver, 2)

@@ -18,7 +18,7 @@ from temporalio.worker import WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.activities._runtime import raise_application_errors
-from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.errors import HelixError
 from helix_temporal.frameworks.google_adk.events import encode_event
 from helix_temporal.frameworks.google_adk.sessions import HelixSessionService
 from helix_temporal.frameworks.google_adk.state import Place, find_place, mark_place
@@ -78,8 +78,6 @@ class HelixGoogleAdkPlugin(SimplePlugin):
                 from helix_temporal.backends import Backends  # noqa: PLC0415
 
                 self._backends = Backends(self._settings)
-            if self._backends.sessions is None:
-                raise InvalidConfigError("session_store is 'none', and sessions of ADK need one")
             self._service = HelixSessionService(self._backends.sessions)
         return self._service
 
