@@ -81,8 +81,13 @@ class ReadableStores(Protocol):
         ...
 
     @property
+    def keeps_sessions(self) -> bool:
+        """Whether the workers have a session store; otherwise nobody asks for `sessions`."""
+        ...
+
+    @property
     def sessions(self) -> SessionStore | None:
-        """States and checkpoints; None where the workers have no session store."""
+        """States and checkpoints."""
         ...
 
 
@@ -102,15 +107,21 @@ class SessionStores:
     usage: UsageStore
     sessions: SessionStore | None = None
 
+    @property
+    def keeps_sessions(self) -> bool:
+        """Whether there is a session store."""
+        return self.sessions is not None
+
 
 class DirectReads:
     """Answers as the short workflows do, by the same code."""
 
     def __init__(self, stores: ReadableStores) -> None:
         self._store = stores.threads
+        sessions = stores.sessions if stores.keeps_sessions else None
         self._owners = (
             ThreadActivities(stores.threads, max_payload=_ANY_SIZE),
-            SessionReads(stores.threads, stores.usage, stores.sessions, max_payload=_ANY_SIZE),
+            SessionReads(stores.threads, stores.usage, sessions, max_payload=_ANY_SIZE),
             UsageActivities(stores.usage, max_payload=_ANY_SIZE),
         )
 

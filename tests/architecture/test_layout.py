@@ -7,8 +7,14 @@ from typing import Final
 from tests.architecture._project import MODULES, PACKAGE, ROOT, relative
 
 READS_THE_ENVIRONMENT: Final = ("helix_temporal/cli/", "helix_temporal/testing/environment.py")
+OF_FRAMEWORKS: Final = "helix_temporal.frameworks."
+"""What is below it needs packages that are in environments of their own: tests/frameworks opens it."""
 DOORS: Final = sorted(
-    ".".join(path.parent.relative_to(ROOT).parts) for path in MODULES if path.name == "__init__.py"
+    door
+    for door in (
+        ".".join(path.parent.relative_to(ROOT).parts) for path in MODULES if path.name == "__init__.py"
+    )
+    if not door.startswith(OF_FRAMEWORKS)
 )
 
 
@@ -27,8 +33,7 @@ def test_the_environment_is_read_at_the_edge_only() -> None:
 def test_a_door_has_what_it_lists() -> None:
     """``from helix_temporal.x import *`` and documentation tools follow the list."""
     missing, twice = [], []
-    # Those of frameworks need packages that are in environments of their own: tests/frameworks opens them.
-    for door in (each for each in DOORS if not each.startswith("helix_temporal.frameworks.")):
+    for door in DOORS:
         opened = importlib.import_module(door)
         listed = list(getattr(opened, "__all__", []))
         missing += [f"{door}.{name}" for name in listed if not hasattr(opened, name)]

@@ -199,7 +199,7 @@ async def test_a_tail_of_nothing_is_read_without_a_look(
     assert watched.rows == 0
 
 
-@pytest.mark.parametrize("open_store", ["redis and s3"], indirect=True)
+@pytest.mark.parametrize("variables", ["redis and s3"], indirect=True)
 async def test_a_tail_is_read_from_the_archive(open_store: StoreOpener) -> None:
     """Where the thread has left Redis; nor does a read bring it back, and a write does."""
     async with open_store() as store:

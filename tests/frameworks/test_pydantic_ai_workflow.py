@@ -190,7 +190,7 @@ async def test_a_save_that_is_repeated_stands_once(
         assert len((await load(bench.store, "c")).messages) == 4
 
 
-@pytest.mark.parametrize("open_store", ["memory"], indirect=True)
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
 async def test_a_reference_that_was_signed_for_another_workflow_is_refused(bench: Bench) -> None:
     """Whoever can put messages into a conversation reads nobody else's with it."""
     await ask(await bench.start("a", "c"), "secret")
@@ -230,7 +230,7 @@ def test_a_plugin_without_a_key_is_refused() -> None:
         ReferenceSigner("short")
 
 
-@pytest.mark.parametrize("open_store", ["memory"], indirect=True)
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
 async def test_a_history_grows_with_what_is_new(bench: Bench) -> None:
     """Each turn of ours costs what the first ones did; of the plain way it costs the conversation."""
     sizes = {}

@@ -171,15 +171,26 @@ async def connected(settings: Settings) -> Client:
 
 async def test_a_session_stays_with_the_stores_of_the_worker_that_opened_it(make: Make, sid: str) -> None:
     """Its client names no stores; the worker that follows has others, on the same queue."""
-    mine = make()
+    mine, others = make(), make()
     client = await bare(mine, task_queue=mine.task_queue)
     async with deployment(mine, "from a"):
         assert (await ask(client, sid)).text == "from a"
-    async with deployment(mine.model_copy(update={"s3_prefix": "elsewhere"}), "from b"):
+    async with deployment(others.model_copy(update={"task_queue": mine.task_queue}), "from b"):
         result = await ask(client, sid)
         assert result.text is None
         assert "ForeignDeploymentError" in (result.error or "")
         assert "HELIX_S3_BUCKET" in (result.error or "")
+
+
+async def test_a_worker_with_another_archive_for_the_same_redis_does_not_start(make: Make, sid: str) -> None:
+    """It would read what is archived as empty."""
+    mine = make()
+    async with deployment(mine, "from a") as a:
+        assert (await ask(a.sessions, sid)).text == "from a"
+        elsewhere = mine.model_copy(update={"s3_prefix": "elsewhere"})
+        with pytest.raises(ForeignDeploymentError, match="HELIX_S3_BUCKET"):
+            async with deployment(elsewhere, "from b"):
+                pass
 
 
 async def test_a_client_may_name_fewer_stores_than_its_workers(make: Make, sid: str) -> None:
