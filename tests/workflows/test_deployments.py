@@ -179,7 +179,7 @@ async def test_a_session_stays_with_the_stores_of_the_worker_that_opened_it(make
         result = await ask(client, sid)
         assert result.text is None
         assert "ForeignDeploymentError" in (result.error or "")
-        assert "HELIX_S3_BUCKET" in (result.error or "")
+        assert "HELIX_ALSO_KNOWN_AS" in (result.error or "")
 
 
 async def test_a_worker_with_another_archive_for_the_same_redis_does_not_start(make: Make, sid: str) -> None:
