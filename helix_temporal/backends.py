@@ -123,7 +123,7 @@ class Backends:
             self.hot, hot_payloads = hot
         self._mark: ArchiveMark | None = None
         if hot is None and blobs is None and chosen.threads_in != "memory":
-            self._mark = ArchiveMark(hot_payloads, settings.deployment, settings.also_known_as)
+            self._mark = ArchiveMark(hot_payloads, settings.archive_identity, settings.also_known_as)
         compared = self.hot if self._mark is None else compare_archives(self.hot, self._mark)
         self.locks: LockManager = self._places[chosen.state_in].locks if locks is None else locks
         self.usage: UsageStore = self._places[chosen.state_in].usage if usage is None else usage

@@ -326,6 +326,16 @@ class Settings(_Group):
         return Deployment(self.name, tuple(found.items()))
 
     @property
+    def archive_identity(self) -> Deployment:
+        """Which archive threads go to, by bucket and prefix: processes may reach it under several addresses."""
+        found: dict[str, str] = {}
+        if self.s3_bucket is not None:
+            found["archive"] = digest_location("s3", self.s3_bucket, self.s3_prefix)
+        elif self.cold_directory is not None:
+            found["archive"] = _directory_mark(self.cold_directory, self.s3_prefix)
+        return Deployment(self.name, tuple(found.items()))
+
+    @property
     def sqlite_file(self) -> Path | None:
         """The deployment's own database in the data directory."""
         if self.data_directory is None:

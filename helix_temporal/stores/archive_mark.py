@@ -34,7 +34,7 @@ class ArchiveMark:
 
     Args:
         payloads: Of the hot store.
-        own: Whose process this is, with its archive.
+        own: The archive of this process, with the deployment's name.
         also: Identities that are the same deployment: of an archive that was moved.
     """
 

@@ -89,10 +89,14 @@ class S3Campaigns:
         return findings
 
     async def _expiring(self) -> list[str]:
-        """Keys that may vanish: what is not archived must not be among them.  What was shown live may."""
+        """Keys that may vanish: what is not archived must not be among them.
+
+        What was shown live may, and which archive the threads go to: each process writes that anew.
+        """
         stored = await asyncio.to_thread(self._valkey.ask, "KEYS", "*")
         assert isinstance(stored, list)
-        keys, found = [key for key in stored if "}:stream" not in str(key)], []
+        kept = [key for key in map(str, stored) if "}:stream" not in key]
+        keys, found = [key for key in kept if "{helix~2farchive}" not in key], []
         for key in keys:
             ttl = await asyncio.to_thread(self._valkey.ask, "TTL", str(key))
             if ttl != -1:
