@@ -327,7 +327,7 @@ class Settings(_Group):
 
     @property
     def archive_identity(self) -> Deployment:
-        """Which archive threads go to, by bucket and prefix: processes may reach it under several addresses."""
+        """Which archive threads go to, by bucket and prefix: it may be reached under several addresses."""
         found: dict[str, str] = {}
         if self.s3_bucket is not None:
             found["archive"] = digest_location("s3", self.s3_bucket, self.s3_prefix)
