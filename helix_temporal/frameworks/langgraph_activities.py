@@ -2,14 +2,12 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.plugin import SimplePlugin
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.errors import HelixError
 from helix_temporal.frameworks.langgraph_threads import GraphThreads, ThreadWriter
@@ -34,11 +32,10 @@ from helix_temporal.frameworks.langgraph_wire import (
     unpack_values,
     unpack_write,
 )
+from helix_temporal.frameworks.sandbox import pass_through
 from helix_temporal.settings import Settings
 
 if TYPE_CHECKING:
-    from temporalio.worker import WorkflowRunner
-
     from helix_temporal.backends import Backends
 
 P = ParamSpec("P")
@@ -61,7 +58,7 @@ class HelixGraphPlugin(SimplePlugin):
         super().__init__(
             "helix.HelixGraphPlugin",
             activities=self._activities.list_activities(),
-            workflow_runner=_pass_through,
+            workflow_runner=pass_through,
             run_context=self._close_stores,
         )
 
@@ -201,11 +198,3 @@ class GraphActivities:
     @property
     def _threads(self) -> GraphThreads:
         return self._use_stores()[0]
-
-
-def _pass_through(runner: "WorkflowRunner | None") -> "WorkflowRunner":
-    if runner is None:
-        raise ValueError("no workflow runner was given to HelixGraphPlugin")
-    if isinstance(runner, SandboxedWorkflowRunner):
-        return replace(runner, restrictions=runner.restrictions.with_passthrough_modules("helix_temporal"))
-    return runner

@@ -15,9 +15,7 @@ from temporalio.worker import (
     Interceptor,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
-    WorkflowRunner,
 )
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.activities._runtime import (
     application_error,
@@ -48,6 +46,7 @@ from helix_temporal.frameworks.openai_agents_workflow import (
     follow_stream,
     serve_run,
 )
+from helix_temporal.frameworks.sandbox import pass_through
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.foreign_rows.openai_agents import drop_unanswered_calls
 from helix_temporal.models.stored_messages import Head
@@ -83,7 +82,7 @@ class HelixOpenAIPlugin(SimplePlugin):
             "helix.HelixOpenAIPlugin",
             activities=self._add_activities,
             interceptors=[_Interceptor(self)],
-            workflow_runner=_add_passthrough,
+            workflow_runner=pass_through,
             workflow_failure_exception_types=[HelixError],
             run_context=self._run,
         )
@@ -127,14 +126,6 @@ class HelixOpenAIPlugin(SimplePlugin):
             if self._is_own and self._backends is not None:
                 backends, self._backends = self._backends, None
                 await backends.close()
-
-
-def _add_passthrough(runner: WorkflowRunner | None) -> WorkflowRunner:
-    if not isinstance(runner, SandboxedWorkflowRunner):
-        return runner or SandboxedWorkflowRunner()
-    # Redis' driver imports more of itself when its garbage is collected, which may be in a workflow.
-    restrictions = runner.restrictions.with_passthrough_modules("helix_temporal", "redis")
-    return dataclasses.replace(runner, restrictions=restrictions)
 
 
 def _make_runner(inner: Any) -> Any:

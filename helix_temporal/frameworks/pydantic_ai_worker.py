@@ -12,8 +12,7 @@ from pydantic_ai.messages import ModelRequest, repair_messages
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from helix_temporal.activities._runtime import application_error, raise_application_errors
 from helix_temporal.errors import HelixError, InvalidConfigError, InvalidReferenceError
@@ -29,6 +28,7 @@ from helix_temporal.frameworks.pydantic_ai_workflow import (
     LoadConversationInput,
     SaveConversationInput,
 )
+from helix_temporal.frameworks.sandbox import pass_through
 from helix_temporal.settings import Settings
 
 _MODEL_ACTIVITIES: Final = ("__model_request", "__model_request_stream", "__model_compact_messages")
@@ -61,7 +61,7 @@ class HelixPydanticAIPlugin(SimplePlugin):
             "helix.HelixPydanticAIPlugin",
             activities=self._add_activities,
             interceptors=[_Interceptor(self)],
-            workflow_runner=_add_passthrough,
+            workflow_runner=pass_through,
             workflow_failure_exception_types=[HelixError],
             run_context=self._run,
         )
@@ -90,14 +90,6 @@ class HelixPydanticAIPlugin(SimplePlugin):
             if self._is_own and self._backends is not None:
                 backends, self._backends, self._store = self._backends, None, None
                 await backends.close()
-
-
-def _add_passthrough(runner: WorkflowRunner | None) -> WorkflowRunner:
-    if not isinstance(runner, SandboxedWorkflowRunner):
-        return runner or SandboxedWorkflowRunner()
-    # Redis' driver imports more of itself when its garbage is collected, which may be in a workflow.
-    restrictions = runner.restrictions.with_passthrough_modules("helix_temporal", "redis")
-    return dataclasses.replace(runner, restrictions=restrictions)
 
 
 class _Interceptor(Interceptor):

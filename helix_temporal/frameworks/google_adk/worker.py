@@ -1,7 +1,6 @@
 """What a worker has for ADK's sessions in workflows: `HelixGoogleAdkPlugin`, and its activities."""
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -14,8 +13,6 @@ from google.adk.sessions.state import State
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.activities._runtime import raise_application_errors
 from helix_temporal.errors import HelixError
@@ -40,6 +37,7 @@ from helix_temporal.frameworks.google_adk.workflow import (
     ReadAdkSessionInput,
     SessionName,
 )
+from helix_temporal.frameworks.sandbox import pass_through
 from helix_temporal.settings import Settings
 
 
@@ -60,7 +58,7 @@ class HelixGoogleAdkPlugin(SimplePlugin):
         super().__init__(
             "helix.HelixGoogleAdkPlugin",
             activities=self._add_activities,
-            workflow_runner=_add_passthrough,
+            workflow_runner=pass_through,
             workflow_failure_exception_types=[HelixError, *ADK_ERRORS.values()],
             run_context=self._run,
         )
@@ -213,11 +211,3 @@ def _carry_adk_errors() -> Iterator[None]:
         raise ApplicationError(
             str(error), type=name, non_retryable=True, category=ApplicationErrorCategory.BENIGN
         ) from None
-
-
-def _add_passthrough(runner: WorkflowRunner | None) -> WorkflowRunner:
-    if not isinstance(runner, SandboxedWorkflowRunner):
-        return runner or SandboxedWorkflowRunner()
-    # Redis' driver imports more of itself when its garbage is collected, which may be in a workflow.
-    restrictions = runner.restrictions.with_passthrough_modules("helix_temporal", "redis")
-    return dataclasses.replace(runner, restrictions=restrictions)
