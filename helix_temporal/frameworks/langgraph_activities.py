@@ -1,13 +1,12 @@
 """LangGraph threads for workflows, on the worker: activities, and the plugin that brings them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
-from temporalio.plugin import SimplePlugin
 
 from helix_temporal.errors import HelixError
 from helix_temporal.frameworks.langgraph_threads import GraphThreads, ThreadWriter
@@ -32,7 +31,7 @@ from helix_temporal.frameworks.langgraph_wire import (
     unpack_values,
     unpack_write,
 )
-from helix_temporal.frameworks.sandbox import pass_through
+from helix_temporal.frameworks.store_plugin import StorePlugin
 from helix_temporal.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class HelixGraphPlugin(SimplePlugin):
+class HelixGraphPlugin(StorePlugin):
     """Give a worker's workflows LangGraph threads; a guest beside `temporalio.langgraph.LangGraphPlugin`.
 
     It adds activities, and lets ``helix_temporal`` through the sandbox; data converter, interceptors and all
@@ -54,20 +53,43 @@ class HelixGraphPlugin(SimplePlugin):
     """
 
     def __init__(self, settings: Settings | None = None, *, backends: "Backends | None" = None) -> None:
-        self._activities = GraphActivities(Settings() if settings is None else settings, backends)
+        self._stores: GraphStores | None = None
+        mine = GraphActivities(self)
         super().__init__(
             "helix.HelixGraphPlugin",
-            activities=self._activities.list_activities(),
-            workflow_runner=pass_through,
-            run_context=self._close_stores,
+            Settings() if settings is None else settings,
+            backends,
+            activities=[
+                mine.open_thread,
+                mine.load_checkpoint,
+                mine.list_checkpoints,
+                mine.read_history,
+                mine.save_thread,
+                mine.delete_thread,
+            ],
         )
 
-    @asynccontextmanager
-    async def _close_stores(self) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await self._activities.close()
+    @property
+    def stores(self) -> "GraphStores":
+        """Threads and what they need, whose stores are opened by the first call that needs them."""
+        if self._stores is None:
+            backends = self.backends
+            threads, runs = GraphThreads(ThreadWriter(backends.records)), RunIndex(backends.records)
+            self._stores = GraphStores(threads, ThreadUpkeep(threads, backends.sessions, runs), runs)
+        return self._stores
+
+    def forget_stores(self) -> None:
+        """See `StorePlugin.forget_stores`."""
+        self._stores = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStores:
+    """Threads, what keeps them, and which thread a run has."""
+
+    threads: GraphThreads
+    upkeep: ThreadUpkeep
+    runs: RunIndex
 
 
 def _translate_errors(do: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
@@ -86,34 +108,12 @@ def _translate_errors(do: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]
 class GraphActivities:
     """What `WorkflowSaver` asks for.
 
-    The stores are opened when they are first needed: a replayer, which has the plugin too, opens none.
-
     Args:
-        settings: Where they are.
-        backends: Stores from elsewhere, instead.
+        plugin: Has the threads.
     """
 
-    def __init__(self, settings: Settings, backends: "Backends | None" = None) -> None:
-        self._settings, self._given = settings, backends
-        self._made: Backends | None = None
-        self._using: tuple[GraphThreads, ThreadUpkeep, RunIndex] | None = None
-
-    async def close(self) -> None:
-        """Close the stores that this has opened."""
-        made, self._made, self._using = self._made, None, None
-        if made is not None:
-            await made.close()
-
-    def list_activities(self) -> list[Callable[..., Any]]:
-        """All of them, ready to register."""
-        return [
-            self.open_thread,
-            self.load_checkpoint,
-            self.list_checkpoints,
-            self.read_history,
-            self.save_thread,
-            self.delete_thread,
-        ]
+    def __init__(self, plugin: HelixGraphPlugin) -> None:
+        self._plugin = plugin
 
     @activity.defn(name="helix.langgraph.open")
     @_translate_errors
@@ -165,7 +165,7 @@ class GraphActivities:
             if each.put is not None:
                 head = unpack_head(each.put)
                 if head.run_id is not None:
-                    await self._use_stores()[2].note_run(head.run_id, asked.thread_id)
+                    await self._plugin.stores.runs.note_run(head.run_id, asked.thread_id)
                 values = unpack_values(each.put.values)
                 await self._threads.put_checkpoint(asked.thread_id, head, values, epoch=asked.epoch)
                 put.append(head.checkpoint_id)
@@ -180,21 +180,8 @@ class GraphActivities:
     @_translate_errors
     async def delete_thread(self, asked: DeleteThread) -> None:
         """Delete a thread."""
-        await self._use_stores()[1].delete_thread(asked.thread_id)
-
-    def _use_stores(self) -> tuple[GraphThreads, ThreadUpkeep, RunIndex]:
-        if self._using is None:
-            backends = self._given
-            if backends is None:
-                # Not at the top: the sandbox does without drivers.
-                from helix_temporal.backends import Backends  # noqa: PLC0415
-
-                backends = self._made = Backends(self._settings)
-            records, sessions = backends.records, backends.sessions
-            threads, runs = GraphThreads(ThreadWriter(records)), RunIndex(records)
-            self._using = threads, ThreadUpkeep(threads, sessions, runs), runs
-        return self._using
+        await self._plugin.stores.upkeep.delete_thread(asked.thread_id)
 
     @property
     def _threads(self) -> GraphThreads:
-        return self._use_stores()[0]
+        return self._plugin.stores.threads

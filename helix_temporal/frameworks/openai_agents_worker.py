@@ -3,12 +3,11 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
-from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
@@ -24,7 +23,7 @@ from helix_temporal.activities._runtime import (
     raise_application_errors,
     scheduled_epoch,
 )
-from helix_temporal.errors import HelixError, InvalidConfigError, InvalidReferenceError
+from helix_temporal.errors import HelixError, InvalidReferenceError
 from helix_temporal.frameworks.openai_agents_references import (
     Reference,
     ReferenceSigner,
@@ -46,17 +45,20 @@ from helix_temporal.frameworks.openai_agents_workflow import (
     follow_stream,
     serve_run,
 )
-from helix_temporal.frameworks.sandbox import pass_through
+from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_key
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.foreign_rows.openai_agents import drop_unanswered_calls
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.settings import Settings
 
+if TYPE_CHECKING:
+    from helix_temporal.backends import Backends
+
 _BEAT_EVERY: Final = 1.0
 Invoke = Callable[[Any], Awaitable[Any]]
 
 
-class HelixOpenAIPlugin(SimplePlugin):
+class HelixOpenAIPlugin(StorePlugin):
     """Conversations of `HelixWorkflowSession` in our stores; stands behind ``OpenAIAgentsPlugin``.
 
     A guest: it looks at the model activities of that plugin, and there only at calls that hold a reference.
@@ -70,62 +72,47 @@ class HelixOpenAIPlugin(SimplePlugin):
         InvalidConfigError: There is no ``reference_key``.
     """
 
-    def __init__(self, settings: Settings, *, backends: Any = None) -> None:
-        if settings.reference_key is None:
-            raise InvalidConfigError(
-                "reference_key is not set, and signs references to conversations; set HELIX_REFERENCE_KEY to "
-                "the same secret of 16 characters or more for all workers"
-            )
-        self._settings, self._backends, self._is_own = settings, backends, backends is None
-        self._signer = ReferenceSigner(settings.reference_key.get_secret_value())
+    def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
+        self.signer = ReferenceSigner(read_reference_key(settings))
+        mine = ConversationActivities(self)
         super().__init__(
             "helix.HelixOpenAIPlugin",
-            activities=self._add_activities,
+            settings,
+            backends,
+            activities=[mine.open, mine.append, mine.cut],
             interceptors=[_Interceptor(self)],
-            workflow_runner=pass_through,
-            workflow_failure_exception_types=[HelixError],
-            run_context=self._run,
         )
 
     @property
     def conversations(self) -> Conversations:
-        """The stores of this process, opened by the first call that needs one."""
-        if self._backends is None:
-            # Not at the top: a client-only process, and the sandbox, do without drivers.
-            from helix_temporal.backends import Backends  # noqa: PLC0415
-
-            self._backends = Backends(self._settings)
+        """The threads of this process, whose stores are opened by the first call that needs one."""
+        backends = self.backends
         return Conversations(
-            self._backends.threads,
-            self._backends.sessions if self._backends.keeps_sessions else None,
-            flush_each_step=self._settings.flush == "step",
-            archive_required=self._settings.archive == "required",
+            backends.threads,
+            backends.sessions if backends.keeps_sessions else None,
+            flush_each_step=self.settings.flush == "step",
+            archive_required=self.settings.archive == "required",
         )
 
     def make_model_calls(self) -> "ModelCalls":
         """What stands around model activities."""
-        return ModelCalls(self.conversations, self._signer)
+        return ModelCalls(self.conversations, self.signer)
 
-    def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
-        mine = ConversationActivities(self.conversations, self._signer)
-        return [*(present or ()), mine.open, mine.append, mine.cut]
-
-    @contextlib.asynccontextmanager
-    async def _run(self) -> AsyncIterator[None]:
+    @contextlib.contextmanager
+    def serve_worker(self) -> Iterator[None]:
+        """Let runs in workflows of this process tell their sessions when they begin and end."""
         from agents.run import (  # noqa: PLC0415 (whoever imports this for its types need not have it)
             get_default_agent_runner,
             set_default_agent_runner,
         )
 
+        # Of each worker anew: OpenAIAgentsPlugin has put its own runner there for this one.
         before = get_default_agent_runner()
         set_default_agent_runner(_make_runner(before))
         try:
             yield
         finally:
             set_default_agent_runner(before)
-            if self._is_own and self._backends is not None:
-                backends, self._backends = self._backends, None
-                await backends.close()
 
 
 def _make_runner(inner: Any) -> Any:
@@ -325,12 +312,11 @@ class ConversationActivities:
     """Activities ``helix.openai_agents.*``, which open conversations and issue references.
 
     Args:
-        conversations: The threads.
-        signer: Signs references.
+        plugin: Has the threads, and signs references.
     """
 
-    def __init__(self, conversations: Conversations, signer: ReferenceSigner) -> None:
-        self._conversations, self._signer = conversations, signer
+    def __init__(self, plugin: HelixOpenAIPlugin) -> None:
+        self._plugin = plugin
 
     @activity.defn(name="helix.openai_agents.open")
     @raise_application_errors
@@ -338,7 +324,7 @@ class ConversationActivities:
         """Take a conversation over; it begins if there is none."""
         async with heartbeat_with_progress(_BEAT_EVERY) as progress:
             epoch = scheduled_epoch()
-            head = await self._conversations.open(request.session_id, epoch, request.owner, progress)
+            head = await self._plugin.conversations.open(request.session_id, epoch, request.owner, progress)
             return await self._make_place(thread_of(request.session_id), epoch, head, request.newest)
 
     @activity.defn(name="helix.openai_agents.append")
@@ -347,7 +333,7 @@ class ConversationActivities:
         """Append items at the head; a repeat finds them there."""
         reference = self._verify(request.reference)
         async with heartbeat_with_progress(_BEAT_EVERY):
-            head = await self._conversations.append_items(
+            head = await self._plugin.conversations.append_items(
                 reference.thread_id, reference.epoch, request.head, request.items
             )
             return await self._make_place(reference.thread_id, reference.epoch, head, request.newest)
@@ -359,17 +345,17 @@ class ConversationActivities:
         reference = self._verify(request.reference)
         async with heartbeat_with_progress(_BEAT_EVERY) as progress:
             epoch = scheduled_epoch()
-            head = await self._conversations.cut(
+            head = await self._plugin.conversations.cut(
                 reference.thread_id, epoch, request.owner, request.to, request.items, progress,
                 mine=reference.epoch,
             )  # fmt: skip
             return await self._make_place(reference.thread_id, epoch, head, request.newest)
 
     def _verify(self, text: str) -> Reference:
-        return self._signer.verify(text, activity.info().workflow_id or "")
+        return self._plugin.signer.verify(text, activity.info().workflow_id or "")
 
     async def _make_place(self, thread_id: str, epoch: int, head: Head, count: int) -> ConversationPlace:
-        before, newest = await self._conversations.read_newest(thread_id, head, count)
+        before, newest = await self._plugin.conversations.read_newest(thread_id, head, count)
         return ConversationPlace(
             reference=self._sign(Reference(thread_id, epoch, head)),
             before=self._sign(Reference(thread_id, epoch, before)) if newest else None,
@@ -377,7 +363,7 @@ class ConversationActivities:
         )
 
     def _sign(self, reference: Reference) -> str:
-        return self._signer.sign(reference, activity.info().workflow_id or "")
+        return self._plugin.signer.sign(reference, activity.info().workflow_id or "")
 
 
 def encode_answer(result: Any) -> Answer | None:

@@ -1,21 +1,18 @@
 """What a worker has for conversations of pydantic-ai in workflows: plugin, activities, interceptor."""
 
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_ai.conversation import Conversation, ConversationTypeAdapter
 from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
 from pydantic_ai.messages import ModelRequest, repair_messages
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
-from temporalio.plugin import SimplePlugin
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from helix_temporal.activities._runtime import application_error, raise_application_errors
-from helix_temporal.errors import HelixError, InvalidConfigError, InvalidReferenceError
+from helix_temporal.errors import HelixError, InvalidReferenceError
 from helix_temporal.frameworks.pydantic_ai import HelixConversationStore
 from helix_temporal.frameworks.pydantic_ai_references import (
     Reference,
@@ -28,14 +25,17 @@ from helix_temporal.frameworks.pydantic_ai_workflow import (
     LoadConversationInput,
     SaveConversationInput,
 )
-from helix_temporal.frameworks.sandbox import pass_through
+from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_key
 from helix_temporal.settings import Settings
+
+if TYPE_CHECKING:
+    from helix_temporal.backends import Backends
 
 _MODEL_ACTIVITIES: Final = ("__model_request", "__model_request_stream", "__model_compact_messages")
 """How names of pydantic-ai's activities end that are given messages."""
 
 
-class HelixPydanticAIPlugin(SimplePlugin):
+class HelixPydanticAIPlugin(StorePlugin):
     """Conversations of `load_conversation` in our stores; stands beside ``PydanticAIPlugin``.
 
     A guest: it looks at the model activities of pydantic-ai, and there only at messages that are references.
@@ -48,48 +48,28 @@ class HelixPydanticAIPlugin(SimplePlugin):
         InvalidConfigError: There is no ``reference_key``.
     """
 
-    def __init__(self, settings: Settings, *, backends: Any = None) -> None:
-        if settings.reference_key is None:
-            raise InvalidConfigError(
-                "reference_key is not set, and signs references to conversations; set HELIX_REFERENCE_KEY to "
-                "the same secret of 16 characters or more for all workers"
-            )
-        self._settings, self._backends, self._is_own = settings, backends, backends is None
-        self.signer = ReferenceSigner(settings.reference_key.get_secret_value())
+    def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
+        self.signer = ReferenceSigner(read_reference_key(settings))
         self._store: HelixConversationStore | None = None
+        mine = ConversationActivities(self)
         super().__init__(
             "helix.HelixPydanticAIPlugin",
-            activities=self._add_activities,
+            settings,
+            backends,
+            activities=[mine.load, mine.save],
             interceptors=[_Interceptor(self)],
-            workflow_runner=pass_through,
-            workflow_failure_exception_types=[HelixError],
-            run_context=self._run,
         )
 
     @property
     def store(self) -> HelixConversationStore:
         """The conversations, whose stores are opened by the first call that needs them."""
         if self._store is None:
-            if self._backends is None:
-                # Not at the top: a client-only process does without drivers.
-                from helix_temporal.backends import Backends  # noqa: PLC0415
-
-                self._backends = Backends(self._settings)
-            self._store = HelixConversationStore(self._backends.sessions)
+            self._store = HelixConversationStore(self.backends.sessions)
         return self._store
 
-    def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
-        mine = ConversationActivities(self)
-        return [*(present or ()), mine.load, mine.save]
-
-    @contextlib.asynccontextmanager
-    async def _run(self) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            if self._is_own and self._backends is not None:
-                backends, self._backends, self._store = self._backends, None, None
-                await backends.close()
+    def forget_stores(self) -> None:
+        """See `StorePlugin.forget_stores`."""
+        self._store = None
 
 
 class _Interceptor(Interceptor):

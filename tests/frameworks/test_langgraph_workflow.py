@@ -17,7 +17,7 @@ from temporalio.worker import Replayer
 
 from helix_temporal import Backends, Settings
 from helix_temporal.frameworks.langgraph import HelixSaver
-from helix_temporal.frameworks.langgraph_activities import GraphActivities
+from helix_temporal.frameworks.langgraph_activities import GraphActivities, HelixGraphPlugin
 from helix_temporal.frameworks.langgraph_records import CheckpointHead, PendingWrite, StoredCheckpoint
 from helix_temporal.frameworks.langgraph_wire import (
     LOAD,
@@ -211,7 +211,7 @@ async def test_what_a_program_does_with_checkpoints_a_workflow_does(
 
 async def test_an_activity_that_is_done_again_changes_nothing(backends: Backends) -> None:
     """Its answer may be lost at any time; behind a delete what is stored late is refused for good."""
-    activities = GraphActivities(backends.settings, backends)
+    activities = GraphActivities(HelixGraphPlugin(backends.settings, backends=backends))
     opened = [await activities.open_thread(OpenThread("t")) for _ in range(2)]
     assert opened[0].epoch < opened[1].epoch
     head = CheckpointHead("", "1", None, ("msgpack", b"\x80"), ("msgpack", b"\x80"), {"n": 1})

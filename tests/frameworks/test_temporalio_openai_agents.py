@@ -1,6 +1,7 @@
 """Sessions of the OpenAI Agents SDK inside workflows, on a real Temporal server and every store."""
 
 import asyncio
+import contextlib
 import importlib
 import json
 import os
@@ -327,6 +328,26 @@ async def test_histories_replay(bench: Bench) -> None:
     replayer = Replayer(workflows=own.WORKFLOWS, plugins=plugins)
     for each in (handle, streamed):
         await replayer.replay_workflow(await each.fetch_history())
+
+
+async def test_a_worker_goes_on_when_another_of_its_client_ends(
+    variables: dict[str, str], temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """Workers of one client share its plugins, and their stores."""
+    settings = Settings.from_env(variables).model_copy(update={"reference_key": SecretStr(KEY)})
+    plugins = make_plugins(settings, CountingModel(tmp_path / "calls", 0.0))
+    client = await Client.connect(temporal_address, plugins=plugins)
+    kept = Worker(client, task_queue=unique, workflows=own.WORKFLOWS, activities=own.ACTIVITIES)
+    ended = Worker(client, task_queue=f"{unique}-2", workflows=own.WORKFLOWS, activities=own.ACTIVITIES)
+    async with kept:
+        for queue in (f"{unique}-2", unique):
+            async with ended if queue != unique else contextlib.nullcontext():
+                said = await client.execute_workflow(
+                    Conversation.run, Talk("s", ["one"]), id=queue, task_queue=queue
+                )
+                assert len(said) == 1
+        items = await HelixSession("s", plugins[-1].backends.sessions).get_items()
+        assert len(items) == 4
 
 
 async def test_another_execution_takes_the_conversation_over(bench: Bench) -> None:

@@ -3,8 +3,8 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from google.adk.events.event import Event
 from google.adk.sessions.base_session_service import GetSessionConfig
@@ -12,10 +12,8 @@ from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.plugin import SimplePlugin
 
 from helix_temporal.activities._runtime import raise_application_errors
-from helix_temporal.errors import HelixError
 from helix_temporal.frameworks.google_adk.events import encode_event
 from helix_temporal.frameworks.google_adk.sessions import HelixSessionService
 from helix_temporal.frameworks.google_adk.state import Place, find_place, mark_place
@@ -37,11 +35,14 @@ from helix_temporal.frameworks.google_adk.workflow import (
     ReadAdkSessionInput,
     SessionName,
 )
-from helix_temporal.frameworks.sandbox import pass_through
+from helix_temporal.frameworks.store_plugin import StorePlugin
 from helix_temporal.settings import Settings
 
+if TYPE_CHECKING:
+    from helix_temporal.backends import Backends
 
-class HelixGoogleAdkPlugin(SimplePlugin):
+
+class HelixGoogleAdkPlugin(StorePlugin):
     """Sessions of `HelixWorkflowSessionService` in our stores; stands beside ``GoogleAdkPlugin``.
 
     A guest: it adds activities of its own, and leaves data converter, models and tools alone.  A process that
@@ -52,15 +53,22 @@ class HelixGoogleAdkPlugin(SimplePlugin):
         backends: Stores from elsewhere, as `helix_temporal.Backends`; whoever made them closes them.
     """
 
-    def __init__(self, settings: Settings, *, backends: Any = None) -> None:
-        self._settings, self._backends, self._is_own = settings, backends, backends is None
+    def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
         self._service: HelixSessionService | None = None
+        mine = AdkSessionActivities(self)
         super().__init__(
             "helix.HelixGoogleAdkPlugin",
-            activities=self._add_activities,
-            workflow_runner=pass_through,
-            workflow_failure_exception_types=[HelixError, *ADK_ERRORS.values()],
-            run_context=self._run,
+            settings,
+            backends,
+            failures=list(ADK_ERRORS.values()),
+            activities=[
+                mine.create_session,
+                mine.read_session,
+                mine.append_event,
+                mine.delete_session,
+                mine.list_sessions,
+                mine.read_user_state,
+            ],
         )
 
     @property
@@ -71,34 +79,12 @@ class HelixGoogleAdkPlugin(SimplePlugin):
             InvalidConfigError: The settings have no session store.
         """
         if self._service is None:
-            if self._backends is None:
-                # Not at the top: a client-only process does without drivers.
-                from helix_temporal.backends import Backends  # noqa: PLC0415
-
-                self._backends = Backends(self._settings)
-            self._service = HelixSessionService(self._backends.sessions)
+            self._service = HelixSessionService(self.backends.sessions)
         return self._service
 
-    def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
-        mine = AdkSessionActivities(self)
-        return [
-            *(present or ()),
-            mine.create_session,
-            mine.read_session,
-            mine.append_event,
-            mine.delete_session,
-            mine.list_sessions,
-            mine.read_user_state,
-        ]
-
-    @contextlib.asynccontextmanager
-    async def _run(self) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            if self._is_own and self._backends is not None:
-                backends, self._backends, self._service = self._backends, None, None
-                await backends.close()
+    def forget_stores(self) -> None:
+        """See `StorePlugin.forget_stores`."""
+        self._service = None
 
 
 class AdkSessionActivities:
