@@ -1,27 +1,39 @@
-"""What a conversation in a workflow of the OpenAI Agents SDK costs in history: by reference, and as a list.
+"""A conversation in a workflow of the OpenAI Agents SDK: by reference, as a list, in external storage.
 
-It runs in that framework's environment, which ``make test-frameworks NAME=temporalio-openai-agents`` makes::
+It runs in that framework's environment (``make test-frameworks NAME=temporalio-openai-agents``), and needs
+``types-aiobotocore-s3`` besides, for Temporal's driver::
 
     eval "$(.venv/bin/python .ci/servers)"
-    build/frameworks/temporalio-openai-agents/bin/python -m bench.openai_history --turns 1000 --only reference
+    build/frameworks/temporalio-openai-agents/bin/python -m bench.openai_history --turns 1000
 
 Each turn says 2 KB and is answered with 2 KB.  A workflow that dies of its size is counted up to there.
+
+* ``reference``: `HelixWorkflowSession` on Redis and S3.
+* ``list``: the items in the workflow's memory, and all of them in each model call.
+* ``external``: the same, with Temporal's external storage of payloads in S3 (`S3StorageDriver`), at a
+  threshold of 2 KB and at its default of 256 KB.
+
+S3's bytes are counted on the wire, both ways; processor time is the worker's process, and the server's.
 """
 
 import argparse
 import asyncio
+import dataclasses
 import os
+import time
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from agents import Agent, Model, ModelProvider, ModelResponse, RunConfig, Runner, Usage
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
-from pydantic import SecretStr
 from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.converter import DataConverter, ExternalStorage
 from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
 from temporalio.service import RPCError
 from temporalio.worker import Worker
@@ -30,8 +42,17 @@ from helix_temporal import Settings
 from helix_temporal.devstack import start_stack
 from helix_temporal.frameworks.openai_agents import HelixOpenAIPlugin, HelixWorkflowSession
 
+with workflow.unsafe.imports_passed_through():
+    import aioboto3
+    import psutil
+    from temporalio.contrib.aws.s3driver import S3StorageDriver
+    from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
+
 SIZE: Final = 2_000
 EVERY: Final = (20, 60, 100, 200, 400, 600, 800, 1000)
+THRESHOLDS: Final = {"external 2 KB": 2 * 1024, "external 256 KB": 256 * 1024}
+WAYS: Final = ("reference", "list", *THRESHOLDS)
+_DIES_AFTER: Final = timedelta(minutes=20)
 _QUIET: Final = RunConfig(tracing_disabled=True)
 
 
@@ -110,33 +131,103 @@ class LongTalk:
 
 @dataclass(frozen=True)
 class Measured:
-    """A history after so many turns."""
+    """What it took up to so many turns: bytes, seconds."""
 
     turns: int
     events: int
     size: int
+    passed: float
+    sent: int
+    received: int
+    own_cpu: float
+    server_cpu: float
 
     def __str__(self) -> str:
         count = max(self.turns, 1)
         return (
-            f"{self.turns:8}{self.events:10,}{self.size / 1e6:10.2f}"
-            f"{self.events / count:16.1f}{self.size / 1e3 / count:12.1f}"
+            f"{self.turns:7}{self.events:9,}{self.size / 1e6:9.2f}{count / self.passed:9.1f}"
+            f"{self.sent / 1e6:11.1f}{self.received / 1e6:11.1f}"
+            f"{1e3 * self.own_cpu / count:11.1f}{1e3 * self.server_cpu / count:11.1f}"
         )
 
 
-async def measure(handle: WorkflowHandle[Any, Any], turns: int) -> AsyncIterator[Measured]:
-    """The history at each of the turns of `EVERY`, as the server counts it."""
+HEADING: Final = (
+    f"{'history':16}{'turns':>7}{'events':>9}{'MB':>9}{'turns/s':>9}{'S3 up, MB':>11}{'down, MB':>11}"
+    f"{'ms a turn':>11}{'server, ms':>11}"
+)
+
+
+class CountingProxy:
+    """Stands before S3 and counts the bytes both ways."""
+
+    def __init__(self, endpoint: str) -> None:
+        place = urlsplit(endpoint)
+        self._host, self._port = place.hostname or "127.0.0.1", place.port or 80
+        self.sent = self.received = 0
+        self.endpoint = ""
+
+    async def serve(self) -> asyncio.Server:
+        """Begin; ``endpoint`` is its address then."""
+        server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        self.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return server
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_reader, to_writer = await asyncio.open_connection(self._host, self._port)
+        await asyncio.gather(self._copy(reader, to_writer, "sent"), self._copy(to_reader, writer, "received"))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, counted: str) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                setattr(self, counted, getattr(self, counted) + len(data))
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass  # the other side has gone; S3's clients ask again
+        finally:
+            writer.close()
+
+
+class Meter:
+    """What has been used since it was made."""
+
+    def __init__(self, proxy: CountingProxy) -> None:
+        self._proxy, self._server = proxy, find_server()
+        self._before = self._read()
+
+    def _read(self) -> tuple[float, ...]:
+        server = self._server.cpu_times()
+        counts = self._proxy.sent, self._proxy.received
+        return time.monotonic(), *counts, time.process_time(), server.user + server.system
+
+    def measure(self, turns: int, events: int, size: int) -> Measured:
+        """Up to now."""
+        passed, sent, received, own, server = (
+            after - before for after, before in zip(self._read(), self._before, strict=True)
+        )
+        return Measured(turns, events, size, passed, int(sent), int(received), own, server)
+
+
+def find_server() -> psutil.Process:
+    """Temporal's, which this process has started."""
+    return next(each for each in psutil.Process().children(recursive=True) if "temporal" in each.name())
+
+
+async def measure(handle: WorkflowHandle[Any, Any], turns: int, meter: Meter) -> AsyncIterator[Measured]:
+    """What it took at each of the turns of `EVERY`; the history as the server counts it."""
     wanted = [each for each in EVERY if each <= turns]
     ended = asyncio.ensure_future(_wait(handle))
+    count = 0
     while wanted:
         is_over = ended.done()
         info = (await handle.describe()).raw_description.workflow_execution_info
         try:
             count = turns if is_over and ended.result() else await handle.query(LongTalk.count)
         except RPCError:
-            continue  # a worker that has its hands full answers no query in time
+            if not is_over:
+                continue  # a worker that has its hands full answers no query in time
         if count >= wanted[0] or is_over:
-            yield Measured(count, info.history_length, info.history_size_bytes)
+            yield meter.measure(count, info.history_length, info.history_size_bytes)
             wanted = [each for each in wanted if each > count]
         if is_over:
             break
@@ -154,30 +245,73 @@ async def _wait(handle: WorkflowHandle[Any, Any]) -> bool:
     return True
 
 
-async def main(turns: int, only: str) -> None:
-    """Measure, and print a table."""
-    settings = Settings(reference_key=SecretStr("a key for measuring"), allow_plaintext=True)
+@asynccontextmanager
+async def connecting(way: str, address: str, settings: Settings) -> AsyncIterator[Client]:
+    """A client whose workers keep conversations in one of the ways."""
     params = ModelActivityParameters(start_to_close_timeout=timedelta(seconds=60))
-    plugins = [
-        OpenAIAgentsPlugin(params, Provider(), add_temporal_spans=False),
-        HelixOpenAIPlugin(settings),
-    ]
-    with start_stack(["temporal"], environment=dict(os.environ)) as stack:
-        address = stack.get_environment("temporal")["HELIX_TEMPORAL_ADDRESS"]
-        client = await Client.connect(address, plugins=plugins)
-        async with Worker(client, task_queue="bench", workflows=[LongTalk]):
-            print(f"{'history':12}{'turns':>8}{'events':>10}{'MB':>10}{'events a turn':>16}{'KB a turn':>12}")
-            for name in [each for each in ("reference", "list") if only in {each, "both"}]:
-                handle = await client.start_workflow(
-                    LongTalk.run, args=[turns, name == "reference"], id=uuid.uuid4().hex, task_queue="bench"
+    plugins: list[Any] = [OpenAIAgentsPlugin(params, Provider(), add_temporal_spans=False)]
+    async with AsyncExitStack() as stack:
+        converter = DataConverter.default
+        if way == "reference":
+            plugins.append(HelixOpenAIPlugin(settings))
+        elif way in THRESHOLDS:
+            s3 = await stack.enter_async_context(open_s3(settings))
+            driver = S3StorageDriver(new_aioboto3_client(s3), settings.s3_bucket or "")
+            storage = ExternalStorage(drivers=[driver], payload_size_threshold=THRESHOLDS[way])
+            converter = dataclasses.replace(converter, external_storage=storage)
+        yield await Client.connect(address, plugins=plugins, data_converter=converter)
+
+
+def open_s3(settings: Settings) -> Any:
+    """A client of S3, as the settings say."""
+    key, secret = settings.s3_access_key, settings.s3_secret_key
+    session = aioboto3.Session(
+        aws_access_key_id=None if key is None else key.get_secret_value(),
+        aws_secret_access_key=None if secret is None else secret.get_secret_value(),
+        region_name=settings.s3_region,
+    )
+    return session.client("s3", endpoint_url=settings.s3_endpoint)
+
+
+async def main(turns: int, only: list[str]) -> None:
+    """Measure, and print a table."""
+    with start_stack(["temporal", "redis", "s3"], environment=dict(os.environ)) as stack:
+        variables = dict(stack.get_environment())
+        proxy = CountingProxy(variables["HELIX_S3_ENDPOINT"])
+        async with await proxy.serve():
+            variables |= {
+                "HELIX_S3_ENDPOINT": proxy.endpoint,
+                "HELIX_REFERENCE_KEY": "a key for measuring",
+                "HELIX_ALLOW_PLAINTEXT": "true",
+            }
+            print(HEADING)
+            for way in only or WAYS:
+                await run_way(
+                    way, turns, variables["HELIX_TEMPORAL_ADDRESS"], Settings.from_env(variables), proxy
                 )
-                async for each in measure(handle, turns):
-                    print(f"{name:12}{each}", flush=True)
+
+
+async def run_way(way: str, turns: int, address: str, settings: Settings, proxy: CountingProxy) -> None:
+    """One conversation."""
+    async with (
+        connecting(way, address, settings) as client,
+        Worker(client, task_queue="bench", workflows=[LongTalk]),
+    ):
+        meter = Meter(proxy)
+        handle = await client.start_workflow(
+            LongTalk.run,
+            args=[turns, way == "reference"],
+            id=uuid.uuid4().hex,
+            task_queue="bench",
+            execution_timeout=_DIES_AFTER,
+        )
+        async for each in measure(handle, turns, meter):
+            print(f"{way:16}{each}", flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--turns", type=int, default=1000)
-    parser.add_argument("--only", choices=("reference", "list", "both"), default="both")
+    parser.add_argument("--only", nargs="*", choices=WAYS)
     given = parser.parse_args()
-    asyncio.run(main(given.turns, given.only))
+    asyncio.run(main(given.turns, given.only or []))
