@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import redis.asyncio as redis
-from temporalio.testing import ActivityEnvironment
 
 from helix_temporal import Backends, Settings
-from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.models.maintenance import SweepThreadInput
+from helix_temporal.stores.threads.sweep import sweep_thread
 from helix_temporal.testing.proxy import FaultProxy
 from tests.docs._pages import ROOT
 from tests.frameworks.chaos.ledger import Turn, read_turns
@@ -138,13 +137,17 @@ class Campaign:
     async def _sweep(self, backends: Backends) -> None:
         """Archive, as the scheduled sweep does; what was acknowledged before is then safe."""
         began = time.monotonic_ns()
-        assert backends.tiered is not None
-        activities = MaintenanceActivities(backends.hot, backends.threads, backends.tiered.upkeep)
-        request = SweepThreadInput(thread_id=self._session)
-        result = await ActivityEnvironment().run(activities.sweep_thread, request)
-        if result.outcome == "archived" or (result.outcome == "clean" and not result.detail):
+        is_all_archived = True
+        async for thread_id in backends.hot.scan():
+            request = SweepThreadInput(thread_id=thread_id)
+            result = await sweep_thread(backends.hot, backends.threads, request)
+            is_all_archived &= result.outcome in {"archived", "clean", "gone"} and not result.detail
+            self.faults[f"sweep: {result.outcome} {result.detail.partition(':')[0]}".strip()] += 1
+        if is_all_archived:
             self.archived_until = began
-        self.faults[f"sweep: {result.outcome} {result.detail.partition(':')[0]}".strip()] += 1
+        archive = getattr(self._module, "archive", None)
+        if archive is not None:
+            await archive(backends)
 
     async def _wipe(self, backends: Backends) -> None:
         await self._sweep(backends)
@@ -191,14 +194,12 @@ class Campaign:
         return Report(violations, self.faults, len(acknowledged), len(excused), log[-2000:])
 
     async def _read(self, backends: Backends) -> list[str]:
-        adapter: Any = importlib.import_module(f"tests.frameworks.chaos.adapters.{self.adapter}")
-        found: list[str] = await adapter.read_texts(backends.sessions)
+        found: list[str] = await self._module.read_texts(backends)
         return found
 
     @property
-    def _session(self) -> str:
-        adapter: Any = importlib.import_module(f"tests.frameworks.chaos.adapters.{self.adapter}")
-        return str(adapter.SESSION)
+    def _module(self) -> Any:
+        return importlib.import_module(f"tests.frameworks.chaos.adapters.{self.adapter}")
 
     @property
     def _ledgers(self) -> Path:

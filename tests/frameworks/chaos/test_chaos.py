@@ -4,7 +4,7 @@ Of the environment's framework (`.ci/frameworks`), for some seconds; ``HELIX_CHA
 and ``HELIX_CHAOS_SEEDS`` runs several.
 """
 
-import importlib.util
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -17,12 +17,19 @@ from tests.frameworks.chaos.ledger import Turn
 from tests.frameworks.chaos.oracle import Loss, find_violations
 
 ADAPTERS = {
-    "openai_agents": "agents",
-    "claude_agent_sdk": "claude_agent_sdk",
-    "agent_framework": "agent_framework",
+    "openai_agents": "openai-agents",
+    "claude_agent_sdk": "claude-agent-sdk",
+    "agent_framework": "agent-framework-core",
+    "google_adk": "google-adk",
+    "langgraph": "langgraph",
+    "pydantic_ai": "pydantic-ai-slim",
+    "strands_agents": "strands-agents",
 }
-"""With the package of each; an environment has one of them."""
-HERE = [name for name, package in ADAPTERS.items() if importlib.util.find_spec(package) is not None]
+"""With the distribution of each; an environment has one of them."""
+IN_MESSAGES = set(ADAPTERS) - {"langgraph", "strands_agents"}
+"""The others are in records: of PostgreSQL, whatever Redis loses."""
+INSTALLED = {each.name.lower() for each in importlib.metadata.distributions()}
+HERE = [name for name, distribution in ADAPTERS.items() if distribution in INSTALLED]
 SECONDS = float(os.environ.get("HELIX_CHAOS_SECONDS", "8"))
 SEEDS = range(1, 1 + int(os.environ.get("HELIX_CHAOS_SEEDS", "1")))
 
@@ -49,7 +56,7 @@ async def test_what_was_acknowledged_stands_once_and_in_order(
         report = await Campaign(adapter, variables, tmp_path, seed).run(SECONDS)
     assert report.violations == [], report
     assert report.acknowledged - report.excused > 20, report
-    assert report.faults["sweep: archived"] > 0, report
+    assert (report.faults["sweep: archived"] > 0) == (adapter in IN_MESSAGES), report
     assert min(report.faults[name] for name in ("kill", "sweep", "wipe", "roll back", "s3")) > 0
 
 

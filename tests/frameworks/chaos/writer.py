@@ -23,7 +23,7 @@ async def main(adapter_name: str, name: str, directory: Path) -> None:
     while True:
         ledger.note("begun", number)
         try:
-            await adapter.append_turn(backends.sessions, f"{name}-{number}")
+            await adapter.append_turn(backends, f"{name}-{number}")
         except HelixError as error:
             sys.stderr.write(f"{name}-{number}: {type(error).__name__}\n")
             sys.stderr.flush()

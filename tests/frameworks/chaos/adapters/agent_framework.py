@@ -2,20 +2,19 @@
 
 from agent_framework import Message
 
+from helix_temporal import Backends
 from helix_temporal.frameworks.agent_framework import HelixHistoryProvider
-from helix_temporal.stores.protocols.sessions import SessionStore
 
 NAMED = True
-SESSION = "agent-framework/chaos"
 
 
-async def append_turn(store: SessionStore, name: str) -> None:
+async def append_turn(backends: Backends, name: str) -> None:
     """A question and an answer, as a run saves them."""
     texts = (("user", f"{name} q"), ("assistant", f"{name} a"))
     messages = [Message(role, [text], message_id=text) for role, text in texts]
-    await HelixHistoryProvider(store).save_messages("chaos", messages)
+    await HelixHistoryProvider(backends.sessions).save_messages("chaos", messages)
 
 
-async def read_texts(store: SessionStore) -> list[str]:
+async def read_texts(backends: Backends) -> list[str]:
     """All that stands."""
-    return [each.text for each in await HelixHistoryProvider(store).get_messages("chaos")]
+    return [each.text for each in await HelixHistoryProvider(backends.sessions).get_messages("chaos")]

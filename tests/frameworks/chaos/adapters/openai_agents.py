@@ -2,23 +2,22 @@
 
 from typing import Any
 
+from helix_temporal import Backends
 from helix_temporal.frameworks.openai_agents import HelixSession
-from helix_temporal.stores.protocols.sessions import SessionStore
 
 NAMED = False
-SESSION = "openai-agents/chaos"
 
 
-async def append_turn(store: SessionStore, name: str) -> None:
+async def append_turn(backends: Backends, name: str) -> None:
     """A question and an answer, as the runner adds them."""
     items: list[Any] = [
         {"role": "user", "content": f"{name} q"},
         {"role": "assistant", "content": f"{name} a"},
     ]
-    await HelixSession("chaos", store).add_items(items)
+    await HelixSession("chaos", backends.sessions).add_items(items)
 
 
-async def read_texts(store: SessionStore) -> list[str]:
+async def read_texts(backends: Backends) -> list[str]:
     """All that stands."""
-    items: list[Any] = await HelixSession("chaos", store).get_items()
+    items: list[Any] = await HelixSession("chaos", backends.sessions).get_items()
     return [each["content"] for each in items]
