@@ -1,6 +1,5 @@
 """From settings to stores: the one place that picks implementations.  Opens nothing by itself."""
 
-import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, KeepHot, TieredThreads, V1Snapshots
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
-from helix_temporal.models.maintenance import SweepResult, SweepThreadInput, SweepThreadResult
+from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.settings import Settings
 from helix_temporal.stores.archive_mark import ArchiveMark, compare_archives
 from helix_temporal.stores.cleanup import Cleanup
@@ -48,7 +47,7 @@ from helix_temporal.stores.record_packs import RecordPacks
 from helix_temporal.stores.records import RecordUpkeep, RowRecords
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
-from helix_temporal.stores.threads.sweep import sweep_thread
+from helix_temporal.stores.threads.sweep import sweep_threads
 from helix_temporal.stores.workspace_providers import import_providers
 from helix_temporal.workflows.maintenance import add_swept
 
@@ -265,19 +264,12 @@ class Backends:
 
         Raises:
             InvalidConfigError: There is no archive.
-            StoreUnavailableError: A store did not answer; sweep again.
+            StoreUnavailableError: A store answered for none of many threads; sweep again.
         """
         if self.tiered is None:
             raise InvalidConfigError("there is no archive to sweep into: set s3_bucket or cold_directory")
-        slots = asyncio.Semaphore(parallel)
-
-        async def sweep_one(thread_id: str) -> SweepThreadResult:
-            async with slots:
-                request = SweepThreadInput(thread_id=thread_id, evict=evict)
-                return await sweep_thread(self.hot, self.threads, request)
-
-        found = [each async for each in self.hot.scan()]
-        return add_swept(SweepResult(), await asyncio.gather(*map(sweep_one, found)))
+        found = sweep_threads(self.hot, self.threads, evict=evict, parallel=parallel)
+        return add_swept(SweepResult(), await found)
 
     async def close(self) -> None:
         """Close all connections, once usage that is still being recorded is, for 5 s at most."""

@@ -150,7 +150,7 @@ class Limits(_Group):
             a workflow of one's own.  One whose content travels by reference (long texts, larger results of
             tools) may have 64 times as much; a text that a client sends has 1 MiB at most.  Answers of models
             are not bounded by it; no message is larger than 64 MiB.
-        batch_messages: The most messages of one append.
+        batch_messages: The most messages that a workflow appends to a thread in one call.
         inline_text_bytes: Longer answers of turns, and texts that a hook has changed, travel by reference.
             What clients send does above 8 KiB, whatever is set here.
         inline_tool_result_bytes: Larger tool results go to a blob before the tool completes, and larger

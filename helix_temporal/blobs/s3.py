@@ -22,6 +22,7 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 from botocore.loaders import create_loader
 
+from helix_temporal._retries import retry_pause
 from helix_temporal._setting_rules import check_bucket_name, check_s3_endpoint
 from helix_temporal.blobs.probe import prove_conditional_writes
 from helix_temporal.blobs.protocol import (
@@ -103,6 +104,8 @@ def _check_setting(name: str, check: Callable[[str], str], value: str) -> None:
 
 
 _LARGE_BYTES = 1 << 20
+_GETS: Final = 4
+"""Of one object, while S3 refuses: a thread is read by many, of which one in twenty would fail most reads."""
 
 
 class Response(NamedTuple):
@@ -328,8 +331,9 @@ def _error_facts(place: BucketPlace, status: int | None, code: str) -> dict[str,
 class S3Blobs:
     """A bucket of S3 or of a server that speaks its protocol and honours write conditions.
 
-    Opens its connections with the first call and again on another event loop.  Requests are made
-    once; only the HTTP client below repeats a request whose connection was closed before an answer.
+    Opens its connections with the first call and again on another event loop.  A GET that S3 refuses for
+    the moment is made up to four times, other requests once; only the HTTP client below repeats a request
+    whose connection was closed before an answer.
 
     Args:
         bucket: Must exist.
@@ -393,6 +397,16 @@ class S3Blobs:
     async def get(self, key: str) -> Blob | None:
         """The whole object; None if and only if S3 says that this key is not there."""
         check_key(key)
+        for attempt in range(_GETS - 1):
+            try:
+                return await self._get_once(key)
+            except StoreUnavailableError as error:
+                if error.facts["status"] is None:
+                    raise  # without an answer the time has been waited for already
+                await asyncio.sleep(retry_pause(attempt, first=0.1, longest=1.0))
+        return await self._get_once(key)
+
+    async def _get_once(self, key: str) -> Blob | None:
         place = self._bucket_place("get", key)
         async with self._use_connection(place) as connection:
             response = await connection.send_request("GET", key, {})

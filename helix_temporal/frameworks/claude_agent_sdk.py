@@ -5,8 +5,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import InvalidIdError, SessionNotFoundError
-from helix_temporal.frameworks.item_log import ItemLog, repeat_unanswered
+from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery, SessionSummary

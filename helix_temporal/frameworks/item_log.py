@@ -3,10 +3,10 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from helix_temporal._retries import retry_pause
+from helix_temporal._retries import repeat_unanswered, retry_pause
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
@@ -23,8 +23,6 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 T = TypeVar("T")
 Fold = Callable[[SessionState], StateChange]
 
-ATTEMPTS: Final = 5
-"""Of one change, where a store does not answer: each repeats the first one, and adds nothing to it."""
 PAGE: Final = 200
 _OVERTAKEN: Final = 100
 
@@ -70,7 +68,7 @@ class ItemLog:
                 more than once.
 
         Raises:
-            StoreUnavailableError: It did not answer `ATTEMPTS` times; the items may be there or not.
+            StoreUnavailableError: It did not answer five times; the items may be there or not.
             InvalidRequestError, TooLargeError: An item is no JSON, or too large.
         """
         if not items:
@@ -223,17 +221,3 @@ def decode_item(session_id: str, item_format: str, row: Message) -> JsonObject:
         )
     item: JsonObject = json.loads(row.text)
     return item
-
-
-async def repeat_unanswered(do: Callable[[], Awaitable[T]]) -> T:
-    """What ``do`` answers, asked up to `ATTEMPTS` times where a store does not answer.
-
-    Raises:
-        StoreUnavailableError: It did not answer `ATTEMPTS` times; the change may be made or not.
-    """
-    for attempt in range(ATTEMPTS - 1):
-        try:
-            return await do()
-        except StoreUnavailableError:
-            await asyncio.sleep(retry_pause(attempt, first=0.1, longest=2.0))
-    return await do()

@@ -15,9 +15,9 @@ from langgraph.store.base import (
     SearchOp,
 )
 
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.frameworks.background_loop import BackgroundLoop, shared_loop
-from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.frameworks.langgraph_items import (
     ITEM,
     STORE_KIND,

@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from helix_temporal._retries import retry_pause
+from helix_temporal._retries import repeat_unanswered, retry_pause
 from helix_temporal.errors import (
     FencedError,
     SessionNotFoundError,
     StaleStateError,
     StoreUnavailableError,
 )
-from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.frameworks.langgraph_records import (
     CHECKPOINT,
     SESSION_KIND,

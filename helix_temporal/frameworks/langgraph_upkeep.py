@@ -8,8 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
-from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.frameworks.langgraph_records import (
     CHECKPOINT,
     RUN,

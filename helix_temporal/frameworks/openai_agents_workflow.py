@@ -22,7 +22,7 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-from helix_temporal.errors import FencedError, InvalidConfigError, InvalidReferenceError, InvalidRequestError
+from helix_temporal.errors import FencedError, InvalidReferenceError, InvalidRequestError
 from helix_temporal.frameworks.openai_agents_references import (
     StepNote,
     find_reference,
@@ -142,7 +142,7 @@ class HelixWorkflowSession:
         """The reference to the conversation, and the newest items if they were asked for.
 
         Raises:
-            InvalidConfigError: The worker lacks `HelixOpenAIPlugin`, or has it before that of OpenAI.
+            RuntimeError: The worker lacks `HelixOpenAIPlugin`, or has it before that of OpenAI.
             ActivityError: The conversation could not be opened; its cause has the type of our error.
         """
         if limit is None and self.session_settings is not None:
@@ -208,7 +208,7 @@ class HelixWorkflowSession:
         """Open the conversation, unless it is open: a run does so by itself.
 
         Raises:
-            InvalidConfigError: The worker lacks `HelixOpenAIPlugin`, or has it before that of OpenAI.
+            RuntimeError: The worker lacks `HelixOpenAIPlugin`, or has it before that of OpenAI.
             ActivityError: A newer execution has it, or a store did not answer.
         """
         await self._ensure_open()
@@ -442,9 +442,12 @@ def _check_runner() -> None:
     from agents.run import get_default_agent_runner  # noqa: PLC0415 (whoever has no SDK has no runner)
 
     if not getattr(get_default_agent_runner(), "serves_helix_sessions", False):
-        raise InvalidConfigError(
+        # None of our errors, which would end the workflow: it goes on with a worker that is set up.
+        raise RuntimeError(
             "HelixWorkflowSession needs HelixOpenAIPlugin on the client or the worker, behind "
-            "OpenAIAgentsPlugin: plugins=[OpenAIAgentsPlugin(…), HelixOpenAIPlugin(settings)]"
+            "OpenAIAgentsPlugin: plugins=[OpenAIAgentsPlugin(…), HelixOpenAIPlugin(settings)].  Where it "
+            "has both, another worker of its process has ended and taken the runner with it: of several, the "
+            "last one that began has to end first; restart the process"
         )
 
 

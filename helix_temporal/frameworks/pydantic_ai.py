@@ -16,7 +16,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from helix_temporal._retries import retry_pause
+from helix_temporal._retries import repeat_unanswered, retry_pause
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
@@ -25,7 +25,6 @@ from helix_temporal.errors import (
     StoreUnavailableError,
 )
 from helix_temporal.frameworks.entry_tree import Entry, EntryNotFoundError, EntryTree, Place
-from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery, SessionSummary

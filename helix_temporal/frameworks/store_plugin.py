@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import WorkflowRunner
+from temporalio.worker import WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal.errors import HelixError, InvalidConfigError
@@ -73,6 +73,17 @@ class StorePlugin(SimplePlugin):
     def serve_worker(self) -> Iterator[None]:
         """What a plugin changes of the process while a worker runs, if anything."""
         yield
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """Refuse a second one, whose activities have the same names; else as `SimplePlugin`."""
+        kind = type(self)
+        client = config.get("client")
+        given = [*(config.get("plugins") or ()), *(client.config().get("plugins", ()) if client else ())]
+        if sum(isinstance(each, kind) for each in given) > 1:
+            raise InvalidConfigError(
+                f"the worker has two of {kind.__name__}; give one, to Client.connect or to the worker"
+            )
+        return super().configure_worker(config)
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:

@@ -1,8 +1,6 @@
 """`HelixHistoryProvider` under the `Agent` of agent-framework, on every store."""
 
 import asyncio
-import os
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -34,7 +32,8 @@ from helix_temporal.frameworks.agent_framework import HelixHistoryProvider
 from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.testing.proxy import CutReply, FaultProxy
-from tests.docs._pages import ROOT, blocks, titled
+from tests.docs._pages import ROOT, titled
+from tests.frameworks._examples import check_example
 from tests.frameworks.conftest import StoreOpener
 
 Call = Content.from_function_call("call-1", "look", arguments={})
@@ -299,11 +298,4 @@ def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: 
 
 def test_the_example_prints_what_its_page_says() -> None:
     """Alone, in processes of its own."""
-    directory = ROOT / "examples" / "agent_framework_sessions"
-    own = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
-    done = subprocess.run(
-        [sys.executable, str(directory / "agent_framework_sessions.py")],
-        env=own, capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout in blocks(directory / "README.md", "")
+    check_example("agent_framework_sessions")

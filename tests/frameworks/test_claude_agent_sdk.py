@@ -21,6 +21,7 @@ from helix_temporal.frameworks.claude_agent_sdk import HelixSessionStore
 from helix_temporal.stores.protocols.sessions import SessionStore
 from tests._production import Production
 from tests.docs._pages import ROOT, titled
+from tests.frameworks._examples import check_example
 from tests.frameworks.conftest import StoreOpener
 
 KEY: Any = {"project_key": "/home/u/a project", "session_id": "0b7c"}
@@ -285,3 +286,8 @@ async def test_a_delete_reaches_archived_transcripts_and_holds(production: Produ
         with pytest.raises(SessionNotFoundError):
             await after.append(key, [entry(2)])
         assert await after.load(key) is None
+
+
+def test_the_example_prints_what_its_page_says() -> None:
+    """Alone, in processes of its own."""
+    check_example("claude_agent_sdk_sessions")

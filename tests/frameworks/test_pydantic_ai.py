@@ -3,9 +3,6 @@
 import asyncio
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -37,6 +34,7 @@ from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from tests.docs._pages import ROOT, titled
+from tests.frameworks._examples import check_example
 from tests.frameworks._pydantic_conversations import (
     Twins,
     Watched,
@@ -872,15 +870,6 @@ async def check_server(served: dict[str, Any], body: Callable[[str], Any], saved
     await served["store"]._store.loop.rows.close()
 
 
-def test_the_example_prints_what_its_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_prints_what_its_page_says() -> None:
     """In a process of its own, without settings."""
-    ran = subprocess.run(
-        [sys.executable, str(EXAMPLE / "pydantic_ai_sessions.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-        env={"PATH": os.environ["PATH"]},
-    )
-    blocks = (EXAMPLE / "README.md").read_text().split("```\n")
-    assert (ran.returncode, ran.stdout) == (0, blocks[-2]), ran.stderr
+    check_example("pydantic_ai_sessions")

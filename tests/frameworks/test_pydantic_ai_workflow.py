@@ -57,10 +57,8 @@ class Bench:
 def plugins(store: SessionStore) -> list[Any]:
     """Ours is a guest."""
     settings = Settings.from_env({"HELIX_REFERENCE_KEY": KEY})
-    return [
-        PydanticAIPlugin(),
-        HelixPydanticAIPlugin(settings, backends=SimpleNamespace(sessions=store)),
-    ]
+    backends: Any = SimpleNamespace(sessions=store)
+    return [PydanticAIPlugin(), HelixPydanticAIPlugin(settings, backends=backends)]
 
 
 @asynccontextmanager

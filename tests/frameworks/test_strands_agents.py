@@ -18,6 +18,7 @@ from helix_temporal.errors import FencedError, SessionNotFoundError
 from helix_temporal.frameworks.background_loop import shared_loop
 from helix_temporal.frameworks.strands import HelixStorage
 from tests.docs._pages import ROOT, titled
+from tests.frameworks._examples import check_example
 
 
 class Echo(Model):
@@ -260,3 +261,8 @@ def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: 
         exec(code, {"__name__": "__main__", "print": lambda text: printed.append(str(text).strip())})
     said = ["My name is Ada.", "What is my name?"]
     assert printed == [" | ".join(said), " | ".join(said * 2)]
+
+
+def test_the_example_prints_what_its_page_says() -> None:
+    """Alone, in processes of its own."""
+    check_example("strands_agents_sessions")

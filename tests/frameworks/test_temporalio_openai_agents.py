@@ -27,7 +27,7 @@ from temporalio.worker import (
     Worker,
 )
 
-from helix_temporal import Backends, Settings
+from helix_temporal import Agent, Backends, HelixPlugin, ScriptedModel, SessionClient, Settings
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.frameworks.openai_agents import HelixOpenAIPlugin, HelixSession
 from helix_temporal.frameworks.openai_agents_store import (
@@ -613,13 +613,53 @@ async def test_a_model_call_without_a_session_is_as_without_the_plugin(bench: Be
 async def test_a_worker_without_the_plugin_says_so(
     settings: Settings, temporal_address: str, unique: str, tmp_path: Path
 ) -> None:
-    """Or with it before that of OpenAI: the workflow fails at once, and does not wait for an activity."""
-    plugins = make_plugins(settings, CountingModel(tmp_path / "calls"))[::-1]
-    client = await Client.connect(temporal_address, plugins=plugins)
+    """Or with it before that of OpenAI: the workflow waits for one that is set up, and is not lost."""
+    plugins = make_plugins(settings, CountingModel(tmp_path / "calls"))
+    wrong = await Client.connect(temporal_address, plugins=plugins[::-1])
+    served: dict[str, Any] = {"workflows": own.WORKFLOWS, "activities": own.ACTIVITIES}
+    async with Worker(wrong, task_queue=unique, **served):
+        handle = await wrong.start_workflow(
+            Conversation.run, Talk("s", ["one"]), id=unique, task_queue=unique
+        )
+        told = await asyncio.wait_for(_find_failed_task(handle), 60)
+    assert "HelixWorkflowSession needs HelixOpenAIPlugin" in told
+    right = await Client.connect(temporal_address, plugins=plugins)
+    async with Worker(right, task_queue=unique, **served):
+        assert len(await asyncio.wait_for(handle.result(), 100)) == 1
+
+
+async def _find_failed_task(handle: WorkflowHandle[Any, Any]) -> str:
+    """What the first workflow task failed with."""
+    while True:
+        for event in (await handle.fetch_history()).events:
+            if event.HasField("workflow_task_failed_event_attributes"):
+                return str(event.workflow_task_failed_event_attributes.failure.message)
+        await asyncio.sleep(0.1)
+
+
+def test_a_guest_given_twice_is_refused(settings: Settings) -> None:
+    """As `HelixPlugin`: its activities have the same names."""
+    plugin = HelixOpenAIPlugin(settings)
+    with pytest.raises(InvalidConfigError, match="the worker has two of HelixOpenAIPlugin"):
+        plugin.configure_worker({"plugins": [plugin, HelixOpenAIPlugin(settings)]})
+
+
+@pytest.mark.parametrize("variables", ["sqlite"], indirect=True)
+async def test_it_works_beside_our_own_plugin(
+    settings: Settings, temporal_address: str, unique: str, tmp_path: Path
+) -> None:
+    """On one client and worker, behind those of OpenAI; sessions of both kinds."""
+    openai, ours = make_plugins(settings, CountingModel(tmp_path / "calls"))
+    agent = Agent(name="clerk", model=ScriptedModel(["It is on its way."]))
+    client = await Client.connect(
+        temporal_address, plugins=[openai, ours, HelixPlugin(settings, agents=[agent])]
+    )
     async with Worker(client, task_queue=unique, workflows=own.WORKFLOWS, activities=own.ACTIVITIES):
-        with pytest.raises(WorkflowFailureError) as failed:
-            await client.execute_workflow(Conversation.run, Talk("s", ["one"]), id=unique, task_queue=unique)
-    assert "InvalidConfigError" in _types(failed.value)
+        said = await client.execute_workflow(
+            Conversation.run, Talk("s", ["one"]), id=unique, task_queue=unique
+        )
+        answer = await SessionClient(client, task_queue=unique).ask(unique[:8], "Where is it?", agent="clerk")
+        assert (len(said), answer.text) == (1, "It is on its way.")
 
 
 def test_a_plugin_without_a_key_is_refused() -> None:

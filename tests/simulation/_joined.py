@@ -28,7 +28,7 @@ from helix_temporal.stores.sessions.store import RowSessions
 from tests.simulation._blobs import SimBlobs
 from tests.simulation._hot import SimHot
 from tests.simulation._run import Verdict, run_seed
-from tests.simulation._world import Trace, World, run_now
+from tests.simulation._world import Trace, World, run_standing_still
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ class _Joined:
             TieredThreads(MemoryThreads(clock=self._world.loop.time), self._archived),
             together=False,
         )
-        page = run_now(lone.get_messages(SESSION, limit=200))
+        page = run_standing_still(lambda: lone.get_messages(SESSION, limit=200))
         self._rows.clear()
         self._memory.wipe()
         self._world.note("all wiped")

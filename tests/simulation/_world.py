@@ -3,12 +3,15 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from tests.simulation._loop import SimLoop
+
+T = TypeVar("T")
 
 Trace = Callable[[str], None]
 
@@ -241,3 +244,9 @@ def run_now(effect: Awaitable[Any]) -> Any:
     except StopIteration as done:
         return done.value
     raise RuntimeError("an atomic step waited")
+
+
+def run_standing_still(effect: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of a coroutine that may wait, of several tasks, while the world stands still."""
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(lambda: asyncio.run(effect())).result()

@@ -12,6 +12,7 @@ from google.adk.errors.input_validation_error import InputValidationError
 from google.adk.platform.time import get_time
 from google.genai import types
 
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import (
     SessionNotFoundError,
     StaleStateError,
@@ -20,7 +21,6 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.frameworks.google_adk.keys import Scope, SessionKey
-from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.records import (
     Record,

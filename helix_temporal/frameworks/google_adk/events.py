@@ -112,9 +112,9 @@ class EventRows:
         page = await self._store.get_messages(session_id, offset=position, limit=1)
         return page.messages[0] if page.messages else None
 
-    async def read_newest_rows(self, session_id: str) -> list[Message]:
-        """The newest rows, as far as an append looks for an id."""
-        return (await self._read_end(session_id, PAGE))[1]
+    async def read_newest_rows(self, session_id: str, limit: int = PAGE) -> list[Message]:
+        """The newest rows: by default as far as an append looks for an id."""
+        return (await self._read_end(session_id, limit))[1]
 
     async def _read_end(self, session_id: str, limit: int) -> tuple[int, list[Message]]:
         page = await self._store.get_messages(session_id, limit=limit, order="desc")

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -22,6 +23,7 @@ from google.adk.sessions.base_session_service import (
 from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import (
     ConflictError,
     FencedError,
@@ -43,11 +45,12 @@ from helix_temporal.frameworks.google_adk.state import (
     read_values,
     split_state,
 )
-from helix_temporal.frameworks.item_log import repeat_unanswered
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import OrderBy, SessionQuery, SessionSummary
 from helix_temporal.stores.protocols.sessions import SessionStore
+
+logger = logging.getLogger(__name__)
 
 _LISTED: Final = 200
 _BEGUN_BY: Final = "begun_by"
@@ -138,9 +141,7 @@ class HelixSessionService(BaseSessionService):
             total, events = await read()
             if total in {None, place.events}:
                 break
-            # Somebody appends just now, or has ended between an event and its state.
-            await self._finish_append(key, place)
-            stored = await self._store.load_state(key.store_id)
+            stored = await self._join_state_and_events(key, stored)
         return None if stored is None else await self._make_session(key, stored, events)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
@@ -247,7 +248,10 @@ class HelixSessionService(BaseSessionService):
             if not await self._stands(key, row):
                 raise
             return None
-        except (HeadMovedError, StaleStateError, FencedError):
+        except HeadMovedError:
+            await self._join_if_apart(key)
+            return await self._refuse_unless_repeated(key, row)
+        except (StaleStateError, FencedError):
             return await self._refuse_unless_repeated(key, row)
         mark_place(session, after)
         return after
@@ -269,6 +273,42 @@ class HelixSessionService(BaseSessionService):
         )
         return after
 
+    async def _join_state_and_events(self, key: SessionKey, stored: SessionState) -> SessionState | None:
+        """Bring a session's state and its events together; the state as it is then.
+
+        Somebody appends just now, or has ended between an event and its state; or the thread has lost events,
+        which were not archived, with its store.
+        """
+        await self._finish_append(key, Place.read_from(stored))
+        found = await self._store.load_state(key.store_id)
+        if found is None or found.version != stored.version:
+            return found
+        await self._follow_thread(key, found)
+        return await self._store.load_state(key.store_id)
+
+    async def _follow_thread(self, key: SessionKey, stored: SessionState) -> None:
+        """Let the state say where the thread ends; what lost events have changed of it stays."""
+        before, total = Place.read_from(stored), await self._store.get_message_count(key.store_id)
+        row = await self._rows.read_row(key.store_id, total - 1) if total else None
+        time = before.time if row is None else EventFacts.read_from(row).time
+        after = replace(before, events=total, event_id="" if row is None else row.id, time=time)
+        if after.head == before.head:
+            return
+        custom = {**(stored.custom_state or {}), **after.keep()}
+        state = stored.model_copy(update={"custom_state": custom})
+        try:
+            await self._store.save_state(
+                key.store_id, state, expected_version=stored.version, epoch=before.life
+            )
+        except (ConflictError, SessionNotFoundError):
+            return  # somebody else has done it, or has gone on, or it is no longer there
+        logger.warning(
+            "session %r had %d events and has %d: its thread's store has lost what was not archived",
+            key.session,
+            before.events,
+            total,
+        )
+
     async def _finish_append(self, key: SessionKey, at: Place) -> None:
         """Bring the state up to an event that stands behind its place, if there is one.
 
@@ -283,6 +323,14 @@ class HelixSessionService(BaseSessionService):
         except (ConflictError, SessionNotFoundError):
             return  # somebody else has done it, or has gone on, or it is no longer there
         await self._merge_scopes(key, facts.delta, row.id)
+
+    async def _join_if_apart(self, key: SessionKey) -> None:
+        """Join state and events that do not go together, so that who reads the session again can append."""
+        stored = await self._store.load_state(key.store_id)
+        if stored is not None:
+            newest = await self._rows.read_newest_rows(key.store_id, 1)
+            if Place.read_from(stored).event_id != (newest[0].id if newest else ""):
+                await self._join_state_and_events(key, stored)
 
     async def _find_place(self, session: Session, key: SessionKey) -> Place | None:
         """The place of a session that was not read from here, if it has the last event; None if not."""

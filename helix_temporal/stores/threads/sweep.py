@@ -1,9 +1,48 @@
 """Archives threads that their sessions left in the hot tier, one by one."""
 
+import asyncio
+from typing import Final
+
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
 from helix_temporal.models.maintenance import SweepThreadInput, SweepThreadResult
 from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import FlushThread, Progress, ThreadStore, no_progress
+
+_GIVES_UP_AFTER: Final = 16
+"""Threads one behind the other for which a store did not answer: it is away, and more would take long."""
+
+
+async def sweep_threads(
+    hot: HotTier, threads: ThreadStore, *, evict: bool, parallel: int
+) -> list[SweepThreadResult]:
+    """Archive all hot threads, so many at a time; one that a store does not answer for stops no other.
+
+    Raises:
+        StoreUnavailableError: A store answered for none of 16 threads, though asked several times for each.
+    """
+    slots, unanswered = asyncio.Semaphore(parallel), 0
+
+    async def sweep_one(thread_id: str) -> SweepThreadResult:
+        nonlocal unanswered
+        request = SweepThreadInput(thread_id=thread_id, evict=evict)
+        async with slots:
+            try:
+                result = await repeat_unanswered(lambda: sweep_thread(hot, threads, request))
+            except StoreUnavailableError as error:
+                unanswered += 1
+                if unanswered >= _GIVES_UP_AFTER:
+                    raise
+                return _describe_failure(thread_id, error)
+            unanswered = 0
+            return result
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(sweep_one(each)) async for each in hot.scan()]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [each.result() for each in tasks]
 
 
 async def sweep_thread(
@@ -38,11 +77,15 @@ async def sweep_thread(
         evicted = await threads.evict(thread_id, header.epoch) if drops else type(error).__name__
         return SweepThreadResult(thread_id=thread_id, outcome="clean", detail=evicted)
     except HelixError as error:
-        detail = f"{type(error).__name__}: {error}"[:500]
-        return SweepThreadResult(thread_id=thread_id, outcome="failed", detail=detail)
+        return _describe_failure(thread_id, error)
     return SweepThreadResult(
         thread_id=thread_id,
         outcome="archived" if receipt.puts else "clean",
         pending_bytes=receipt.pending_bytes,
         detail=evicted,
     )
+
+
+def _describe_failure(thread_id: str, error: HelixError) -> SweepThreadResult:
+    detail = f"{type(error).__name__}: {error}"[:500]
+    return SweepThreadResult(thread_id=thread_id, outcome="failed", detail=detail)

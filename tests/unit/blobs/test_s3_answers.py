@@ -49,11 +49,25 @@ every_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 async def test_a_passing_failure_is_retryable(
     stub: StubS3, stub_blobs: S3Blobs, call: Call, status: int, code: str
 ) -> None:
-    """Temporal tries again; the store asked only once."""
+    """Temporal tries again; the store asked only once, but for reading, which has no effect."""
     stub.handler = stub.refuse(status, code)
     with pytest.raises(StoreUnavailableError, match=f"{status} {code}".strip()):
         await call(stub_blobs)
-    assert len(stub.requests) == 1
+    assert len(stub.requests) == (4 if call is CALLS["get"] else 1)
+
+
+async def test_a_get_that_is_refused_for_a_moment_is_asked_again(stub: StubS3, stub_blobs: S3Blobs) -> None:
+    """As S3 asks for with 503."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if len(stub.requests) < 4:
+            return await stub.refuse(503, "SlowDown")(request)
+        return web.Response(body=b"data", headers={"ETag": '"e"'})
+
+    stub.handler = answer
+    found = await stub_blobs.get("p/key")
+    assert found is not None
+    assert found.data == b"data"
 
 
 @every_call
