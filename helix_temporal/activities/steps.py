@@ -814,12 +814,16 @@ def _dedup_window(request: RunStepInput) -> int:
 
 
 def _taken_back(request: RunStepInput, view: StepView) -> frozenset[str]:
-    """Short ids of messages that were taken back since the point to which the workflow was reset."""
+    """Short ids of messages that were taken back since the point to which the workflow was reset.
+
+    What stands behind the head was asked again after it had been taken back: a cut leaves none of it there.
+    """
     since = request.since
     if since is None:
         return frozenset()
     taken = (each.cut for each in record_of(view).taken_back if each.epoch > since.epoch)
-    return frozenset(message_id for cut in taken for message_id in cut)
+    cut = {message_id for each in taken for message_id in each}
+    return frozenset(cut.difference(shorten_id(message.id) for message in view.after))
 
 
 def _payload_location(request: RunStepInput | EndTurnInput, ref: str) -> tuple[str, str, str]:

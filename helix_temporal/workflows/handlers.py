@@ -26,8 +26,12 @@ from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.execution import Execution, ask_again, update_refusal
 
 
-def accept_update(*_: object) -> None:
-    """Accept all: interceptors, which refuse other deployments, are asked only where there is a validator."""
+def accept_update() -> None:
+    """Accept it: interceptors, which refuse other deployments, are asked only where there is a validator."""
+
+
+def accept_request(_request: object) -> None:
+    """As `accept_update`; without its one argument an update is refused, and not the workflow's task."""
 
 
 class Handlers:
@@ -50,8 +54,8 @@ class Handlers:
         workflow.set_update_handler("ask", self._on_ask, validator=self._check_message)
         workflow.set_update_handler("send_message", self._on_send, validator=self._check_message)
         workflow.set_update_handler("close", self._on_close, validator=accept_update)
-        workflow.set_update_handler("set_properties", self._on_set_properties, validator=accept_update)
-        workflow.set_update_handler("take_back", self._on_take_back, validator=accept_update)
+        workflow.set_update_handler("set_properties", self._on_set_properties, validator=accept_request)
+        workflow.set_update_handler("take_back", self._on_take_back, validator=accept_request)
         workflow.set_query_handler("status", self._on_status)
 
     def _check_message(self, message: UserMessage) -> None:

@@ -5,7 +5,7 @@ from temporalio import workflow
 from helix_temporal.models.sessions import SessionInput, StopRequest, StopResult
 from helix_temporal.workflows.calls import TemporalCalls
 from helix_temporal.workflows.execution import Execution, ask_again
-from helix_temporal.workflows.handlers import accept_update
+from helix_temporal.workflows.handlers import accept_request
 
 
 class Stops:
@@ -16,7 +16,7 @@ class Stops:
 
     def register(self) -> None:
         """Make the update and the parent's signal known to the workflow."""
-        workflow.set_update_handler("stop", self._on_stop, validator=accept_update)
+        workflow.set_update_handler("stop", self._on_stop, validator=accept_request)
         workflow.set_signal_handler("interrupt", self._on_interrupt)
 
     async def supersede_below(self) -> None:

@@ -311,3 +311,28 @@ async def test_an_append_that_is_never_archived_is_not_acknowledged(
     monkeypatch.setattr(threads, "ARCHIVE_SECONDS", 1.0)
     with pytest.raises(NotArchivedError, match="append them again"):
         await store.append_messages("s", [message.model_copy(update={"id": "n"})])
+
+
+async def test_a_change_that_comes_between_look_and_append_is_kept(
+    production: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the state, by another process: both stand, since neither asked for a version."""
+    backends, other = production.backends(), production.store()
+    tiered = backends.tiered
+    assert tiered is not None
+    await backends.sessions.create_session("s")
+    await backends.sessions.append_messages("s", [Message(id="m0", role="user", content="hi")])
+    append, between = tiered.append, [MergeChanges(values={"k": 1})]
+
+    async def append_later(*args: Any, **more: Any) -> Any:
+        if between:
+            await other.merge_custom_state("s", between.pop())
+        return await append(*args, **more)
+
+    monkeypatch.setattr(tiered, "append", append_later)
+    message = Message(id="m1", role="user", content="hi")
+    await backends.sessions.append_messages("s", [message], change=StateChange(title="t"))
+    state = await other.load_state("s")
+    assert state is not None
+    assert (state.title, state.custom_state) == ("t", {"k": 1})
+    assert await other.get_message_count("s") == 2

@@ -457,6 +457,32 @@ async def test_what_was_taken_back_stays_gone(stand: Stand, desk: Desk, sid: str
     assert len(desk.requests[sid]) == paid + 1
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+async def test_what_was_taken_back_and_asked_again_is_found_after_a_reset(
+    stand: Stand, desk: Desk, sid: str, *, beside: bool
+) -> None:
+    """By an execution that followed: its turn stands, though an earlier one took a turn of that id back."""
+    await talk(stand, sid, "one", "two")
+    await stand.sessions.session(sid).rewind_to_turn(-1)
+    await stand.sessions.session(sid).close()
+    await stand.handle(sid).result()
+    gate = Gate()
+    keys = hold_tool(desk, sid, gate)
+    desk.scripts[sid] = first_tools_then("done", "x")
+    asks = [asyncio.create_task(talk(stand, sid, "two"))]
+    await gate.reached.wait()
+    if beside:
+        asks.append(asyncio.create_task(talk(stand, sid, "three")))
+        await until_waiting(stand.sessions, sid, 1)
+    paid = len(desk.requests[sid])
+    await reset(stand, sid, (await task_ends(stand, sid))[0])
+    gate.opened.set()
+    await asyncio.gather(*asks)
+    await check(stand, sid, ["one", "two", *["three"] * beside])
+    assert len(keys) == 1 + beside
+    assert len(desk.requests[sid]) == paid + 1 + 2 * beside
+
+
 @pytest.mark.parametrize("at", [0, 1, 2, -1])
 async def test_what_could_not_be_taken_back_takes_nothing_back_later(
     stand: Stand, desk: Desk, sid: str, at: int

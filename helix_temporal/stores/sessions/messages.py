@@ -11,6 +11,7 @@ from helix_temporal.errors import (
     HeadMovedError,
     IdempotencyConflictError,
     InvalidRequestError,
+    StaleStateError,
     StoreUnavailableError,
     ThreadNotFoundError,
 )
@@ -276,7 +277,10 @@ class _Appending:
 async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendRequest) -> AppendResult:
     session_id, appending = call.session_id, _Appending(store, call, request)
     # In one unit with the session nobody makes a thread hot that was put away meanwhile.
-    passing = (HeadMovedError, FencedError, *((ThreadNotFoundError,) if store.threads.in_one_unit else ()))
+    passing = (
+        *(HeadMovedError, FencedError, StaleStateError),
+        *((ThreadNotFoundError,) if store.threads.in_one_unit else ()),
+    )
     for number in range(_TRIES):
         try:
             done = await store.loop.make_change(
@@ -285,7 +289,8 @@ async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendReq
         except passing as error:
             if "session_id" in error.facts:
                 raise
-            # Somebody else appended to the thread, opened it or put it away, between look and append.
+            # Somebody else appended to the thread, changed its slice, opened it or put it away, between look
+            # and append.
             await pause_before_retry(number)
         else:
             if appending.left is not None:

@@ -6,7 +6,7 @@ from typing import Final
 from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
 from helix_temporal.models.maintenance import SweepThreadInput, SweepThreadResult
-from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.hot import HotHeader, HotTier
 from helix_temporal.stores.protocols.threads import FlushThread, Progress, ThreadStore, no_progress
 
 _GIVES_UP_AFTER: Final = 16
@@ -57,17 +57,26 @@ async def sweep_thread(
         StoreUnavailableError: A store did not answer; repeat the call.
     """
     thread_id = request.thread_id
-    header = await hot.read_header(thread_id)
-    if header is None or header.deleted or not threads.archives:
-        detail = "" if threads.archives else "no_cold_tier"
-        return SweepThreadResult(thread_id=thread_id, outcome="gone", detail=detail)
-    drops = header.closed or request.evict
+    try:
+        header = await hot.read_header(thread_id)
+        if header is None or header.deleted or not threads.archives:
+            detail = "" if threads.archives else "no_cold_tier"
+            return SweepThreadResult(thread_id=thread_id, outcome="gone", detail=detail)
+        return await _archive_thread(threads, header, drops=header.closed or request.evict, progress=progress)
+    except StoreUnavailableError:
+        raise
+    except HelixError as error:
+        return _describe_failure(thread_id, error)
+
+
+async def _archive_thread(
+    threads: ThreadStore, header: HotHeader, *, drops: bool, progress: Progress
+) -> SweepThreadResult:
+    thread_id = header.thread_id
     try:
         flush = FlushThread(thread_id, header.epoch, closes=header.closed, ends=False)
         receipt = await threads.flush(flush, progress)
         evicted = await threads.evict(thread_id, header.epoch) if drops else ""
-    except StoreUnavailableError:
-        raise
     except FencedError:
         # Somebody opened it, or deleted it: what is left of the old epoch is dropped.
         evicted = await threads.evict(thread_id, header.epoch)
@@ -76,8 +85,6 @@ async def sweep_thread(
         # Its session mends it with its next step, or the next open does; one that has ended does neither.
         evicted = await threads.evict(thread_id, header.epoch) if drops else type(error).__name__
         return SweepThreadResult(thread_id=thread_id, outcome="clean", detail=evicted)
-    except HelixError as error:
-        return _describe_failure(thread_id, error)
     return SweepThreadResult(
         thread_id=thread_id,
         outcome="archived" if receipt.puts else "clean",

@@ -1,11 +1,12 @@
 """A pass over all hot threads where the archive does not answer for some, or for none."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from helix_temporal import Backends, Settings
-from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.models.messages import Message
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Progress, no_progress
@@ -76,3 +77,17 @@ async def test_a_pass_ends_where_the_archive_is_away(
         await sweep_all(backends)
     assert len(tried) <= sweep._GIVES_UP_AFTER + 8
     assert len([each async for each in backends.hot.scan()]) == COUNT
+
+
+async def test_a_damaged_thread_stops_no_other(backends: Backends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where nothing of it can be read."""
+    read = backends.hot.read_header
+
+    async def read_or_find_damage(thread_id: str) -> Any:
+        if thread_id == "s7":
+            raise StoreCorruptError("thread 's7': its header is damaged")
+        return await read(thread_id)
+
+    monkeypatch.setattr(backends.hot, "read_header", read_or_find_damage)
+    found = await sweep_all(backends)
+    assert (found.archived, found.failed) == (COUNT - 1, ("s7",))
