@@ -134,7 +134,9 @@ class CurrentThread:
         """Note that the thread was opened again; finished turns that are gone are lost, except by a reset."""
         self.note_opened(opened.handle, seed)
         first, end = opened.handle.head.position, heads.turn_start.position
-        if first < end and not opened.reset:
+        # Where the thread holds the beginning of one that this execution has finished, that looks as a reset.
+        is_reset = opened.reset and (self.catches_up or not opened.under_way)
+        if first < end and not is_reset:
             self.losses = (*self.losses, Loss(first, end))
 
     def note_flushed(self, result: FlushThreadResult) -> None:

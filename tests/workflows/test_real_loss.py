@@ -219,3 +219,25 @@ async def test_after_a_loss_turns_are_not_taken_back_that_nobody_meant(sea: Shor
     assert await sea.users(name) == ["one", "two", "three"]
     await sea.sessions.session(name, agent="main").rewind_to_turn(-1)
     assert await sea.users(name) == ["one", "two"]
+
+
+async def test_an_answer_that_is_lost_while_its_turn_stands_is_told(sea: Shore) -> None:
+    """The archive has the turn's tool, and not its answer: it is run to another answer, and that is said."""
+    name, sessions, desk = sea.names[0], sea.sessions, sea.stand.desk
+    desk.scripts[name] = first_tools_then("done", "look")
+
+    async def look(what: str, _: object) -> str:
+        sea.proxy.refuse()
+        return what
+
+    await sessions.ask(name, "one", agent="main", message_id="m1", timeout=30)
+    desk.acts[name] = look
+    told = await sessions.ask(name, "two", message_id="m2", timeout=30)
+    assert (told.status, told.archived) == (AskStatus.ANSWERED, False)
+    await sea.wipe()
+    sea.proxy.refuse(False)
+    del desk.acts[name]
+    assert (await sessions.ask(name, "three", message_id="m3", timeout=30)).status is AskStatus.ANSWERED
+    status = await sessions.session(name).get_status()
+    assert [each.detail for each in status.receipts if each.name == "lost"] == ["lost: 4..7"]
+    assert await sea.users(name) == ["one", "two", "three"]
