@@ -336,3 +336,29 @@ async def test_a_change_that_comes_between_look_and_append_is_kept(
     assert state is not None
     assert (state.title, state.custom_state) == ("t", {"k": 1})
     assert await other.get_message_count("s") == 2
+
+
+@pytest.mark.parametrize("operation", [None, "op"])
+async def test_a_fork_of_a_session_that_is_cut_meanwhile_has_what_is_left(
+    production: Logs, monkeypatch: pytest.MonkeyPatch, operation: str | None
+) -> None:
+    """It was an error of the new session, which stood there empty; a repeat called that the fork."""
+    backends, other = production.backends(), production.store()
+    tiered = backends.tiered
+    assert tiered is not None
+    await backends.sessions.create_session("s")
+    for number in range(3):
+        message = Message(id=f"m{number}", role="user", content="hi")
+        await backends.sessions.append_messages("s", [message])
+    fork, cuts = tiered.fork, [1]
+
+    async def fork_later(*args: Any, **more: Any) -> Any:
+        if cuts:
+            await other.cut_messages("s", cuts.pop())
+        return await fork(*args, **more)
+
+    monkeypatch.setattr(tiered, "fork", fork_later)
+    for _ in range(2):
+        forked = await backends.sessions.fork_session("s", "f", operation_id=operation)
+        assert forked.head.position == 2
+        assert [each.id for each in (await other.get_messages("f")).messages] == ["m0", "m1"]

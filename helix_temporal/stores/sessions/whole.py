@@ -1,8 +1,15 @@
 """Forks and deletions: a session with its thread."""
 
 import logging
+from typing import Final
 
-from helix_temporal.errors import InvalidRequestError, SessionExistsError, StoreCorruptError
+from helix_temporal.errors import (
+    InvalidRequestError,
+    SessionExistsError,
+    StoreCorruptError,
+    StoreUnavailableError,
+    ThreadBehindStateError,
+)
 from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import ForkOrigin, SessionState
 from helix_temporal.models.stored_messages import Head
@@ -77,6 +84,8 @@ def decide_fork(
 
 
 logger = logging.getLogger(__name__)
+
+_FORKS: Final = 5
 
 
 async def delete_session(
@@ -189,10 +198,22 @@ async def fork_session(
         before = target.view.thread.epoch if target.view.thread else 0
         return decide_fork(target, state, head, at_checkpoint, before)
 
-    forked = await store.make_change(call, store.with_thread, decide, SessionState)
+    for _ in range(_FORKS):
+        forked = await store.make_change(call, store.with_thread, decide, SessionState)
+        if await _fork_thread(store, new_session_id):
+            return forked
+    raise StoreUnavailableError(f"session {session_id!r}: cut {_FORKS} times while it was forked")
+
+
+async def _fork_thread(store: SessionStoreBase, new_session_id: str) -> bool:
+    """Fork the thread for a session that was made; False, and no session, if the source was cut since."""
     if store.threads.here:
-        await store.threads.carry_out_pending(new_session_id)
-    return forked
+        try:
+            await store.threads.carry_out_pending(new_session_id)
+        except ThreadBehindStateError:
+            await _delete_one(store, new_session_id, None, None, fenced=False)
+            return False
+    return True
 
 
 async def _fork_head(
