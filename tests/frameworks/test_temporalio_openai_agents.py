@@ -651,15 +651,15 @@ async def test_it_works_beside_our_own_plugin(
     """On one client and worker, behind those of OpenAI; sessions of both kinds."""
     openai, ours = make_plugins(settings, CountingModel(tmp_path / "calls"))
     agent = Agent(name="clerk", model=ScriptedModel(["It is on its way."]))
-    client = await Client.connect(
-        temporal_address, plugins=[openai, ours, HelixPlugin(settings, agents=[agent])]
-    )
+    helix = HelixPlugin(settings, agents=[agent])
+    client = await Client.connect(temporal_address, plugins=[openai, ours, helix])
     async with Worker(client, task_queue=unique, workflows=own.WORKFLOWS, activities=own.ACTIVITIES):
         said = await client.execute_workflow(
             Conversation.run, Talk("s", ["one"]), id=unique, task_queue=unique
         )
         answer = await SessionClient(client, task_queue=unique).ask(unique[:8], "Where is it?", agent="clerk")
         assert (len(said), answer.text) == (1, "It is on its way.")
+    await helix.backends.close()
 
 
 def test_a_plugin_without_a_key_is_refused() -> None:
