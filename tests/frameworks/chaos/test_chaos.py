@@ -55,7 +55,7 @@ async def test_what_was_acknowledged_stands_once_and_in_order(
     async with _postgres.emptied(postgres_dsn, prefix):
         report = await Campaign(adapter, variables, tmp_path, seed).run(SECONDS)
     assert report.violations == [], report
-    assert report.acknowledged - report.excused > 20, report
+    assert report.acknowledged - report.excused > 10, report
     assert (report.faults["sweep: archived"] > 0) == (adapter in IN_MESSAGES), report
     assert min(report.faults[name] for name in ("kill", "sweep", "wipe", "roll back", "s3")) > 0
 
