@@ -10,6 +10,7 @@ from helix_temporal.errors import (
     NotArchivedError,
     SessionNotFoundError,
     StoreUnavailableError,
+    ThreadBehindStateError,
 )
 from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.models.messages import Message
@@ -362,3 +363,37 @@ async def test_a_fork_of_a_session_that_is_cut_meanwhile_has_what_is_left(
         forked = await backends.sessions.fork_session("s", "f", operation_id=operation)
         assert forked.head.position == 2
         assert [each.id for each in (await other.get_messages("f")).messages] == ["m0", "m1"]
+
+
+async def test_a_fork_that_was_overtaken_leaves_the_other_one_alone(
+    production: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes make the same fork; the one that found the source cut does not take the other's away."""
+    backends, other = production.backends(), production.store()
+    tiered = backends.tiered
+    assert tiered is not None
+    await backends.sessions.create_session("s")
+    for number in range(3):
+        message = Message(id=f"m{number}", role="user", content="hi")
+        await backends.sessions.append_messages("s", [message])
+    fork, cuts, carry_out = tiered.fork, [1], threads.Threads.carry_out_pending
+
+    async def fork_later(*args: Any, **more: Any) -> Any:
+        if cuts:
+            await other.cut_messages("s", cuts.pop())
+        return await fork(*args, **more)
+
+    async def carry_out_late(self: threads.Threads, session_id: str) -> None:
+        try:
+            await carry_out(self, session_id)
+        except ThreadBehindStateError:
+            monkeypatch.undo()
+            await other.delete_session("f")
+            await other.fork_session("s", "f")
+            await other.append_messages("f", [Message(id="own", role="user", content="hi")])
+            raise
+
+    monkeypatch.setattr(tiered, "fork", fork_later)
+    monkeypatch.setattr(threads.Threads, "carry_out_pending", carry_out_late)
+    assert (await backends.sessions.fork_session("s", "f")).head.position == 2
+    assert [each.id for each in (await other.get_messages("f")).messages] == ["m0", "m1", "own"]

@@ -86,6 +86,7 @@ def decide_fork(
 logger = logging.getLogger(__name__)
 
 _FORKS: Final = 5
+"""How often a fork is begun anew because its source was cut meanwhile."""
 
 
 async def delete_session(
@@ -200,19 +201,25 @@ async def fork_session(
 
     for _ in range(_FORKS):
         forked = await store.make_change(call, store.with_thread, decide, SessionState)
-        if await _fork_thread(store, new_session_id):
+        if await _fork_thread(store, forked):
             return forked
     raise StoreUnavailableError(f"session {session_id!r}: cut {_FORKS} times while it was forked")
 
 
-async def _fork_thread(store: SessionStoreBase, new_session_id: str) -> bool:
+async def _fork_thread(store: SessionStoreBase, forked: SessionState) -> bool:
     """Fork the thread for a session that was made; False, and no session, if the source was cut since."""
-    if store.threads.here:
-        try:
-            await store.threads.carry_out_pending(new_session_id)
-        except ThreadBehindStateError:
-            await _delete_one(store, new_session_id, None, None, fenced=False)
-            return False
+    if not store.threads.here:
+        return True
+
+    async def decide(seen: SeenSession) -> Decision[bool]:
+        # Somebody else may have made the same fork meanwhile, of what is left: that one stays.
+        return Decision(False, deletes=seen.state == forked)
+
+    try:
+        await store.threads.carry_out_pending(forked.session_id)
+    except ThreadBehindStateError:
+        call = Call("delete_session", forked.session_id, fenced=False)
+        return await store.make_change(call, store.with_thread, decide, bool)
     return True
 
 
