@@ -27,7 +27,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from agents import Agent, Model, ModelProvider, ModelResponse, RunConfig, Runner, Usage
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
@@ -41,6 +40,7 @@ from temporalio.worker import Worker
 from helix_temporal import Settings
 from helix_temporal.devstack import start_stack
 from helix_temporal.frameworks.openai_agents import HelixOpenAIPlugin, HelixWorkflowSession
+from helix_temporal.testing.proxy import FaultProxy
 
 with workflow.unsafe.imports_passed_through():
     import aioboto3
@@ -157,47 +157,16 @@ HEADING: Final = (
 )
 
 
-class CountingProxy:
-    """Stands before S3 and counts the bytes both ways."""
-
-    def __init__(self, endpoint: str) -> None:
-        place = urlsplit(endpoint)
-        self._host, self._port = place.hostname or "127.0.0.1", place.port or 80
-        self.sent = self.received = 0
-        self.endpoint = ""
-
-    async def serve(self) -> asyncio.Server:
-        """Begin; ``endpoint`` is its address then."""
-        server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
-        self.endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        return server
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        to_reader, to_writer = await asyncio.open_connection(self._host, self._port)
-        await asyncio.gather(self._copy(reader, to_writer, "sent"), self._copy(to_reader, writer, "received"))
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, counted: str) -> None:
-        try:
-            while data := await reader.read(1 << 16):
-                setattr(self, counted, getattr(self, counted) + len(data))
-                writer.write(data)
-                await writer.drain()
-        except ConnectionError:
-            pass  # the other side has gone; S3's clients ask again
-        finally:
-            writer.close()
-
-
 class Meter:
     """What has been used since it was made."""
 
-    def __init__(self, proxy: CountingProxy) -> None:
+    def __init__(self, proxy: FaultProxy) -> None:
         self._proxy, self._server = proxy, find_server()
         self._before = self._read()
 
     def _read(self) -> tuple[float, ...]:
         server = self._server.cpu_times()
-        counts = self._proxy.sent, self._proxy.received
+        counts = self._proxy.bytes_up, self._proxy.bytes_down
         return time.monotonic(), *counts, time.process_time(), server.user + server.system
 
     def measure(self, turns: int, events: int, size: int) -> Measured:
@@ -277,10 +246,9 @@ async def main(turns: int, only: list[str]) -> None:
     """Measure, and print a table."""
     with start_stack(["temporal", "redis", "s3"], environment=dict(os.environ)) as stack:
         variables = dict(stack.get_environment())
-        proxy = CountingProxy(variables["HELIX_S3_ENDPOINT"])
-        async with await proxy.serve():
+        async with FaultProxy.start(variables["HELIX_S3_ENDPOINT"]) as proxy:
             variables |= {
-                "HELIX_S3_ENDPOINT": proxy.endpoint,
+                "HELIX_S3_ENDPOINT": f"http://{proxy.address}",
                 "HELIX_REFERENCE_KEY": "a key for measuring",
                 "HELIX_ALLOW_PLAINTEXT": "true",
             }
@@ -291,7 +259,7 @@ async def main(turns: int, only: list[str]) -> None:
                 )
 
 
-async def run_way(way: str, turns: int, address: str, settings: Settings, proxy: CountingProxy) -> None:
+async def run_way(way: str, turns: int, address: str, settings: Settings, proxy: FaultProxy) -> None:
     """One conversation."""
     async with (
         connecting(way, address, settings) as client,

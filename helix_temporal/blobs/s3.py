@@ -105,7 +105,9 @@ def _check_setting(name: str, check: Callable[[str], str], value: str) -> None:
 
 _LARGE_BYTES = 1 << 20
 _GETS: Final = 4
-"""Of one object, while S3 refuses: a thread is read by many, of which one in twenty would fail most reads."""
+"""So often an object is asked for while S3 refuses (503).  A long thread is read by many GETs: with each
+twentieth refused, most of its reads would fail.
+"""
 
 
 class Response(NamedTuple):

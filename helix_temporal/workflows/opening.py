@@ -134,7 +134,8 @@ class CurrentThread:
         """Note that the thread was opened again; finished turns that are gone are lost, except by a reset."""
         self.note_opened(opened.handle, seed)
         first, end = opened.handle.head.position, heads.turn_start.position
-        # Where the thread holds the beginning of one that this execution has finished, that looks as a reset.
+        # Only the beginning of a turn that this execution has finished may be left.  The open then tells of a
+        # turn under way, as it does to a workflow that was reset and knows less than the thread.
         is_reset = opened.reset and (self.catches_up or not opened.under_way)
         if first < end and not is_reset:
             self.losses = (*self.losses, Loss(first, end))

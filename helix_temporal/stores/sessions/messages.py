@@ -9,6 +9,7 @@ from helix_temporal.errors import (
     ConflictError,
     FencedError,
     HeadMovedError,
+    HelixError,
     IdempotencyConflictError,
     InvalidRequestError,
     StaleStateError,
@@ -277,10 +278,9 @@ class _Appending:
 async def _append_at_end(store: SessionStoreBase, call: Call, request: AppendRequest) -> AppendResult:
     session_id, appending = call.session_id, _Appending(store, call, request)
     # In one unit with the session nobody makes a thread hot that was put away meanwhile.
-    passing = (
-        *(HeadMovedError, FencedError, StaleStateError),
-        *((ThreadNotFoundError,) if store.threads.in_one_unit else ()),
-    )
+    passing: tuple[type[HelixError], ...] = (HeadMovedError, FencedError, StaleStateError)
+    if store.threads.in_one_unit:
+        passing += (ThreadNotFoundError,)
     for number in range(_TRIES):
         try:
             done = await store.loop.make_change(

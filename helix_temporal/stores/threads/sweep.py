@@ -10,7 +10,7 @@ from helix_temporal.stores.protocols.hot import HotHeader, HotTier
 from helix_temporal.stores.protocols.threads import FlushThread, Progress, ThreadStore, no_progress
 
 _GIVES_UP_AFTER: Final = 16
-"""Threads one behind the other for which a store did not answer: it is away, and more would take long."""
+"""A pass ends when a store did not answer for so many threads in a row: it is away, and asking takes long."""
 
 
 async def sweep_threads(

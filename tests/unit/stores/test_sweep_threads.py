@@ -1,13 +1,13 @@
 """A pass over all hot threads where the archive does not answer for some, or for none."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helix_temporal import Backends, Settings
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
-from helix_temporal.models.maintenance import SweepResult
 from helix_temporal.models.messages import Message
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Progress, no_progress
 from helix_temporal.stores.threads import sweep
@@ -16,14 +16,15 @@ COUNT = 40
 
 
 @pytest.fixture
-async def backends(tmp_path: str, monkeypatch: pytest.MonkeyPatch) -> Backends:
+async def backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backends]:
     """Forty sessions that were never archived."""
     monkeypatch.setattr("helix_temporal._retries.retry_pause", lambda *_, **__: 0.0)
     made = Backends(Settings.from_env({"HELIX_COLD_DIRECTORY": str(tmp_path)}))
     for number in range(COUNT):
         await made.sessions.create_session(f"s{number}")
         await made.sessions.append_messages(f"s{number}", [Message(id="m", role="user", content="hi")])
-    return made
+    yield made
+    await made.close()
 
 
 def refuse(
@@ -43,17 +44,12 @@ def refuse(
     return tried
 
 
-async def sweep_all(backends: Backends) -> SweepResult:
-    """One pass, and what is in the archive then is evicted."""
-    return await backends.sweep(evict=True)
-
-
 async def test_a_thread_that_the_archive_refuses_stops_no_other(
     backends: Backends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told, and the others are archived."""
     tried = refuse(backends, monkeypatch, lambda thread_id, _: thread_id == "s0")
-    found = await sweep_all(backends)
+    found = await backends.sweep(evict=True)
     assert (found.archived, found.failed, found.failures) == (COUNT - 1, ("s0",), 1)
     assert [each async for each in backends.hot.scan()] == ["s0"]
     assert tried["s0"] == 5
@@ -64,7 +60,7 @@ async def test_a_thread_that_is_refused_for_a_moment_is_archived(
 ) -> None:
     """Each is tried several times."""
     refuse(backends, monkeypatch, lambda _, times: times < 3)
-    found = await sweep_all(backends)
+    found = await backends.sweep(evict=True)
     assert (found.archived, found.failures) == (COUNT, 0)
 
 
@@ -74,7 +70,7 @@ async def test_a_pass_ends_where_the_archive_is_away(
     """It does not ask for each thread again and again."""
     tried = refuse(backends, monkeypatch, lambda *_: True)
     with pytest.raises(StoreUnavailableError, match="SlowDown"):
-        await sweep_all(backends)
+        await backends.sweep(evict=True)
     assert len(tried) <= sweep._GIVES_UP_AFTER + 8
     assert len([each async for each in backends.hot.scan()]) == COUNT
 
@@ -89,5 +85,5 @@ async def test_a_damaged_thread_stops_no_other(backends: Backends, monkeypatch: 
         return await read(thread_id)
 
     monkeypatch.setattr(backends.hot, "read_header", read_or_find_damage)
-    found = await sweep_all(backends)
+    found = await backends.sweep(evict=True)
     assert (found.archived, found.failed) == (COUNT - 1, ("s7",))
