@@ -4,7 +4,6 @@ Also what it decides on the way: how much of an archived thread stays hot (`Keep
 windows of messages are remembered, and payloads in the archive.
 """
 
-import copy
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -275,7 +274,6 @@ class TieredThreads:
         self.hot: HotTier = RepairingHotTier(hot, self._archive)
         hot = self.hot
         self._warm_ttl, self._legacy = warm_ttl, legacy is not None
-        self._makes_hot = True
         self._flushing = Flushing(hot, self._archive, backlog or Backlog(), clock, step_seconds)
         self._opening = Opening(hot, self._archive, legacy)
         self._trimming = Trimming(hot, self._archive, self._flushing, keep_hot or KeepHot())
@@ -285,12 +283,6 @@ class TieredThreads:
         self._migration = ZeitlichMigration(hot, self._archive, self._flushing, legacy)
         self.upkeep = Upkeep(hot, self._archive)
         self.payloads = BlobPayloads(self._archive)
-
-    def for_many_writers(self) -> "TieredThreads":
-        """As `ThreadStore.for_many_writers`."""
-        threads = copy.copy(self)
-        threads._makes_hot = False  # noqa: SLF001  its own class
-        return threads
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
@@ -442,16 +434,12 @@ class TieredThreads:
 
         Raises:
             StoreUnavailableError: It vanished each time.
-            FencedError, HeadMovedError, ThreadNotFoundError: As `hydrate`; or as `for_many_writers`.
+            FencedError, HeadMovedError, ThreadNotFoundError: As `hydrate`.
         """
         for _ in range(tries):
             answer = await call()
             if answer is not None:
                 return answer
-            if not self._makes_hot:
-                raise FencedError(
-                    f"thread {thread_id!r}: epoch {epoch} has no hot thread any more; open it anew"
-                )
             await self._opening.hydrate_thread(thread_id, epoch, back_to=back_to)
         raise StoreUnavailableError(
             f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; "

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import (
     ForeignDeploymentError,
     NotArchivedError,
@@ -17,7 +16,6 @@ from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery
-from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.sessions import threads
 from tests._production import Production
@@ -321,16 +319,18 @@ async def test_a_change_that_comes_between_look_and_append_is_kept(
 ) -> None:
     """Of the state, by another process: both stand, since neither asked for a version."""
     backends, other = production.backends(), production.store()
+    tiered = backends.tiered
+    assert tiered is not None
     await backends.sessions.create_session("s")
     await backends.sessions.append_messages("s", [Message(id="m0", role="user", content="hi")])
-    append, between = TieredThreads.append, [MergeChanges(values={"k": 1})]
+    append, between = tiered.append, [MergeChanges(values={"k": 1})]
 
-    async def append_later(self: TieredThreads, step: StepAppend) -> Appended:
+    async def append_later(*args: Any, **more: Any) -> Any:
         if between:
             await other.merge_custom_state("s", between.pop())
-        return await append(self, step)
+        return await append(*args, **more)
 
-    monkeypatch.setattr(TieredThreads, "append", append_later)
+    monkeypatch.setattr(tiered, "append", append_later)
     message = Message(id="m1", role="user", content="hi")
     await backends.sessions.append_messages("s", [message], change=StateChange(title="t"))
     state = await other.load_state("s")

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from helix_temporal.coldtier import TieredThreads
 from helix_temporal.stores.sessions import base, cuts
 from helix_temporal.stores.threads import opening as threads_opening
 from tests.simulation._joined import simulate_joined
@@ -15,6 +16,17 @@ SEEDS = 150
 SEEN = ("taken back", "evict: dropped", "all wiped")
 FAR = 500
 """Among so many seeds the absence of a guard is seen; the known one comes first."""
+
+
+@contextmanager
+def copies_unasked() -> Iterator[None]:
+    """An append counts though its hot thread may be an old copy that came back late."""
+
+    async def believing(self: TieredThreads, *_: Any) -> None:
+        return
+
+    with patch.object(TieredThreads, "confirm_step", believing):
+        yield
 
 
 @contextmanager
@@ -53,15 +65,9 @@ def test_what_is_acknowledged_stands_and_what_is_taken_back_is_gone() -> None:
     assert all(sum(verdict.seen[what] for verdict in verdicts) for what in SEEN)
 
 
-@pytest.mark.parametrize("seed", [3056009, 3063723])
-def test_what_a_campaign_found_stays_mended(seed: int) -> None:
-    """Messages that a wipe took came to the archive late; a cut had the epoch of an open beside it."""
-    assert not simulate_joined(seed).why
-
-
 @pytest.mark.parametrize(
     ("remove", "known"),
-    [(cuts_at_any_head, 1), (cuts_believed, 1), (rows_unrestored, 2)],
+    [(copies_unasked, 4452), (cuts_at_any_head, 1), (cuts_believed, 1), (rows_unrestored, 2)],
 )
 def test_a_missing_guard_is_seen(remove: Callable[[], Any], known: int) -> None:
     """A checker that can't fail proves nothing."""

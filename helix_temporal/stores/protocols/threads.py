@@ -321,15 +321,6 @@ class ThreadStore(Protocol):
         """There is a cold tier, which may hold more than a hot thread that came back late."""
         ...
 
-    def for_many_writers(self) -> "ThreadStore":
-        """The same threads, for writers that share an epoch: a hot thread that is not there stays away.
-
-        ``append``, ``step_view`` and ``save_slice`` raise `FencedError` instead of making it hot again.  It
-        may have been lost with messages that are on their way to the archive.  Under a new epoch these are
-        refused there; under the same one they would take the place of what is appended meanwhile.
-        """
-        ...
-
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """Take the epoch, archive what was committed, cut the rest, and make the thread hot.
 

@@ -261,8 +261,7 @@ class _Appending:
         if threads.in_one_unit and in_unit:
             return replace(decision, append=plan.step)
         step, self.outlined = self._add_outline(seen, plan.step, plan.at, decision.state), True
-        many = plan.at is not None and plan.at.has_many_writers(self.call.session_id)
-        await threads.append(step, many_writers=many)
+        await threads.append(step)
         self.appended = True
         return decision
 
@@ -428,7 +427,7 @@ async def _append_where_left(
     step = StepAppend(session_id, recent.epoch, recent.head, messages, commits=True)
     seen, appended = await asyncio.gather(
         store.view_session(session_id, WantedRows(keys=orders.KEYS)),
-        store.threads.append(step, many_writers=True),
+        store.threads.append(step),
         return_exceptions=True,
     )
     if isinstance(seen, BaseException):

@@ -99,18 +99,8 @@ def row_of(order: ThreadOrder) -> SessionRow:
 
 
 def next_epoch(now: Millis, thread_epoch: int = 0) -> int:
-    """An epoch that is higher than the thread's, and the store's time in microseconds if that is higher.
-
-    It is even. Odd ones are those of `next_epoch_to_join`: the two may be chosen at once for one thread, and
-    an open under an epoch that the thread has already is taken for a repeat of the first.
-    """
-    lowest = max(now * 1000, thread_epoch + 1)
-    return lowest + lowest % 2
-
-
-def next_epoch_to_join(now: Millis, thread_epoch: int = 0) -> int:
-    """As `next_epoch`, for an open that changes nothing else: odd."""
-    return next_epoch(now, thread_epoch) + 1
+    """An epoch that is higher than the thread's, and the store's time in microseconds if that is higher."""
+    return max(now * 1000, thread_epoch + 1)
 
 
 def order_to_cut(thread: HasHead, head: Head, now: int) -> ThreadOrder | None:
@@ -144,15 +134,10 @@ class Standing:
     closed: bool
     slice: bytes = b""
     slice_version: int = 0
-    hot: bool = True
-
-    def has_many_writers(self, session_id: str) -> bool:
-        """Whether no workflow has the thread: programs append to it, all under one epoch."""
-        return self.owner == owner_of(session_id)
 
     def visible_end(self, session_id: str) -> int:
         """Up to where messages are shown: a tail that is not committed may still be cut by its workflow."""
-        return self.head.position if self.has_many_writers(session_id) else self.committed
+        return self.head.position if self.owner == owner_of(session_id) else self.committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +186,6 @@ class Threads:
 
     def __init__(self, store: ThreadStore | None, rows: SessionRows, *, together: bool) -> None:
         self._store, self._rows, self.together = store, rows, together
-        self._for_many = None if store is None else store.for_many_writers()
         self.recent = RecentThreads()
 
     @property
@@ -229,23 +213,15 @@ class Threads:
         """
         return self.together and not (self.here and self.store.archives)
 
-    def _store_for(self, *, many_writers: bool) -> ThreadStore:
-        """The thread store for one of many writers of an epoch, or for its only one."""
-        return self._for_many if many_writers and self._for_many is not None else self.store
-
-    async def append(self, step: StepAppend, *, many_writers: bool = False) -> Appended:
+    async def append(self, step: StepAppend) -> Appended:
         """Append a step to a thread of its own store; acknowledged only if it goes on from the archive.
-
-        Args:
-            step: The step.
-            many_writers: Others append under the same epoch, see `ThreadStore.for_many_writers`.
 
         Raises:
             FencedError, HeadMovedError: As `ThreadStore.append` and `ThreadStore.confirm_step`.
         """
         appended = None
         try:
-            appended = await self._store_for(many_writers=many_writers).append(step)
+            appended = await self.store.append(step)
             await self.store.confirm_step(step, appended)
         except (FencedError, HeadMovedError) as error:
             found = error.facts.get("found_position")
@@ -369,14 +345,11 @@ class Threads:
     async def join_thread(self, seen: SeenSession) -> Standing:
         """Where the thread stands, under the epoch that has it; opened for the session if nobody has it.
 
-        One that is not hot is opened anew where many write to it, see `ThreadStore.for_many_writers`.
-
         Raises:
             FencedError: Somebody opened it meanwhile; look again.
         """
         there = await self.find_standing(seen)
-        lost = there is not None and not there.hot and there.has_many_writers(seen.session_id)
-        if there is not None and not there.closed and not lost:
+        if there is not None and not there.closed:
             if seen.view.thread is None and self.in_one_unit:
                 await self.store.hydrate(seen.session_id, there.epoch)
             return there
@@ -384,11 +357,14 @@ class Threads:
         outline = b""
         if self.carries_outlines and seen.state is not None:
             outline = encode_outline(seen.state, seen.view.max_epoch)
-        return await self._open_for_many(seen.session_id, next_epoch_to_join(seen.now, epoch), outline)
-
-    async def _open_for_many(self, session_id: str, epoch: Epoch, outline: bytes) -> Standing:
         opened = await self.store.open(
-            OpenThread(session_id, epoch, owner_of(session_id), Create.AUTO, slice=outline)
+            OpenThread(
+                seen.session_id,
+                next_epoch(seen.now, epoch),
+                owner_of(seen.session_id),
+                Create.AUTO,
+                slice=outline,
+            )
         )
         return _standing_of(opened.header)
 
@@ -415,24 +391,18 @@ class Threads:
         for _ in range(_TRIES):
             try:
                 # The thread first: a slice that was saved since is one of a later state.
-                at = _standing_of(await self.store.read_facts(session_id))
+                at = await self.store.read_facts(session_id)
                 view = await self._rows.view(session_id)
                 if view.state is None or not may_carry_outline(session_id, at.owner, at.slice):
                     return
                 state = decode_model(SessionState, view.state, f"session {session_id!r}: state")
                 outline = encode_outline(state, view.max_epoch)
-                if outline == at.slice:
-                    return
-                if not at.hot:
-                    at = await self._open_for_many(
-                        session_id, next_epoch_to_join(view.now, at.epoch), outline
-                    )
-                threads = self._store_for(many_writers=True)
-                await threads.save_slice(session_id, at.epoch, outline, at.slice_version)
-            except (StaleStateError, FencedError):
-                continue  # others were faster; a workflow that opened it is found at the next look
-            except (ThreadNotFoundError, HeadMovedError):
-                pass  # there is no thread yet
+                if outline != at.slice:
+                    await self.store.save_slice(session_id, at.epoch, outline, at.slice_version)
+            except StaleStateError:
+                continue
+            except (ThreadNotFoundError, FencedError, HeadMovedError):
+                pass  # there is no thread yet, or a workflow has opened it
             return
 
     async def is_buried(self, session_id: str) -> bool:
@@ -449,9 +419,8 @@ class Threads:
         """The ids of the newest messages, oldest first."""
         if at.head == EMPTY:
             return []
-        threads = self._store_for(many_writers=at.has_many_writers(session_id))
         try:
-            view = await threads.step_view(
+            view = await self.store.step_view(
                 session_id, at.epoch, at.head, after=0, limit=1, max_bytes=1, ids=count
             )
         except (FencedError, HeadMovedError):
@@ -587,7 +556,6 @@ def _standing_of(found: HotHeader | ThreadFacts) -> Standing:
         found.closed,
         found.slice,
         found.slice_version,
-        found.hot if isinstance(found, ThreadFacts) else True,
     )
 
 

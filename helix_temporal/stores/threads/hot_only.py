@@ -110,10 +110,6 @@ class HotThreads:
     def __init__(self, hot: HotTier, *, expire_after: float | None = None) -> None:
         self.hot, self._expire_after = hot, expire_after
 
-    def for_many_writers(self) -> "HotThreads":
-        """As `ThreadStore.for_many_writers`: without an archive nothing is made hot again."""
-        return self
-
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
         header = await self._open_thread(request)
