@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from helix_temporal import Backends
 from helix_temporal.errors import (
     ForeignDeploymentError,
     NotArchivedError,
@@ -339,12 +340,10 @@ async def test_a_change_that_comes_between_look_and_append_is_kept(
     assert await other.get_message_count("s") == 2
 
 
-@pytest.mark.parametrize("operation", [None, "op"])
-async def test_a_fork_of_a_session_that_is_cut_meanwhile_has_what_is_left(
-    production: Logs, monkeypatch: pytest.MonkeyPatch, operation: str | None
+async def make_source_cut_before_fork(
+    backends: Backends, other: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was an error of the new session, which stood there empty; a repeat called that the fork."""
-    backends, other = production.backends(), production.store()
+    """A session of three messages; another process takes its last one back just before it is forked."""
     tiered = backends.tiered
     assert tiered is not None
     await backends.sessions.create_session("s")
@@ -359,6 +358,15 @@ async def test_a_fork_of_a_session_that_is_cut_meanwhile_has_what_is_left(
         return await fork(*args, **more)
 
     monkeypatch.setattr(tiered, "fork", fork_later)
+
+
+@pytest.mark.parametrize("operation", [None, "op"])
+async def test_a_fork_of_a_session_that_is_cut_meanwhile_has_what_is_left(
+    production: Logs, monkeypatch: pytest.MonkeyPatch, operation: str | None
+) -> None:
+    """It was an error of the new session, which stood there empty; a repeat called that the fork."""
+    backends, other = production.backends(), production.store()
+    await make_source_cut_before_fork(backends, other, monkeypatch)
     for _ in range(2):
         forked = await backends.sessions.fork_session("s", "f", operation_id=operation)
         assert forked.head.position == 2
@@ -370,18 +378,8 @@ async def test_a_fork_that_was_overtaken_leaves_the_other_one_alone(
 ) -> None:
     """Two processes make the same fork; the one that found the source cut does not take the other's away."""
     backends, other = production.backends(), production.store()
-    tiered = backends.tiered
-    assert tiered is not None
-    await backends.sessions.create_session("s")
-    for number in range(3):
-        message = Message(id=f"m{number}", role="user", content="hi")
-        await backends.sessions.append_messages("s", [message])
-    fork, cuts, carry_out = tiered.fork, [1], threads.Threads.carry_out_pending
-
-    async def fork_later(*args: Any, **more: Any) -> Any:
-        if cuts:
-            await other.cut_messages("s", cuts.pop())
-        return await fork(*args, **more)
+    await make_source_cut_before_fork(backends, other, monkeypatch)
+    carry_out = threads.Threads.carry_out_pending
 
     async def carry_out_late(self: threads.Threads, session_id: str) -> None:
         try:
@@ -393,7 +391,6 @@ async def test_a_fork_that_was_overtaken_leaves_the_other_one_alone(
             await other.append_messages("f", [Message(id="own", role="user", content="hi")])
             raise
 
-    monkeypatch.setattr(tiered, "fork", fork_later)
     monkeypatch.setattr(threads.Threads, "carry_out_pending", carry_out_late)
     assert (await backends.sessions.fork_session("s", "f")).head.position == 2
     assert [each.id for each in (await other.get_messages("f")).messages] == ["m0", "m1", "own"]
