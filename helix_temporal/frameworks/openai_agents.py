@@ -4,7 +4,9 @@ Inside a workflow (``temporalio-openai-agents``) it is `HelixWorkflowSession`, w
 client or the worker, behind ``OpenAIAgentsPlugin``.
 """
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
 from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.frameworks.openai_agents_store import ITEM_FORMAT, KIND, thread_of
@@ -16,7 +18,6 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem
-    from agents.memory import SessionSettings
 
 __all__ = ["ITEM_FORMAT", "ConversationPlace", "HelixOpenAIPlugin", "HelixSession", "HelixWorkflowSession"]
 
@@ -42,18 +43,18 @@ class HelixSession:
         session_id: str,
         store: SessionStore,
         *,
-        session_settings: "SessionSettings | None" = None,
+        session_settings: "SessionSettings | dict[str, Any] | None" = None,
         user_id: str | None = None,
     ) -> None:
-        self.session_id, self.session_settings = validate_id(session_id, "session id"), session_settings
+        self.session_id = validate_id(session_id, "session id")
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         create = CreateSession(agent_type=KIND, user_id=user_id)
         self._log = ItemLog(store, thread_of(session_id), ITEM_FORMAT, create)
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
         """The newest ``limit`` items, or as many as the settings say, oldest first; all without either."""
-        if limit is None and self.session_settings is not None:
-            limit = self.session_settings.limit
-        return cast("list[TResponseInputItem]", await self._log.read_items(limit))
+        newest = resolve_session_limit(limit, self.session_settings)
+        return cast("list[TResponseInputItem]", await self._log.read_items(newest))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
         """Append the items, all or none."""
