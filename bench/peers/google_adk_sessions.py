@@ -44,6 +44,13 @@ from tests.frameworks._google_adk_workflows import APP, USER, Conversation, Talk
 NAMES: Final[dict[str, Any]] = {"app_name": APP, "user_id": USER}
 
 
+_WAYS: Final[dict[str, dict[str, bool]]] = {
+    "InMemorySessionService": {"in_memory": True},
+    "HelixWorkflowSessionService": {},
+    "the same, with HelixModel": {"by_reference": True},
+}
+
+
 def make_event(number: int, size: int = 200) -> Event:
     """An event with a text and a change of the state."""
     content = types.Content(role="user", parts=[types.Part(text="x" * size)])
@@ -153,15 +160,14 @@ async def measure_histories(address: str, backends: Backends, turns: Sequence[in
     queue = uuid.uuid4().hex
     async with Worker(client, task_queue=queue, workflows=[Conversation]):
         for count in turns:
-            for in_memory in (True, False):
-                name = f"h{count}{in_memory}"
-                lines = [f"size 2048 {n} {'y' * 2030}" for n in range(count)]
+            for what, ways in _WAYS.items():
+                name = f"h{count} {what}"
+                talk = Talk(name, [f"size 2048 {n} {'y' * 2030}" for n in range(count)], **ways)
                 handle = await client.start_workflow(
-                    Conversation.run, Talk(name, lines, in_memory), id=f"{queue}-{name}", task_queue=queue
+                    Conversation.run, talk, id=f"{queue}-{name}", task_queue=queue
                 )
                 await handle.result()
                 info = (await handle.describe()).raw_description.workflow_execution_info
-                what = "InMemorySessionService" if in_memory else "HelixWorkflowSessionService"
                 size = info.history_size_bytes / 1e6
                 print(f"history of {count:3} turns {what:30} {size:8.2f} MB {info.history_length:6} events")
 

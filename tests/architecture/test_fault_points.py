@@ -34,6 +34,7 @@ ELSEWHERE: Final = {
             "append_event",
             "create_session",
             "delete_session",
+            "invoke_model",
             "list_sessions",
             "read_session",
             "read_user_state",

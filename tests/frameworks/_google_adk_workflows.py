@@ -1,11 +1,13 @@
 """Workflows in which ADK's runner talks."""
 
+import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig
+from google.adk.models.llm_request import LlmRequest
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
@@ -15,6 +17,7 @@ from temporalio import workflow
 from temporalio.google_adk import TemporalModel
 from temporalio.workflow import ActivityConfig
 
+from helix_temporal.frameworks.google_adk.model import HelixModel
 from helix_temporal.frameworks.google_adk.workflow import HelixWorkflowSessionService
 
 APP = "shop"
@@ -36,6 +39,7 @@ class Talk:
         in_memory: With ADK's session service in the workflow, to compare.
         creates: The session is begun by the workflow.
         newest: So many events are given to a run.
+        by_reference: The model is given what is new of the contents.
     """
 
     session: str
@@ -44,6 +48,7 @@ class Talk:
     creates: bool = True
     newest: int | None = None
     state: dict[str, Any] = field(default_factory=dict)
+    by_reference: bool = False
 
 
 @workflow.defn
@@ -60,7 +65,7 @@ class Conversation:
         names: dict[str, Any] = {"app_name": APP, "user_id": USER, "session_id": talk.session}
         if talk.creates:
             await service.create_session(**names, state=talk.state)
-        runner = Runner(app_name=APP, agent=_make_agent(), session_service=service)
+        runner = Runner(app_name=APP, agent=_make_agent(talk), session_service=service)
         answers = []
         for line in talk.lines:
             if line == "wait":
@@ -105,16 +110,43 @@ class EveryCall:
         }
 
 
+@workflow.defn
+class SideBySide:
+    """Calls of a model that go on from different contents, at once."""
+
+    @workflow.run
+    async def run(self, session: str) -> list[list[str]]:
+        """What each said, in three rounds."""
+        service = HelixWorkflowSessionService(timeout=timedelta(seconds=10))
+        await service.create_session(app_name=APP, user_id=USER, session_id=session)
+        model, said = _make_model(by_reference=True), [[f"{name} 0"] for name in "abc"]
+        for number in (1, 2, 3):
+            answers = await asyncio.gather(*(_answer(model, each) for each in said))
+            for each, answer in zip(said, answers, strict=True):
+                each += [answer, f"{each[0][0]} {number}"]
+        return said
+
+
+async def _answer(model: TemporalModel, said: list[str]) -> str:
+    contents = [types.Content(role="user", parts=[types.Part(text=each)]) for each in said]
+    request = LlmRequest(model="answering", contents=contents)
+    (answer,) = [each async for each in model.generate_content_async(request)]
+    return answer.content.parts[0].text or "" if answer.content and answer.content.parts else ""
+
+
 def _make_service(talk: Talk) -> BaseSessionService:
     if talk.in_memory:
         return InMemorySessionService()
     return HelixWorkflowSessionService(timeout=timedelta(seconds=5))
 
 
-def _make_agent() -> LlmAgent:
+def _make_agent(talk: Talk) -> LlmAgent:
+    return LlmAgent(name="assistant", model=_make_model(talk.by_reference), tools=[remember])
+
+
+def _make_model(by_reference: bool) -> TemporalModel:
     config = ActivityConfig(start_to_close_timeout=timedelta(seconds=5))
-    model = TemporalModel("answering", activity_config=config)
-    return LlmAgent(name="assistant", model=model, tools=[remember])
+    return (HelixModel if by_reference else TemporalModel)("answering", activity_config=config)
 
 
 async def _ask(runner: Runner, line: str, talk: Talk) -> str:

@@ -18,6 +18,7 @@ import pytest
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.session import Session
+from google.genai import types
 from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
@@ -34,12 +35,17 @@ from temporalio.worker import (
 from helix_temporal import Backends, Settings
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.frameworks.google_adk import HelixSessionService
+from helix_temporal.frameworks.google_adk.contents import KEPT, KIND, ContentLanes
+from helix_temporal.frameworks.google_adk.keys import SessionKey
+from helix_temporal.frameworks.google_adk.lanes import CONTENTS_LOST, INVOKE_MODEL, ContentsPlace
 from helix_temporal.frameworks.google_adk.worker import HelixGoogleAdkPlugin
 from helix_temporal.frameworks.google_adk.workflow import APPEND, CREATE, READ
+from helix_temporal.stores.protocols.records import Records
+from helix_temporal.stores.protocols.sessions import SessionStore
 from tests import _services
 from tests.docs._pages import ROOT, titled
 from tests.frameworks._google_adk_model import register_model
-from tests.frameworks._google_adk_workflows import APP, USER, Conversation, EveryCall, Talk
+from tests.frameworks._google_adk_workflows import APP, USER, Conversation, EveryCall, SideBySide, Talk
 from tests.frameworks.conftest import BackendsOpener
 
 
@@ -78,6 +84,8 @@ class Bench:
     losing: LosesAnswers
     queue: str
     plugins: list[Any]
+    store: SessionStore
+    records: Records
 
     async def start(self, session: str, *lines: str, **fields: Any) -> WorkflowHandle[Any, Any]:
         """A conversation that has begun."""
@@ -111,9 +119,13 @@ async def bench(
         register_model()
         losing = LosesAnswers()
         async with Worker(
-            client, task_queue=task_queue, workflows=[Conversation, EveryCall], interceptors=[losing]
+            client,
+            task_queue=task_queue,
+            workflows=[Conversation, EveryCall, SideBySide],
+            interceptors=[losing],
         ):
-            yield Bench(client, HelixSessionService(backends.sessions), losing, task_queue, plugins)
+            service = HelixSessionService(backends.sessions)
+            yield Bench(client, service, losing, task_queue, plugins, backends.sessions, backends.records)
 
 
 def texts(session: Session) -> list[str]:
@@ -346,4 +358,137 @@ async def _sent_by(handle: WorkflowHandle[Any, Any], name: str) -> list[Any]:
             done = event.activity_task_completed_event_attributes
             if scheduled[done.scheduled_event_id] == name:
                 found.append(json.loads(done.result.payloads[0].data))
+    return found
+
+
+# -- model calls that carry what is new
+
+
+def read_given(calls: Path) -> list[list[str]]:
+    """What the model was given, call by call."""
+    return [json.loads(line) for line in calls.read_text().splitlines()]
+
+
+def forget_calls(calls: Path) -> None:
+    """Begin the file anew."""
+    calls.unlink()
+
+
+LINES = ("hello", "remember blue", "bye", "again")
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the model writes down what it is given."""
+    monkeypatch.setenv("HELIX_TEST_CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+async def test_a_model_is_given_all_where_the_call_carries_what_is_new(bench: Bench, calls: Path) -> None:
+    """The same as without; no text is twice in what activities of the model are given."""
+    plain = await bench.run("s1", *LINES)
+    expected = read_given(calls)
+    forget_calls(calls)
+    handle = await bench.start("s2", *LINES, by_reference=True)
+    assert await handle.result() == plain
+    assert read_given(calls) == expected
+    given = await _given_to(handle, INVOKE_MODEL)
+    assert [len(call["request"]["contents"]) for call in given] == [1, 2, 2, 2, 2]
+    assert [call["place"]["start"] for call in given] == [0, 1, 3, 5, 7]
+    assert not await _given_to(handle, "invoke_model")
+
+
+async def test_a_history_grows_with_what_is_new(bench: Bench) -> None:
+    """Twice the turns are twice the bytes, where all contents in each call make it four times as many."""
+    sizes = {}
+    for count in (10, 20):
+        handle = await bench.start(f"s{count}", *(f"size 2000 {n}" for n in range(count)), by_reference=True)
+        await handle.result()
+        info = (await handle.describe()).raw_description.workflow_execution_info
+        sizes[count] = info.history_size_bytes
+    assert sizes[20] < 2.2 * sizes[10]
+
+
+async def test_contents_that_are_lost_are_sent_again(bench: Bench, calls: Path) -> None:
+    """Once; what follows is what is new again."""
+    handle = await bench.start("s1", "one", "two", "wait", "three", "four", by_reference=True)
+    await _until(bench, "s1", 4)
+    key = SessionKey(APP, USER, "s1")
+    assert await bench.store.delete_session(key.contents_id)
+    await handle.signal(Conversation.go_on)
+    answers, _, count = await handle.result()
+    assert (answers, count) == ([f"echo {n}" for n in ("one", "two", "three", "four")], 8)
+    assert read_given(calls)[-1] == ["one", "echo one", "two", "echo two", "three", "echo three", "four"]
+    assert len(read_given(calls)) == 4
+
+
+async def test_an_attempt_that_is_repeated_keeps_no_content_twice(bench: Bench, calls: Path) -> None:
+    """The model is asked again, as ever, and with the same contents."""
+    bench.losing.names = (INVOKE_MODEL,)
+    answers, _, _ = await bench.run("s1", "one", "two", by_reference=True)
+    assert answers == ["echo one", "echo two"]
+    assert read_given(calls) == [["one"], ["one"], ["one", "echo one", "two"], ["one", "echo one", "two"]]
+
+
+async def test_calls_side_by_side_have_lanes_of_their_own(bench: Bench, calls: Path) -> None:
+    """Each is given its own contents, and carries what is new of them."""
+    handle = await bench.client.start_workflow(
+        SideBySide.run, "s1", id=f"{bench.queue}-beside", task_queue=bench.queue
+    )
+    said = await handle.result()
+    given = [each[:count] for each in said for count in (1, 3, 5)]
+    assert sorted(read_given(calls)) == sorted(given)
+    sent = await _given_to(handle, INVOKE_MODEL)
+    assert len({call["place"]["lane"] for call in sent}) == 3
+    assert sorted(len(call["request"]["contents"]) for call in sent) == [1, 1, 1, 2, 2, 2, 2, 2, 2]
+
+
+async def test_contents_go_with_their_session_and_do_not_come_back(bench: Bench) -> None:
+    """Nor do those of lanes that nobody uses any more stay."""
+    key = SessionKey(APP, USER, "s1")
+    await bench.run("s1", "one", by_reference=True)
+    for _ in range(KEPT + 3):
+        await bench.run("s1", "more", by_reference=True, creates=False)
+    records = bench.records
+    assert len(await records.list_groups(key.contents_id, KIND)) == KEPT
+    await bench.sessions.delete_session(app_name=APP, user_id=USER, session_id="s1")
+    assert await records.list_groups(key.contents_id, KIND) == ()
+    lanes = ContentLanes(records, bench.store)
+    place = ContentsPlace(app=APP, user=USER, session="s1", lane="late", start=0, digest="")
+    content = types.Content(role="user", parts=[types.Part(text="secret")])
+    assert await lanes.complete(place, [content]) == [content]
+    assert await records.list_groups(key.contents_id, KIND) == ()
+
+
+async def test_a_lane_gives_contents_to_whom_knows_them(bench: Bench) -> None:
+    """Another digest, or more than it holds, is refused; nothing of it is in the error."""
+    await bench.run("s1", "secret words", by_reference=True)
+    records, key = bench.records, SessionKey(APP, USER, "s1")
+    (lane,) = await records.list_groups(key.contents_id, KIND)
+    lanes = ContentLanes(records, bench.store)
+    for start, digest in ((1, "0" * 32), (1, ""), (2, "0" * 32)):
+        place = ContentsPlace(app=APP, user=USER, session="s1", lane=lane, start=start, digest=digest)
+        with pytest.raises(ApplicationError) as refused:
+            await lanes.complete(place, [])
+        assert refused.value.type == CONTENTS_LOST
+        assert "secret" not in str(refused.value)
+
+
+async def test_histories_by_reference_replay(bench: Bench) -> None:
+    """Without a store, and to the same commands."""
+    handle = await bench.start("s1", *LINES, by_reference=True)
+    await handle.result()
+    plugins = [GoogleAdkPlugin(), HelixGoogleAdkPlugin(Settings())]
+    await Replayer(workflows=[Conversation], plugins=plugins).replay_workflow(await handle.fetch_history())
+
+
+async def _given_to(handle: WorkflowHandle[Any, Any], name: str) -> list[Any]:
+    """What activities of a name were given, as the history has it."""
+    history = await handle.fetch_history()
+    found = []
+    for event in history.events:
+        if event.HasField("activity_task_scheduled_event_attributes"):
+            told = event.activity_task_scheduled_event_attributes
+            if told.activity_type.name == name:
+                found.append(json.loads(told.input.payloads[0].data))
     return found

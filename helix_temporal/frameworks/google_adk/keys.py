@@ -73,6 +73,11 @@ class SessionKey:
         return f"google-adk/files/{_encode_parts(self.app, self.user, self.session)}"
 
     @property
+    def contents_id(self) -> str:
+        """The id of the session that has the contents of its model calls, and goes when it is deleted."""
+        return f"google-adk/contents/{_encode_parts(self.app, self.user, self.session)}"
+
+    @property
     def scopes(self) -> tuple[Scope, Scope]:
         """Whose states the session shares: the application's, the user's."""
         return Scope(self.app), Scope(self.app, self.user)

@@ -160,12 +160,12 @@ class HelixSessionService(BaseSessionService):
         )
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session, with its events and artifacts; nothing if there is none.
+        """Delete a session, with its events, artifacts and contents of model calls; nothing if there is none.
 
         Whoever still appends to it gets `SessionNotFoundError`, and brings nothing back.
         """
         key = SessionKey.of(app_name, user_id, session_id)
-        for each in (key.store_id, key.files_id):
+        for each in (key.store_id, key.files_id, key.contents_id):
             await repeat_unanswered(lambda each=each: self._store.delete_session(each))  # type: ignore[misc]
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from google.adk.events.event import Event
+from google.adk.models import LLMRegistry
+from google.adk.models.llm_response import LlmResponse
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
@@ -14,7 +16,9 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from helix_temporal.activities._runtime import raise_application_errors
+from helix_temporal.frameworks.google_adk.contents import ContentLanes
 from helix_temporal.frameworks.google_adk.events import encode_event
+from helix_temporal.frameworks.google_adk.lanes import INVOKE_MODEL, InvokeModelInput
 from helix_temporal.frameworks.google_adk.sessions import HelixSessionService
 from helix_temporal.frameworks.google_adk.state import Place, find_place, mark_place
 from helix_temporal.frameworks.google_adk.workflow import (
@@ -55,6 +59,7 @@ class HelixGoogleAdkPlugin(StorePlugin):
 
     def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
         self._service: HelixSessionService | None = None
+        self._contents: ContentLanes | None = None
         mine = AdkSessionActivities(self)
         super().__init__(
             "helix.HelixGoogleAdkPlugin",
@@ -68,6 +73,7 @@ class HelixGoogleAdkPlugin(StorePlugin):
                 mine.delete_session,
                 mine.list_sessions,
                 mine.read_user_state,
+                mine.invoke_model,
             ],
         )
 
@@ -82,9 +88,16 @@ class HelixGoogleAdkPlugin(StorePlugin):
             self._service = HelixSessionService(self.backends.sessions)
         return self._service
 
+    @property
+    def contents(self) -> ContentLanes:
+        """What is kept of the contents of model calls; opened as `service`."""
+        if self._contents is None:
+            self._contents = ContentLanes(self.backends.records, self.backends.sessions)
+        return self._contents
+
     def forget_stores(self) -> None:
         """See `StorePlugin.forget_stores`."""
-        self._service = None
+        self._service = self._contents = None
 
 
 class AdkSessionActivities:
@@ -158,6 +171,15 @@ class AdkSessionActivities:
         """Read a user's state."""
         state = await self._plugin.service.get_user_state(app_name=request.app, user_id=request.user)
         return AdkUserState(state=json.dumps(state))
+
+    @activity.defn(name=INVOKE_MODEL)
+    @raise_application_errors
+    async def invoke_model(self, call: InvokeModelInput) -> list[LlmResponse]:
+        """The model's answers to what a worker has of the contents, and what came with the call."""
+        contents = await self._plugin.contents.complete(call.place, call.request.contents)
+        request = call.request.model_copy(update={"contents": contents})
+        model = LLMRegistry.new_llm(request.model)
+        return [answer async for answer in model.generate_content_async(request)]
 
 
 def session_marker(place: Place | None) -> str | None:

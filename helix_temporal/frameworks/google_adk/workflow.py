@@ -24,6 +24,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 from helix_temporal.frameworks.google_adk.events import encode_event
 from helix_temporal.frameworks.google_adk.keys import SessionKey
+from helix_temporal.frameworks.google_adk.lanes import Lanes, enter_session
 from helix_temporal.frameworks.google_adk.sessions import without_temporary
 from helix_temporal.frameworks.google_adk.state import Place, find_place, mark_place, split_state
 from helix_temporal.models.base import WireModel
@@ -194,6 +195,7 @@ class HelixWorkflowSessionService(BaseSessionService):
     ) -> None:
         self._timeout, self._retry_policy = timeout, retry_policy
         self._known: dict[SessionKey, _Known] = {}
+        self._lanes: dict[SessionKey, Lanes] = {}
 
     async def create_session(
         self,
@@ -207,6 +209,7 @@ class HelixWorkflowSessionService(BaseSessionService):
         key = SessionKey.of(app_name, user_id, session_id or "")
         if not key.session:
             key = SessionKey(app_name, user_id, new_uuid())
+        enter_session(self._lanes.setdefault(key, Lanes(key)))
         parts = split_state(state)
         plain = parts.session | _with_prefixes(parts.app, parts.user)
         request = CreateAdkSessionInput(
@@ -220,6 +223,7 @@ class HelixWorkflowSessionService(BaseSessionService):
     ) -> Session | None:
         """See `HelixSessionService.get_session`; what the workflow has of it does not come again."""
         key = SessionKey.of(app_name, user_id, session_id)
+        enter_session(self._lanes.setdefault(key, Lanes(key)))
         known = self._known.get(key)
         if known is not None and not known.has_window(config):
             known = None
@@ -268,6 +272,7 @@ class HelixWorkflowSessionService(BaseSessionService):
         """See `HelixSessionService.delete_session`."""
         key = SessionKey.of(app_name, user_id, session_id)
         self._known.pop(key, None)
+        self._lanes.pop(key, None)
         await self._execute(DELETE, SessionName(**_name(key)), None)
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
