@@ -1,5 +1,6 @@
 """Sessions in this process: the reference implementation of the port; gone with the process."""
 
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -39,6 +40,7 @@ class MemorySessions:
     ) -> None:
         self._threads, self._clock = threads, clock
         self._sessions: dict[str, SessionImage] = {}
+        self._births = itertools.count(1)
         self.keeps_threads: bool = threads is not None
 
     # -- for tests
@@ -68,11 +70,12 @@ class MemorySessions:
             state=held.stored.body if held.stored else None,
             rows=ops.select_rows(held, wanted),
             thread=self._threads.header_now(session_id) if wanted.thread and self._threads else None,
+            birth=held.birth,
         )
 
     async def commit(self, change: SessionCommit) -> RowsCommitted | None:
         """See `SessionRows.commit`."""
-        after = ops.apply_commit(self._held_session(change.session_id), change)
+        after = ops.apply_commit(self._held_session(change.session_id), change, next(self._births))
         if after is None:
             return None
         appended = None if change.append is None else self._append_step(change.append)

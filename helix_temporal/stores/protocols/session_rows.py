@@ -9,7 +9,7 @@ A backend is one class with these methods and one contract (`helix_temporal.test
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -115,6 +115,8 @@ class SessionView:
         now: The store's clock, ms since 1970.
         state: The state's bytes; None if there is no session (never, or no more).
         rows: Those that were wanted and found.
+        birth: Tells two sessions of one id apart, of which the store forgot the first: its revisions come
+            again.  0 where nothing is stored, and in a store that never forgets one.
     """
 
     revision: int
@@ -123,6 +125,11 @@ class SessionView:
     state: bytes | None
     rows: tuple[SessionRow, ...] = ()
     thread: HotHeader | None = None
+    birth: int = field(default=0, compare=False)
+
+    def is_same_as(self, other: "SessionView") -> bool:
+        """Whether nobody has written the session between the two looks."""
+        return (self.revision, self.birth) == (other.revision, other.birth)
 
     def find_row(self, kind: RowKind, key: str, group: str = "") -> SessionRow | None:
         """One row by its key."""
@@ -164,6 +171,7 @@ class SessionCommit:
         unless: Where one of these keys or groups is there, the commit does not happen, as if the revision
             were another: for who did not look for them.  Keys of kinds without groups and whole groups
             only; nothing else of it counts.
+        birth: The one that was read; the commit happens only if it still is.  0: not compared.
     """
 
     session_id: str
@@ -176,6 +184,7 @@ class SessionCommit:
     deletes: bool = False
     append: StepAppend | None = None
     unless: WantedRows = STATE_ALONE
+    birth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +229,7 @@ class SessionRows(Protocol):
         ...
 
     async def commit(self, change: SessionCommit) -> RowsCommitted | None:
-        """Write everything if the revision is still the one that was read; None if not, or for `unless`.
+        """Write everything if revision and birth are those that were read; None if not, or for `unless`.
 
         Raises:
             FencedError, HeadMovedError, IdempotencyConflictError, StaleStateError: As `HotTier.append`

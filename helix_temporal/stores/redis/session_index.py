@@ -109,7 +109,7 @@ def read_view(session_id: str, answer: Sequence[bytes], where: str) -> SessionVi
         StoreCorruptError: State or a row is not what was stored.
     """
     numbers, state, thread, *pairs = answer
-    revision, max_epoch, now, there = map(int, numbers.split())
+    revision, max_epoch, now, there, birth = map(int, numbers.split())
     return SessionView(
         revision=revision,
         max_epoch=max_epoch,
@@ -117,6 +117,7 @@ def read_view(session_id: str, answer: Sequence[bytes], where: str) -> SessionVi
         state=verify_checksum(state, f"the state in {where}", session_id, "state") if there else None,
         rows=tuple({each.name: each for each in read_rows(pairs, session_id, where)}.values()),
         thread=threads.read_reply(thread, session_id, where).header if thread else None,
+        birth=birth,
     )
 
 
@@ -134,6 +135,7 @@ def commit_args(
     puts = {each.name: each for each in change.puts}
     numbers = (
         change.revision,
+        change.birth,
         change.max_epoch,
         int(change.state is not None),
         int(change.deletes),

@@ -210,7 +210,7 @@ async def restore_checkpoint(
             order = await _order_to_cut(store, seen, checkpoint.head, epoch)
         except ThreadBehindStateError:
             # Another restore may have cut the thread since the look: what counts then is the version.
-            if (await store.view_session(session_id)).view.revision != seen.view.revision:
+            if not (await store.view_session(session_id)).view.is_same_as(seen.view):
                 return None
             raise
         later = await _list_metas(store, session_id, after=(checkpoint.seq, checkpoint.id))
@@ -261,7 +261,7 @@ async def build_snapshot(store: SessionStoreBase, session_id: str) -> SessionSna
                 return _snapshot_of(checkpoint.state, checkpoint, messages)
         messages = await store.threads.read(session_id, 0, count)
         again = await store.view_session(session_id)
-        if again.view.revision == seen.view.revision and again.state is not None:
+        if again.view.is_same_as(seen.view) and again.state is not None:
             return _snapshot_of(again.state, None, messages)
     raise StoreUnavailableError(f"session {session_id!r}: it changed during {_TRIES} attempts to read it")
 

@@ -329,6 +329,7 @@ class Loop:
                 deletes=decision.deletes,
                 append=decision.append,
                 unless=unless,
+                birth=seen.view.birth,
             )
         )
         if committed is None:

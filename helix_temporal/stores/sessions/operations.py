@@ -37,6 +37,7 @@ class SessionImage:
     max_epoch: int = 0
     stored: StoredState | None = None
     rows: Mapping[RowKey, SessionRow] = field(default_factory=dict)
+    birth: int = 0
 
 
 _NOWHERE: Final[tuple[int, str, RowKey | None]] = (-(2**63), "", None)
@@ -69,11 +70,17 @@ def select_rows(held: SessionImage, wanted: WantedRows) -> tuple[SessionRow, ...
 
 
 # copies: redis, postgres, sqlite
-def apply_commit(held: SessionImage, change: SessionCommit) -> SessionImage | None:
-    """The session after the change, the step in it left out; None if it may not happen."""
-    if held.revision != change.revision or select_rows(held, change.unless):
+def apply_commit(held: SessionImage, change: SessionCommit, birth: int = 0) -> SessionImage | None:
+    """The session after the change, the step in it left out; None if it may not happen.
+
+    ``birth`` is that of a session that begins with it.
+    """
+    if held.revision != change.revision or change.birth not in {0, held.birth}:
         return None
-    after = replace(held, revision=held.revision + 1, max_epoch=max(held.max_epoch, change.max_epoch))
+    if select_rows(held, change.unless):
+        return None
+    max_epoch = max(held.max_epoch, change.max_epoch)
+    after = replace(held, revision=held.revision + 1, birth=held.birth or birth, max_epoch=max_epoch)
     if change.deletes:
         return replace(after, stored=None, rows={})
     cleared = set(change.clears)

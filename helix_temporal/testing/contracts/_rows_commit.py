@@ -1,6 +1,7 @@
 """Writing a session: everything at once, if it is still what was read."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -145,6 +146,17 @@ class CommitContract(SessionRowsFixtures):
         await committed(store, change)
         assert await store.commit(change) is None
         assert (await store.view(session_id, WantedRows())).revision == 1
+
+    async def test_a_commit_on_another_birth_is_refused(self, store: SessionRows, session_id: str) -> None:
+        """A store that may forget a session knows the next one of its id by it; another has none."""
+        assert (await store.view(session_id)).birth == 0
+        await committed(store, a_change(session_id))
+        birth = (await store.view(session_id)).birth
+        await committed(store, replace(a_change(session_id, 1), birth=birth))
+        view = await store.view(session_id)
+        assert (view.revision, view.birth) == (2, birth)
+        if birth:
+            assert await store.commit(replace(a_change(session_id, 2), birth=birth + 1)) is None
 
     async def test_of_many_on_one_revision_exactly_one_wins(
         self, store: SessionRows, session_id: str

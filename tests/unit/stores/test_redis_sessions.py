@@ -87,6 +87,23 @@ async def test_sessions_are_not_taken_for_durable_where_nothing_says_so(backend:
     assert (before, backend.sessions.durable) == (False, False)
 
 
+async def test_what_was_seen_before_redis_lost_a_session_is_not_written_over_the_next_one(
+    found: RedisBackend,
+) -> None:
+    """Its revisions come again; its birth does not."""
+    sessions, connection = found.sessions, found.sessions._connection
+    await sessions.commit(change("s"))
+    before = await sessions.view("s")
+    key = connection.key_of("s")
+    await connection.send_command("UNLINK", f"{key}:session", f"{key}:session-order")
+    await sessions.commit(change("s"))
+    now = await sessions.view("s")
+    assert now.revision == before.revision
+    assert not now.is_same_as(before)
+    assert await sessions.commit(replace(change("s", now.revision), birth=before.birth)) is None
+    assert await sessions.commit(replace(change("s", now.revision), birth=now.birth)) is not None
+
+
 # -- refusals
 
 

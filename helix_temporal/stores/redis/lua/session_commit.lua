@@ -3,19 +3,20 @@
 -- ARGV: 1 session id, 2 numbers, 3 state, 4 what the index must know, 5 mark; then fields and kinds with groups that
 --   must not be there, fields to remove, kinds with groups to clear, field, order and body of each row to put, and
 --   the arguments of a step
--- Numbers: revision, fence, '1' if a state is given, '1' if the session is deleted, '1' if the index must know,
---   milliseconds to live or '-', time from which on it is too late or '-', counts of removes, clears, puts,
---   fields and groups that must not be there
--- Answers: 'I', 'N' the revision moved, or something is there that must not be, 'L' too late, 'C' no thread, 'T' a
---   thread's refusal; or time, birth, revision and end of life; the oldest operation; what the index must know, where
---   the caller did not say; what became of the step.
+-- Numbers: revision, birth or '0' for any, fence, '1' if a state is given, '1' if the session is deleted, '1' if the
+--   index must know, milliseconds to live or '-', time from which on it is too late or '-', counts of removes,
+--   clears, puts, fields and groups that must not be there
+-- Answers: 'I', 'N' revision or birth is another, or something is there that must not be, 'L' too late, 'C' no
+--   thread, 'T' a thread's refusal; or time, birth, revision and end of life; the oldest operation; what the index
+--   must know, where the caller did not say; what became of the step.
 local session, order, marks = KEYS[1], KEYS[2], KEYS[4]
-local revision, fence, with_state, deletes, indexed, lives, limit, removes, clears, puts, no_fields, no_groups =
-  ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+local revision, seen_birth, fence, with_state, deletes, indexed, lives, limit, removes, clears, puts, no_fields,
+  no_groups =
+  ARGV[2]:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
 local h = load_session(session, 'd')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
 -- rule: stores.sessions.operations.apply_commit
-if (h[2] or '0') ~= revision then return 'N' end
+if (h[2] or '0') ~= revision or (seen_birth ~= '0' and h[4] ~= seen_birth) then return 'N' end
 local now = now_ms()
 if limit ~= '-' and now > tonumber(limit) then return 'L' end
 -- So that a key of somebody else's is refused before anything is written.

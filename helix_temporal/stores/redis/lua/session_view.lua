@@ -1,7 +1,7 @@
 -- State and rows in one instant, and the header of the thread.
 -- ARGV: 1 session id, 2 numbers: '1' if the thread is wanted, counts of fields, groups and kinds; then fields, kinds
 --   with groups, kinds of which the newest is wanted, and beginnings of places of groups of which the last is
--- Answers: revision, fence, time and '1' if there is a state; the state; the thread; fields and values of rows.
+-- Answers: revision, fence, time, '1' if there is a state, and birth; the state; the thread; fields and values of rows.
 local session, order = KEYS[1], KEYS[2]
 local h = load_session(session, 's')
 if h[1] and h[1] ~= ARGV[1] then return 'I' end
@@ -10,7 +10,7 @@ local thread = with_thread == '1' and load(KEYS[3])
 if thread and thread[ID] ~= ARGV[1] then return 'I' end
 
 local found = {
-  (h[2] or '0') .. ' ' .. (h[3] or '0') .. ' ' .. text(now_ms()) .. ' ' .. (h[6] and '1' or '0'),
+  table.concat({h[2] or '0', h[3] or '0', text(now_ms()), h[6] and '1' or '0', h[4] or '0'}, ' '),
   h[6] or '',
   thread and reply('H', thread) or '',
 }

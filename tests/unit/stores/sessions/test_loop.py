@@ -1,6 +1,7 @@
 """View, decide, commit: how few calls that is, and what happens when the commit is not plain sailing."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from helix_temporal.errors import (
 )
 from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus, StagedChange, StepCommit
 from helix_temporal.models.messages import Message, encode_message
-from helix_temporal.models.states import CountResult, MergeChanges, SessionStatus, StateChange
+from helix_temporal.models.states import CountResult, CreateSession, MergeChanges, SessionStatus, StateChange
 from helix_temporal.models.stored_messages import Head
+from helix_temporal.stores.memory import MemorySessions
 from helix_temporal.stores.protocols.hot import HotHeader, StepAppend
-from helix_temporal.stores.protocols.session_rows import SessionCommit, StoredState
-from helix_temporal.stores.sessions import loop
+from helix_temporal.stores.protocols.session_rows import RowsCommitted, SessionCommit, StoredState
+from helix_temporal.stores.sessions import RowSessions, loop
 from helix_temporal.stores.sessions import staging as staging_part
 from tests.unit.stores.sessions._stores import Together
 
@@ -277,3 +279,34 @@ class TestAListOfAllThatIsStaged:
         assert len(rows) == 12
         assert [row.change.timestamp for row in rows] == sorted([*times.values()] * 3)
         assert {row.step_id for row in rows if row.change.tool_call_id == "d"} == {"one", "two", "three"}
+
+
+class _Forgetful(MemorySessions):
+    """Before the next commit, something else happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = list[Callable[[], Awaitable[object]]]()
+
+    async def commit(self, change: SessionCommit) -> RowsCommitted | None:
+        """As `SessionRows.commit`."""
+        if self.before:
+            await self.before.pop()()
+        return await super().commit(change)
+
+
+async def test_a_change_is_decided_anew_where_the_session_was_lost_and_made_again_meanwhile() -> None:
+    """The new one has the revision that was seen of the old one: Redis was wiped in between."""
+    rows = _Forgetful()
+    store, other = RowSessions(rows), RowSessions(rows)
+    await store.create_session("s", CreateSession(user_id="old"))
+
+    async def lose_and_begin() -> None:
+        rows.clear()
+        await other.create_session("s", CreateSession(user_id="new"))
+
+    rows.before.append(lose_and_begin)
+    await store.merge_custom_state("s", MergeChanges(values={"k": 1}))
+    state = await other.load_state("s")
+    assert state is not None
+    assert (state.user_id, state.custom_state) == ("new", {"k": 1})
