@@ -196,6 +196,16 @@ class Archive:
             return False
         return True
 
+    async def renew_manifest(self, stored: Stored) -> Stored | None:
+        """Put the same manifest there with another etag, so that writes which are under way are refused.
+
+        None where it is not certain that it is there now: read it again.
+        """
+        renewed = stored.manifest.make_next(self.make_nonce())
+        if not await self.try_commit(self.plan_manifest_only(renewed), stored):
+            return None
+        return self._remembered[renewed.thread_id]
+
     def plan_manifest_only(self, manifest: Manifest) -> CommitPlan:
         """A plan that writes no other object."""
         return CommitPlan((), manifest, encode_manifest(manifest, self.key))

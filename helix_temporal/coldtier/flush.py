@@ -18,6 +18,7 @@ from helix_temporal.coldtier.archive import Archive, SegmentGoneError, Stored, T
 from helix_temporal.coldtier.format import Manifest
 from helix_temporal.coldtier.plan import CommitPlan, FlushDecision, decide_flush, plan_commit, whole_log
 from helix_temporal.errors import (
+    ColdRegressedError,
     ColdTierBehindError,
     FencedError,
     HeadMovedError,
@@ -127,29 +128,49 @@ class Flushing:
         progress: Progress = no_progress,
         *,
         first_try: HotSnapshot | None = None,
+        known: str = "",
         traffic: Traffic | None = None,
     ) -> FlushReceipt:
-        """As `ThreadStore.flush`; ``first_try`` is what the caller just appended."""
+        """As `ThreadStore.flush`.
+
+        A hot thread is archived over a manifest that was there before it was read.  Otherwise it may be one
+        that was lost meanwhile, and the manifest that of the hot thread which has taken its place.
+
+        Args:
+            request: What to archive.
+            progress: Told of objects that are moved.
+            first_try: What the caller just appended.
+            known: Etag of the manifest that was known before ``first_try`` was read; empty for none.
+            traffic: Counts what is moved.
+        """
         traffic, thread_id = traffic or Traffic(), request.thread_id
-
-        async def read_both(hot: HotSnapshot | None, stored: Stored | None) -> _Tiers:
-            # Redis first: if the archive grows in between, that is harmless.  The other way round it
-            # would look as if the archive had gone back.
-            hot = hot or await self._hot.read_snapshot(thread_id, SINCE_ARCHIVED)
-            return hot, stored or await self._archive.read_manifest(thread_id, traffic)
-
-        async def flush_anew() -> FlushReceipt | None:
-            return await self._try_flush(request, await read_both(None, None), traffic, progress)
-
         remembered = self._archive.find_remembered(thread_id)
-        if first_try is not None or remembered is not None:
-            tiers = await read_both(first_try, remembered)
+        if remembered is not None:
+            hot = first_try if remembered.etag == known else None
+            hot = hot or await self._hot.read_snapshot(thread_id, SINCE_ARCHIVED)
             # These inputs may be stale: if they do not fit, both are read again below.
             with contextlib.suppress(SegmentGoneError, HelixError):
-                if receipt := await self._try_flush(request, tiers, traffic, progress):
+                if receipt := await self._try_flush(request, (hot, remembered), traffic, progress):
                     return receipt
             self._archive.forget_manifest(thread_id)
+
+        async def flush_anew() -> FlushReceipt | None:
+            return await self._flush_anew(request, traffic, progress)
+
         return await retry_on_change(thread_id, flush_anew, failed="not archived")
+
+    async def _flush_anew(
+        self, request: FlushThread, traffic: Traffic, progress: Progress
+    ) -> FlushReceipt | None:
+        stored = await self._archive.read_manifest(request.thread_id, traffic)
+        hot = await self._hot.read_snapshot(request.thread_id, SINCE_ARCHIVED)
+        try:
+            return await self._try_flush(request, (hot, stored), traffic, progress)
+        except (ColdRegressedError, HeadMovedError):
+            # If the archive has grown between the two looks, it only looks as if it had gone back.
+            if (await self._archive.read_manifest(request.thread_id, traffic)).etag == stored.etag:
+                raise
+            return None
 
     async def _try_flush(
         self, request: FlushThread, tiers: _Tiers, traffic: Traffic, progress: Progress
@@ -234,7 +255,9 @@ class Flushing:
         request, first_try = _of_step(step, appended)
         try:
             async with asyncio.timeout(self._step_seconds):
-                receipt = await self.flush_thread(request, first_try=first_try, traffic=traffic)
+                receipt = await self.flush_thread(
+                    request, first_try=first_try, known=appended.manifest, traffic=traffic
+                )
         except (StoreUnavailableError, TimeoutError) as error:
             self.breaker.note_failure(step.thread_id, self._clock())
             if traffic.refused:
@@ -276,6 +299,13 @@ class Flushing:
                 return
         await self._check_against_archive(
             request, await self._hot.read_snapshot(step.thread_id, SINCE_ARCHIVED)
+        )
+
+    async def confirm_standing(self, thread_id: str, epoch: int, head: Head) -> None:
+        """As `ThreadStore.confirm_standing`."""
+        await self._check_against_archive(
+            FlushThread(thread_id, epoch, mine=head),
+            await self._hot.read_snapshot(thread_id, SINCE_ARCHIVED),
         )
 
     async def _check_against_archive(self, request: FlushThread, hot: HotSnapshot | None) -> None:

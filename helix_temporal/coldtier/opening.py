@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Traffic, retry_on_change
+from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, retry_on_change
 from helix_temporal.coldtier.flush import Backlog, Flushing
 from helix_temporal.coldtier.format import Legacy, Manifest
 from helix_temporal.coldtier.liveness import (
@@ -148,7 +148,7 @@ class Opening:
             header = hot.header if hot else None
             old = await self._load_v1_snapshot(request, header, stored.manifest)
             if check_open(request, header, stored.manifest, legacy=old is not None):
-                return await self._ensure_hot_thread(request, hot, stored.manifest, progress)
+                return await self._find_opened_thread(request, hot, stored, progress)
             check_regressed(hot, stored.manifest)
             base = await self._build_base(request, hot, stored.manifest, old)
             cut = (await self._places(request, base).find_place()).cut
@@ -169,9 +169,11 @@ class Opening:
         archived at once: ``flush="exit"``, or an archive that its worker found down.
         """
         if is_hot_thread_to_come(seen, archive):
-            # An epoch is closed in its own hot thread: so that is made first, and looked at again.
+            # An epoch is closed in its own hot thread: so that is made first, closed, and looked at again.
+            # Were it open for a moment, an append would count that another open's swap does not know.
+            shut = replace(archive, closed=True)
             with contextlib.suppress(FencedError):  # a newer one is there by now
-                await self._install_hot_thread(archive, progress, replace=True, back_to=UNBOUNDED)
+                await self._install_hot_thread(shut, progress, replace=True, back_to=UNBOUNDED)
             return False
         if seen is None or seen.deleted:
             return True
@@ -294,17 +296,27 @@ class Opening:
             )
             if header is not None:
                 return _build_opened_thread(header, archive, at)
-        return await self._ensure_hot_thread(request, None, archive, progress)
+        return await self._install_opened_thread(request, archive, progress)
 
-    async def _ensure_hot_thread(
-        self, request: OpenThread, hot: HotSnapshot | None, archive: Manifest, progress: Progress
-    ) -> OpenedThread:
+    async def _find_opened_thread(
+        self, request: OpenThread, hot: HotSnapshot | None, stored: Stored, progress: Progress
+    ) -> OpenedThread | None:
+        """What an open that was made before is answered; None: look again."""
+        archive = stored.manifest
         if hot is not None and hot.header.epoch == archive.epoch and continues_archive(hot, archive):
             return _build_opened_thread(
                 hot.header,
                 archive,
                 await self._places(request, await self._combine_tiers(hot, archive)).find_head_again(),
             )
+        renewed = await self._archive.renew_manifest(stored)
+        if renewed is None:
+            return None
+        return await self._install_opened_thread(request, renewed.manifest, progress)
+
+    async def _install_opened_thread(
+        self, request: OpenThread, archive: Manifest, progress: Progress
+    ) -> OpenedThread:
         at = await self._places(request, _base_of_archive(archive)).find_head_again()
         # The step that is under way there may stand already.
         header = await self._install_hot_thread(archive, progress, replace=True, back_to=at.position)
@@ -355,16 +367,25 @@ class Opening:
     ) -> HotHeader:
         """As `ThreadStore.hydrate`: the newest messages, and all from ``back_to`` on (0: the whole thread).
 
+        The manifest is renewed first.  The hot thread may have been lost with messages that are on their way
+        to the archive: they would come there later, and take the place of what is appended meanwhile.
+
         Raises:
             FencedError: Another epoch has the thread, or this one is closed.
             HeadMovedError: The archive is from before the caller's open.
         """
 
-        async def install(archive: Manifest) -> HotHeader:
-            self._check_own(archive, epoch)
-            return await self._install_hot_thread(archive, progress, replace=False, back_to=back_to)
+        async def install() -> HotHeader | None:
+            stored = await self._archive.read_manifest(thread_id)
+            self._check_own(stored.manifest, epoch)
+            renewed = await self._archive.renew_manifest(stored)
+            if renewed is None:
+                # Perhaps that of another one who makes it hot.
+                there = await self._hot.read_header(thread_id)
+                return there if there is not None and there.epoch == epoch else None
+            return await self._install_hot_thread(renewed.manifest, progress, replace=False, back_to=back_to)
 
-        return await self._archive.with_manifest(thread_id, install)
+        return await retry_on_change(thread_id, install, failed="not made hot")
 
     @staticmethod
     def _check_own(archive: Manifest, epoch: int) -> None:
@@ -508,7 +529,8 @@ class RepairingHotTier:
 
     async def _drop_damaged_thread(self, thread_id: str) -> bool:
         """Drop a damaged hot thread, if the archive holds it; whether it is gone."""
-        archive = (await self._archive.read_manifest(thread_id)).manifest
+        stored = await self._archive.read_manifest(thread_id)
+        archive = stored.manifest
         if archive.is_absent:
             return False
         try:
@@ -517,21 +539,23 @@ class RepairingHotTier:
         except StoreCorruptError:
             slice_ = await self._archive.read_slice(archive)
             return await self._inner.drop_damaged(thread_id, archive.archived, slice_)
-        return await self._archived_and_evicted(archive)
+        return await self._archived_and_evicted(stored)
 
     async def _try_evict(self, archive: Manifest) -> bool:
         outcome = await self._inner.evict(archive.thread_id, archive.epoch, archive.archived)
         return outcome is not Eviction.NEWER
 
-    async def _archived_and_evicted(self, archive: Manifest) -> bool:
+    async def _archived_and_evicted(self, stored: Stored) -> bool:
         """The damage may lie below what the archive lacks: then that can be read and archived."""
-        thread_id = archive.thread_id
+        archive, thread_id = stored.manifest, stored.manifest.thread_id
         try:
             rest = await self._inner.read_snapshot(thread_id, archive.head.position)
             if rest is None:
                 return True
             request = FlushThread(thread_id, rest.header.epoch, closes=rest.header.closed, ends=False)
-            await self._flushing.flush_thread(request, first_try=_snapshot_beyond_archive(rest, archive))
+            await self._flushing.flush_thread(
+                request, first_try=_snapshot_beyond_archive(rest, archive), known=stored.etag or ""
+            )
         except (StoreCorruptError, ConflictError):
             return False
         return await self._try_evict((await self._archive.read_manifest(thread_id)).manifest)

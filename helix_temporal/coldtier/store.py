@@ -295,13 +295,14 @@ class TieredThreads:
         stored = self._archive.find_remembered(step.thread_id)
         if stored is not None and stored.manifest.epoch == step.epoch:
             step = replace(step, archived=stored.manifest.archived)
-        return await self._install_if_wiped(
+        appended = await self._install_if_wiped(
             step.thread_id,
             step.epoch,
             lambda: self.hot.append(step),
             back_to=step.head.position,
             tries=_APPEND_TRIES,
         )
+        return replace(appended, manifest=(stored and stored.etag) or "")
 
     async def step_view(
         self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int
@@ -483,6 +484,10 @@ class TieredThreads:
         """As `ThreadStore.confirm_step`: one look at the manifest, and the hot thread stays what it is."""
         if appended.header.archived >= step.head.position:
             await self._flushing.confirm_step(step, appended)
+
+    async def confirm_standing(self, thread_id: str, epoch: int, head: Head) -> None:
+        """As `ThreadStore.confirm_standing`."""
+        await self._flushing.confirm_standing(thread_id, epoch, head)
 
     async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
         """As `ThreadStore.confirm_head`: one look at the manifest."""

@@ -267,17 +267,6 @@ def fence_before_swap(shop: Shop) -> Iterator[None]:
 
 
 @contextmanager
-def fence_of_the_manifest(shop: Shop) -> Iterator[None]:
-    """An open swaps a manifest whose epoch has no hot thread yet, and may still install one."""
-
-    def never_to_come(hot: HotHeader | None, archive: Manifest) -> bool:
-        return False
-
-    with patch.object(opening, "is_hot_thread_to_come", never_to_come):
-        yield
-
-
-@contextmanager
 def confirmed_step(shop: Shop) -> Iterator[None]:
     """With ``flush="exit"`` a thread that was just made hot is taken for what the archive holds."""
 
@@ -452,36 +441,35 @@ _REOPENING = Rates(
 GUARDS = {
     each.remove.__name__: each
     for each in (
-        Guard(fence, 200, known=16),
-        Guard(fence_of_the_older, 5000, _FORGETTING, known=1028),
-        Guard(fence_of_the_ended, 1000, _FINISHING, known=16),
+        Guard(fence, 200, known=59),
+        Guard(fence_of_the_older, 5000, _FORGETTING, known=320),
+        Guard(fence_of_the_ended, 1000, _FINISHING, known=32),
         Guard(fence_for_opens, 3000, _TAKEN_OVER, known=5),
-        Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=58),
-        Guard(compare_and_swap, 200, known=13),
+        Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=2),
+        Guard(compare_and_swap, 200, known=0),
         Guard(first_answer, 50, known=6),
-        Guard(last_id, 3000, _FORGETTING, known=40),
+        Guard(last_id, 3000, _FORGETTING, known=931),
         Guard(cut_at_open, 50, known=1),
         Guard(hot_continues, 50, known=1),
-        Guard(read_back, 1000, known=59),
-        Guard(read_back_of_success, 1000, known=124),
-        Guard(generation, 5000, _COLLECTING, known=84),
-        Guard(owner_check, 200, known=1),
+        Guard(read_back, 1000, known=8),
+        Guard(read_back_of_success, 1000, known=77),
+        Guard(generation, 5000, _COLLECTING, known=22),
+        Guard(owner_check, 200, known=26),
         Guard(closed, 1000, _FINISHING, known=1),
-        Guard(evict_compare, 200, known=14),
-        Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=164),
-        Guard(fence_of_the_manifest, 40_000, _TAKEN_OVER, exit_mode=True, known=14_688),
-        Guard(confirmed_step, 40_000, _SWEPT, exit_mode=True, known=7256),
-        Guard(kept_step, 1000, known=100),
-        Guard(kept_turn, 100, known=0),
-        Guard(committed_stays, 100, known=5),
-        Guard(window_since_reset, 3000, _RESETTING, known=267),
-        Guard(whole_step, 5000, _RESETTING, known=528),
-        Guard(asked_archive, 100, _FORGETTING, known=64),
-        Guard(settled_open, 5000, _REOPENING, known=1074),
-        Guard(trim_of_archived, 1000, _UNARCHIVED, known=209),
-        Guard(own_epoch, 5000, _WAITING, known=9),
-        Guard(reset_cuts_nothing, 5000, _WAITING, known=366),
-        Guard(catches_up, 5000, _WAITING, known=366),
+        Guard(evict_compare, 200, known=41),
+        Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=349),
+        Guard(confirmed_step, 40_000, _SWEPT, exit_mode=True, known=4900),
+        Guard(kept_step, 1000, known=13),
+        Guard(kept_turn, 100, known=11),
+        Guard(committed_stays, 100, known=2),
+        Guard(window_since_reset, 3000, _RESETTING, known=249),
+        Guard(whole_step, 5000, _RESETTING, known=122),
+        Guard(asked_archive, 100, _FORGETTING, known=81),
+        Guard(settled_open, 5000, _REOPENING, known=221),
+        Guard(trim_of_archived, 1000, _UNARCHIVED, known=99),
+        Guard(own_epoch, 5000, _WAITING, known=10),
+        Guard(reset_cuts_nothing, 5000, _WAITING, known=106),
+        Guard(catches_up, 5000, _WAITING, known=106),
     )
 }
 

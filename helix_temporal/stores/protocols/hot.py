@@ -6,7 +6,7 @@ below, in one script or transaction a method.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -168,12 +168,15 @@ class Appended:
         head: The head after this step (not of the thread, which may have grown since).
         repeated: The step stood already and nothing was added.
         header: The thread's header after the call.
+        manifest: Etag of the manifest that the caller knew before the call, with an archive: what follows
+            from both is no older than the archive.  Empty where it knew none.
     """
 
     messages: tuple[StoredMessage, ...]
     head: Head
     repeated: bool
     header: HotHeader
+    manifest: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

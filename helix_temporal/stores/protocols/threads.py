@@ -428,6 +428,15 @@ class ThreadStore(Protocol):
         """
         ...
 
+    async def confirm_standing(self, thread_id: str, epoch: int, head: Head) -> None:
+        """As `confirm_step`, for messages up to a head that were found in the thread.
+
+        Raises:
+            FencedError, HeadMovedError: As flush; they do not count.
+            StoreUnavailableError: The archive did not answer; it cannot be told.
+        """
+        ...
+
     async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
         """Make sure that the archive holds nothing of this epoch beyond the hot thread's head.
 

@@ -491,6 +491,7 @@ async def _plan_append(
     if not plan.new:
         if request.head is not None and plan.result.first_index != request.head.position:
             raise _moved_error(session_id, request.head, at.head)
+        await store.threads.confirm_standing(session_id, at.epoch, plan.result.head)
         return _PlannedStep(plan.result)
     _check_end(session_id, request.head, at.head)
     step = StepAppend(session_id, at.epoch, at.head, plan.new, commits=True)

@@ -231,6 +231,22 @@ class Threads:
             raise
         return appended
 
+    async def confirm_standing(self, session_id: str, epoch: Epoch, head: Head) -> None:
+        """Make sure that messages up to a head, which were found in a thread, go on from its archive.
+
+        An append that was not told whether it does may have left its messages in an old copy.
+
+        Raises:
+            FencedError, HeadMovedError: As `ThreadStore.confirm_standing`.
+        """
+        if self.in_one_unit:
+            return
+        try:
+            await self.store.confirm_standing(session_id, epoch, head)
+        except (FencedError, HeadMovedError):
+            await self._drop_old_copy(session_id, epoch)
+            raise
+
     async def archive(self, session_id: str, head: Head) -> None:
         """Archive a thread up to a head, which an append has left.
 
@@ -518,7 +534,7 @@ class Threads:
             if pending_order(SeenSession(session_id, view, None)) != order:
                 return
             removes = (*KEYS, *forgotten)
-            gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=removes)
+            gone = SessionCommit(session_id, view.revision, view.max_epoch, removes=removes, birth=view.birth)
             if await self._rows.commit(gone) is not None:
                 return
         raise StoreUnavailableError(

@@ -320,6 +320,9 @@ class HotThreads:
     async def confirm_step(self, step: StepAppend, appended: Appended) -> None:
         """The hot thread is all there is."""
 
+    async def confirm_standing(self, thread_id: str, epoch: int, head: Head) -> None:
+        """The hot thread is all there is."""
+
     async def confirm_head(self, thread_id: str, epoch: int, head: Head) -> None:
         """The hot thread is all there is."""
 
