@@ -58,7 +58,6 @@ def test_what_is_acknowledged_stands_and_what_is_taken_back_is_gone() -> None:
     [
         pytest.param(3004789, id="an append that is repeated on an old copy"),
         pytest.param(3056009, id="what a wipe took comes to the archive late"),
-        pytest.param(3063723, id="a cut has the epoch of an open beside it"),
         pytest.param(3083565, id="an append beside two opens"),
         pytest.param(3084098, id="a cut that was decided before a wipe"),
     ],
