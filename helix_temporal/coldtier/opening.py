@@ -382,7 +382,7 @@ class Opening:
             if renewed is None:
                 # Perhaps that of another one who makes it hot.
                 there = await self._hot.read_header(thread_id)
-                return there if there is not None and there.epoch == epoch else None
+                return there if is_alive(there, stored.manifest) else None
             return await self._install_hot_thread(renewed.manifest, progress, replace=False, back_to=back_to)
 
         return await retry_on_change(thread_id, install, failed="not made hot")

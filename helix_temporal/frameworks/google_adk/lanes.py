@@ -68,9 +68,9 @@ class InvokeModelInput(WireModel):
     request: LlmRequest
 
 
-def digest_contents(contents: Sequence[types.Content], before: str = "") -> list[str]:
-    """A digest for each content, of it and of all before it; ``before`` is that of what precedes them."""
-    digests = []
+def digest_contents(contents: Sequence[types.Content]) -> list[str]:
+    """A digest for each content, of it and of all before it."""
+    digests, before = list[str](), ""
     for content in contents:
         text = content.model_dump_json(exclude_none=True)
         before = hashlib.sha256(f"{before}\0{text}".encode()).hexdigest()[:32]
