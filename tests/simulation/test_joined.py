@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from helix_temporal.stores.sessions import base, cuts
+from helix_temporal.stores.sessions import base, cuts, threads
 from helix_temporal.stores.threads import opening as threads_opening
 from tests.simulation._joined import simulate_joined
 
@@ -46,6 +46,13 @@ def rows_unrestored() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_epoch_for_two() -> Iterator[None]:
+    """An open may choose the epoch that a cut chooses beside it."""
+    with patch.object(threads, "next_epoch_to_join", threads.next_epoch):
+        yield
+
+
 def test_what_is_acknowledged_stands_and_what_is_taken_back_is_gone() -> None:
     """Whatever happens to Redis' scripts and to the archive's objects on the way."""
     verdicts = [simulate_joined(seed) for seed in range(SEEDS)]
@@ -57,7 +64,9 @@ def test_what_is_acknowledged_stands_and_what_is_taken_back_is_gone() -> None:
     "seed",
     [
         pytest.param(3004789, id="an append that is repeated on an old copy"),
+        pytest.param(3019045, id="a cut and an open in one millisecond"),
         pytest.param(3056009, id="what a wipe took comes to the archive late"),
+        pytest.param(3063723, id="a cut beside opens of a thread that a wipe took"),
         pytest.param(3083565, id="an append beside two opens"),
         pytest.param(3084098, id="a cut that was decided before a wipe"),
     ],
@@ -73,6 +82,7 @@ def test_what_a_campaign_found_stays_mended(seed: int) -> None:
         (cuts_at_any_head, 656),
         (cuts_believed, 1),
         (rows_unrestored, 2),
+        (one_epoch_for_two, 3019045),
     ],
 )
 def test_a_missing_guard_is_seen(remove: Callable[[], Any], known: int) -> None:

@@ -99,8 +99,18 @@ def row_of(order: ThreadOrder) -> SessionRow:
 
 
 def next_epoch(now: Millis, thread_epoch: int = 0) -> int:
-    """An epoch that is higher than the thread's, and the store's time in microseconds if that is higher."""
-    return max(now * 1000, thread_epoch + 1)
+    """An epoch that is higher than the thread's, and the store's time in microseconds if that is higher.
+
+    It is even.  Odd ones are those of `next_epoch_to_join`: the two may be chosen at once for one thread, and
+    an open under an epoch that the thread has already is taken for a repeat of the first.
+    """
+    lowest = max(now * 1000, thread_epoch + 1)
+    return lowest + lowest % 2
+
+
+def next_epoch_to_join(now: Millis, thread_epoch: int = 0) -> int:
+    """As `next_epoch`, for an open that changes nothing else: odd."""
+    return next_epoch(now, thread_epoch) + 1
 
 
 def order_to_cut(thread: HasHead, head: Head, now: int) -> ThreadOrder | None:
@@ -376,7 +386,7 @@ class Threads:
         opened = await self.store.open(
             OpenThread(
                 seen.session_id,
-                next_epoch(seen.now, epoch),
+                next_epoch_to_join(seen.now, epoch),
                 owner_of(seen.session_id),
                 Create.AUTO,
                 slice=outline,
