@@ -41,7 +41,7 @@ class Killer:
 
     def reach(self, point: str) -> None:
         """We are at this point."""
-        if point == self._point and not self._mark.exists():
+        if point and point == self._point and not self._mark.exists():
             self._mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
