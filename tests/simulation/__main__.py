@@ -1,7 +1,8 @@
 """The campaign: ``python -m tests.simulation --seeds 100000``; one seed again: ``--seed 17 --trace``.
 
 Of a violation that names threads, ``--neighbours`` runs the seed's story of several threads on one worker;
-of one that names messages taken back, ``--joined`` that of programs that share a session.
+of one that names messages taken back, ``--joined`` that of programs that share a session; of one that names
+records, ``--records`` that of programs that keep them.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 from tests.simulation._campaign import Figures, run_campaign
 from tests.simulation._joined import simulate_joined
 from tests.simulation._neighbours import simulate_neighbours
+from tests.simulation._recorded import simulate_recorded
 from tests.simulation._run import Verdict, simulate
 
 REPORT = Path("build/simulate.json")
@@ -29,12 +31,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--neighbours", action="store_true", help="with --seed: several threads")
     parser.add_argument("--joined", action="store_true", help="with --seed: programs that share a session")
+    parser.add_argument("--records", action="store_true", help="with --seed: programs that keep records")
     parser.add_argument("--trace", action="store_true", help="print what happens in it, step by step")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         warnings.simplefilter("ignore", RuntimeWarning)
-        aside = simulate_joined if arguments.joined else simulate
-        story = simulate_neighbours if arguments.neighbours else aside
+        asides = {"neighbours": simulate_neighbours, "joined": simulate_joined, "records": simulate_recorded}
+        named = (aside for name, aside in asides.items() if getattr(arguments, name))
+        story = next(named, simulate)
         return _one(story(arguments.seed, trace=_out if arguments.trace else None))
     progress = partial(_progress, set())
     figures = run_campaign(arguments.seeds, start=arguments.start, jobs=arguments.jobs, progress=progress)

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 from tests.simulation._joined import simulate_joined
 from tests.simulation._neighbours import simulate_neighbours
+from tests.simulation._recorded import simulate_recorded
 from tests.simulation._run import Verdict, simulate
 
 CHUNK = 50
 KEPT = 20
 ASIDE = 4
-"""Of so many seeds one also tells of several threads on one worker, one of programs that share a session."""
+"""Of so many seeds one each also tells of several threads on one worker, of programs that share a session, and
+of programs that keep records."""
 
 
 @dataclass
@@ -70,6 +72,8 @@ def _simulated(seeds: range) -> Figures:
             _add(figures, simulate_neighbours(seed))
         if seed % ASIDE == 1:
             _add(figures, simulate_joined(seed))
+        if seed % ASIDE == 2:
+            _add(figures, simulate_recorded(seed))
     return figures
 
 

@@ -27,6 +27,7 @@ from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions.store import RowSessions
 from tests.simulation._blobs import SimBlobs
 from tests.simulation._hot import SimHot
+from tests.simulation._log import NoLog
 from tests.simulation._run import Verdict, run_seed
 from tests.simulation._world import Trace, World, run_standing_still
 
@@ -37,13 +38,6 @@ PROGRAMS = 3
 CHANGES = 7
 """Of each program."""
 ATTEMPTS = 8
-
-
-class _NoLog:
-    """In place of `Log`, which follows a session workflow: what counts here is what programs were told."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ class _Joined:
     """The programs' lives, the maintenance beside them, and the judgement."""
 
     def __init__(self, world: World) -> None:
-        self._world, log = world, _NoLog()
+        self._world, log = world, NoLog()
         clock = world.loop.time
         self._rows = MemorySessions(clock=clock)
         memory, blobs = MemoryThreads(clock=clock), MemoryBlobs(clock)

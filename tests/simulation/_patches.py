@@ -10,6 +10,7 @@ from unittest.mock import patch
 from helix_temporal import _retries
 from helix_temporal.activities import payloads, sessions, steps, suspended_turns
 from helix_temporal.coldtier import archive, opening, plan, store
+from helix_temporal.stores import record_packs
 from tests.simulation import _worker
 
 SIZES: dict[Any, dict[str, int]] = {
@@ -46,7 +47,8 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
             stack.enter_context(patch.object(plan, "DIRECT_KEPT", 1))
         state_max = chance.choice((20, 256))
         stack.enter_context(patch.object(archive, "SLICE_INLINE_MAX", state_max))
-        stack.enter_context(patch.object(archive, "secrets", token))
+        for module in (archive, record_packs):
+            stack.enter_context(patch.object(module, "secrets", token))
         stack.enter_context(patch.object(_retries, "random", chance))
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
