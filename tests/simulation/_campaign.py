@@ -16,8 +16,8 @@ from tests.simulation._run import Verdict, simulate
 CHUNK = 50
 KEPT = 20
 ASIDE = 4
-"""Of so many seeds one each also tells of several threads on one worker, of programs that share a session, and
-of programs that keep records."""
+"""Of so many seeds one each also tells of several threads on one worker, of programs that share a session,
+and of programs that keep records."""
 
 
 @dataclass
