@@ -13,6 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from bench.faults.stores import Item, OurBackends, Subject
+from helix_temporal.errors import FencedError
 from helix_temporal.frameworks.langgraph import HelixSaver
 
 
@@ -31,7 +32,7 @@ class GraphThread:
         graph.add_edge(START, "store")
         graph.add_edge("store", END)
         self._graph, self._saver, self._close = graph.compile(checkpointer=saver), saver, close
-        self._thread_id = thread_id
+        self._thread_id, self._refused = thread_id, False
         self._config: Any = {"configurable": {"thread_id": thread_id}}
 
     @classmethod
@@ -43,16 +44,26 @@ class GraphThread:
         return cls(saver, thread_id, lambda: opened.__aexit__(None, None, None))
 
     @classmethod
-    async def open_ours(cls, address: str, thread_id: str) -> "GraphThread":
+    async def open_ours(cls, address: str, thread_id: str, *, exclusive: bool = False) -> "GraphThread":
         """Backends of its own."""
         backends = await OurBackends.open(address)
-        return cls(HelixSaver(backends.records, backends.sessions), thread_id, backends.close)
+        saver = HelixSaver(backends.records, backends.sessions, exclusive=exclusive)
+        return cls(saver, thread_id, backends.close)
+
+    @classmethod
+    async def open_exclusive(cls, address: str, thread_id: str) -> "GraphThread":
+        """A saver that owns its threads."""
+        return await cls.open_ours(address, thread_id, exclusive=True)
 
     async def append(self, items: Sequence[Item]) -> None:
         """One run of the graph, with its input as messages."""
         kinds = {"user": HumanMessage, "assistant": AIMessage}
         messages = [kinds[each.role](content=each.text, id=each.name) for each in items]
-        await self._graph.ainvoke({"messages": messages}, self._config)
+        try:
+            await self._graph.ainvoke({"messages": messages}, self._config)
+        except FencedError:
+            self._refused = True
+            raise
 
     async def read(self, newest: int | None = None) -> list[str]:
         """The state, which is the whole list."""
@@ -61,7 +72,10 @@ class GraphThread:
         return texts if newest is None else texts[-newest:]
 
     async def refresh(self) -> None:
-        """It refuses nobody."""
+        """An exclusive saver that was refused takes the thread over; others refuse nobody."""
+        if self._refused:
+            await self._saver.take_over(self._thread_id)
+            self._refused = False
 
     async def delete(self) -> None:
         """The thread."""
@@ -75,5 +89,8 @@ class GraphThread:
 SUBJECTS = [
     Subject("AsyncPostgresSaver", "postgres", GraphThread.open_postgres, batch=500),
     Subject("HelixSaver, PostgreSQL", "postgres", GraphThread.open_ours, batch=500, ours=True),
+    Subject(
+        "HelixSaver(exclusive), PostgreSQL", "postgres", GraphThread.open_exclusive, batch=500, ours=True
+    ),
     Subject("HelixSaver, Redis", "redis", GraphThread.open_ours, batch=500, ours=True),
 ]
