@@ -221,6 +221,8 @@ class Settings(_Group):
         archive_hmac_key: Signs manifests; at least 16 characters.
         reference_key: Signs references to conversations in workflows of other frameworks; at least 16
             characters, and the same for all workers.
+        other_reference_key: Is taken for such a reference too, and signs none: the next ``reference_key``,
+            then the former one, while workers get a new one.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
         health_file: Touched every five seconds by a worker that serves, and removed when it ends.
 
@@ -282,6 +284,7 @@ class Settings(_Group):
     archive_records_after: Annotated[Duration, AfterValidator(rules.time_to_live)] = timedelta(days=7)
     archive_hmac_key: SecretStr | None = None
     reference_key: SecretStr | None = None
+    other_reference_key: SecretStr | None = None
     allow_plaintext: bool = False
     health_file: Path | None = None
 
@@ -460,7 +463,7 @@ class Settings(_Group):
         return self
 
     def _check_keys(self) -> None:
-        for name in ("archive_hmac_key", "reference_key"):
+        for name in ("archive_hmac_key", "reference_key", "other_reference_key"):
             key: SecretStr | None = getattr(self, name)
             if key and len(key.get_secret_value()) < _MIN_HMAC_KEY:
                 raise ValueError(f"{name} has fewer than {_MIN_HMAC_KEY} characters; set a longer one")

@@ -49,14 +49,17 @@ class Reference:
 
 
 class ReferenceSigner:
-    """Issues references, and reads those that it, or a signer with the same key, has issued.
+    """Issues references, and reads those that a signer with one of these keys has issued.
+
+    Args:
+        keys: As of `Signer`.
 
     Raises:
-        InvalidConfigError: The key has fewer than 16 characters.
+        InvalidConfigError: A key has fewer than 16 characters.
     """
 
-    def __init__(self, key: str) -> None:
-        self._signer = Signer(key, _PURPOSE)
+    def __init__(self, *keys: str) -> None:
+        self._signer = Signer(keys, _PURPOSE)
 
     def sign(self, reference: Reference, workflow_id: str) -> str:
         """The reference as text, for the model calls of one workflow."""

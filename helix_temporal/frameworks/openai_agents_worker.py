@@ -45,7 +45,7 @@ from helix_temporal.frameworks.openai_agents_workflow import (
     follow_stream,
     serve_run,
 )
-from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_key
+from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.foreign_rows.openai_agents import drop_unanswered_calls
 from helix_temporal.models.stored_messages import Head
@@ -73,7 +73,7 @@ class HelixOpenAIPlugin(StorePlugin):
     """
 
     def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
-        self.signer = ReferenceSigner(read_reference_key(settings))
+        self.signer = ReferenceSigner(*read_reference_keys(settings))
         mine = ConversationActivities(self)
         super().__init__(
             "helix.HelixOpenAIPlugin",

@@ -25,7 +25,7 @@ from helix_temporal.frameworks.pydantic_ai_workflow import (
     LoadConversationInput,
     SaveConversationInput,
 )
-from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_key
+from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys
 from helix_temporal.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class HelixPydanticAIPlugin(StorePlugin):
     """
 
     def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
-        self.signer = ReferenceSigner(read_reference_key(settings))
+        self.signer = ReferenceSigner(*read_reference_keys(settings))
         self._store: HelixConversationStore | None = None
         mine = ConversationActivities(self)
         super().__init__(

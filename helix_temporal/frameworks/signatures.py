@@ -17,22 +17,24 @@ class Signer:
     """Signs a few values of JSON as one text without spaces or colons, and reads what it has signed.
 
     Args:
-        key: The secret that all workers share: ``HELIX_REFERENCE_KEY``.
+        keys: Secrets that all workers share.  The first one signs, and what any of them has signed is taken.
         purpose: What is signed, with its version: a text of another purpose is not taken.
 
     Raises:
-        InvalidConfigError: The key has fewer than 16 characters.
+        InvalidConfigError: A key has fewer than 16 characters.
     """
 
-    def __init__(self, key: str, purpose: str) -> None:
-        if len(key) < MIN_KEY:
+    def __init__(self, keys: Sequence[str], purpose: str) -> None:
+        if any(len(key) < MIN_KEY for key in keys):
             raise InvalidConfigError(f"reference_key has fewer than {MIN_KEY} characters; set a longer one")
-        self._key = hmac.digest(key.encode(), f"helix_temporal {purpose}".encode(), hashlib.sha256)
+        self._keys = [
+            hmac.digest(key.encode(), f"helix_temporal {purpose}".encode(), hashlib.sha256) for key in keys
+        ]
 
     def sign(self, values: Sequence[Any], workflow_id: str) -> str:
         """The values as text, for one workflow."""
         payload = _encode(json.dumps(values, separators=(",", ":")).encode())
-        return f"{payload}.{self._compute_mac(payload, workflow_id)}"
+        return f"{payload}.{_compute_mac(self._keys[0], payload, workflow_id)}"
 
     def verify(self, text: str, workflow_id: str) -> list[Any]:
         """The values that were signed for this workflow.
@@ -42,7 +44,8 @@ class Signer:
                 or for another purpose.
         """
         payload, _, mac = text.rpartition(".")
-        if not hmac.compare_digest(mac.encode(), self._compute_mac(payload, workflow_id).encode()):
+        macs = [_compute_mac(key, payload, workflow_id) for key in self._keys]
+        if not any(hmac.compare_digest(mac.encode(), each.encode()) for each in macs):
             raise InvalidReferenceError(
                 "a reference to a conversation is not one that a worker has signed for this workflow: it was "
                 "changed or cut off, is another workflow's, or the workers' reference_key was changed.  Load "
@@ -51,10 +54,6 @@ class Signer:
                 workflow_id=workflow_id,
             )
         return read_unverified(text)
-
-    def _compute_mac(self, payload: str, workflow_id: str) -> str:
-        signed = json.dumps([payload, workflow_id]).encode()
-        return _encode(hmac.digest(self._key, signed, hashlib.sha256))
 
 
 def read_unverified(text: str) -> list[Any]:
@@ -70,6 +69,11 @@ def read_unverified(text: str) -> list[Any]:
     if not isinstance(values, list):
         raise InvalidReferenceError("a reference to a conversation cannot be read; it was cut off")
     return values
+
+
+def _compute_mac(key: bytes, payload: str, workflow_id: str) -> str:
+    signed = json.dumps([payload, workflow_id]).encode()
+    return _encode(hmac.digest(key, signed, hashlib.sha256))
 
 
 def _encode(data: bytes) -> str:

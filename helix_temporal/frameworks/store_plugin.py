@@ -103,8 +103,8 @@ class StorePlugin(SimplePlugin):
             await made.close()
 
 
-def read_reference_key(settings: Settings) -> str:
-    """The secret that signs references to conversations.
+def read_reference_keys(settings: Settings) -> tuple[str, ...]:
+    """The secret that signs references to conversations, and the other one that is taken, if there is one.
 
     Raises:
         InvalidConfigError: There is none.
@@ -114,7 +114,8 @@ def read_reference_key(settings: Settings) -> str:
             "reference_key is not set, and signs references to conversations; set HELIX_REFERENCE_KEY to "
             "the same secret of 16 characters or more for all workers"
         )
-    return settings.reference_key.get_secret_value()
+    keys = (settings.reference_key, settings.other_reference_key)
+    return tuple(key.get_secret_value() for key in keys if key)
 
 
 def _pass_through(runner: WorkflowRunner | None) -> WorkflowRunner:

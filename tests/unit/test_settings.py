@@ -264,6 +264,7 @@ def test_secrets_never_show_in_errors(name: str, scheme: str, rest: str) -> None
         ({"s3_endpoint": "https://objects.example"}, "s3_bucket is not"),
         ({"s3_access_key": "key", "s3_bucket": "threads"}, "set both or neither"),
         ({"archive_hmac_key": "short"}, "fewer than 16"),
+        ({"other_reference_key": "short"}, "other_reference_key has fewer than 16"),
         ({"s3_endpoint": "https://a:b@objects.example", "s3_bucket": "threads"}, "s3_access_key"),
         ({"timeouts": {"heartbeat_every": 20}}, "heartbeat_every must not be longer"),
         ({"flush": "never"}, "'step' or 'exit'"),
@@ -290,6 +291,8 @@ WITH_SECRETS: dict[str, Any] = {
     "s3_access_key": "hunter2",
     "s3_secret_key": "hunter2",
     "archive_hmac_key": "hunter2-hunter2-hunter2",
+    "reference_key": "hunter2-hunter2-hunter2",
+    "other_reference_key": "hunter2-hunter2-hunter2",
     "temporal_api_key": "hunter2",
 }
 

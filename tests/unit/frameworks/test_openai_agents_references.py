@@ -1,5 +1,6 @@
 """References to conversations: only a signer with the key makes one, and for one workflow."""
 
+import itertools
 import string
 
 import pytest
@@ -67,10 +68,22 @@ def test_a_reference_is_one_workflows() -> None:
         ReferenceSigner("another key of sixteen").verify(TEXT, "workflow")
 
 
-def test_a_short_key_is_refused() -> None:
+def test_keys_are_changed_while_workers_serve() -> None:
+    """First all workers take the next key, then all sign with it, then none takes the former one."""
+    old, new = "the former key of all", "the next key of all workers"
+    stages = ReferenceSigner(old), ReferenceSigner(old, new), ReferenceSigner(new, old), ReferenceSigner(new)
+    for one, other in itertools.pairwise(stages):
+        for signer, reader in ((one, other), (other, one)):
+            assert reader.verify(signer.sign(REFERENCE, "workflow"), "workflow") == REFERENCE
+    with pytest.raises(InvalidReferenceError):
+        stages[3].verify(stages[1].sign(REFERENCE, "workflow"), "workflow")
+
+
+@pytest.mark.parametrize("keys", [("short",), ("one that is long enough", "short")])
+def test_a_short_key_is_refused(keys: tuple[str, ...]) -> None:
     """As for archives."""
     with pytest.raises(InvalidConfigError, match="fewer than 16"):
-        ReferenceSigner("short")
+        ReferenceSigner(*keys)
 
 
 def test_a_note_comes_back() -> None:

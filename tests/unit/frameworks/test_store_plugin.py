@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal import Settings
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_key
+from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys
 
 SETTINGS = Settings()
 
@@ -74,4 +74,4 @@ async def test_stores_from_elsewhere_are_left_open(monkeypatch: pytest.MonkeyPat
 
 def test_references_need_a_key() -> None:
     with pytest.raises(InvalidConfigError, match="HELIX_REFERENCE_KEY"):
-        read_reference_key(SETTINGS)
+        read_reference_keys(SETTINGS)
