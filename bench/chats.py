@@ -329,7 +329,8 @@ async def _last_turn(lab: Lab, name: str, contestant: Contestant) -> Row:
             lab.say(f"chat, {name}: turn {turn}")
         why = await _unanswered(contestant.ask(session_id, lab.words.text(_TEXT_BYTES)), _LONGEST)
         if why:
-            await contestant.run(session_id).terminate()
+            with contextlib.suppress(RPCError):  # the server may have ended under it
+                await contestant.run(session_id).terminate()
             note = f"no answer ({why}); begun at turn {start} with what it had by then"
             return told(f"chat: the turn that fails: {name}", "turns", [turn + 1], note=note)
     await contestant.end(session_id)
