@@ -28,7 +28,7 @@ class EntryNotFoundError(NotFoundError, LookupError):
     """No entry of this id is stored."""
 
 
-class Place(NamedTuple):
+class EntryPlace(NamedTuple):
     """Where an entry was put.  Its row says whether it is still there: positions are hints."""
 
     session_id: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """An entry as it is stored.
 
     Attributes:
@@ -62,16 +62,16 @@ class EntryTree:
 
     def __init__(self, store: SessionStore, row_format: str, agent_types: Sequence[str]) -> None:
         self._store, self._format, self._agent_types = store, row_format, tuple(agent_types)
-        self._places: OrderedDict[str, Place] = OrderedDict()
+        self._places: OrderedDict[str, EntryPlace] = OrderedDict()
 
-    def remember_place(self, entry_id: str, place: Place) -> None:
+    def remember_place(self, entry_id: str, place: EntryPlace) -> None:
         """Keep in this process's memory where an entry lies."""
         self._places[entry_id] = place
         self._places.move_to_end(entry_id)
         while len(self._places) > REMEMBERED:
             self._places.popitem(last=False)
 
-    def encode_entry(self, entry: Entry, place: Place, parent: Place | None) -> Message:
+    def encode_entry(self, entry: TreeEntry, place: EntryPlace, parent: EntryPlace | None) -> Message:
         """The row of an entry that is put at ``place``, with its parent at ``parent``."""
         metadata: dict[str, Any] = {_PARENT: entry.parent_id}
         if parent is not None and parent != (place.session_id, place.at - 1):
@@ -82,14 +82,14 @@ class EntryTree:
             id=entry.id, role="foreign", format=self._format, content=entry.text, metadata=metadata
         )
 
-    async def read_history(self, last_id: str | None, limit: int | None = None) -> list[Entry]:
+    async def read_history(self, last_id: str | None, limit: int | None = None) -> list[TreeEntry]:
         """The last ``limit`` entries up to ``last_id``, or all, oldest first; only their pages are read.
 
         Raises:
             EntryNotFoundError: One of them is not stored (any more).
             StoreCorruptError: A row holds no entry.
         """
-        found: list[Entry] = []
+        found: list[TreeEntry] = []
         wanted, hint = last_id, None
         while wanted is not None and (limit is None or len(found) < limit):
             most = PAGE if limit is None else min(limit - len(found), PAGE)
@@ -101,7 +101,7 @@ class EntryTree:
                 wanted, hint = found[-1].parent_id, _parent_place(row) or place._replace(at=place.at - 1)
         return found[::-1]
 
-    async def find_place(self, entry_id: str) -> Place:
+    async def find_place(self, entry_id: str) -> EntryPlace:
         """Where an entry lies.
 
         Raises:
@@ -110,7 +110,9 @@ class EntryTree:
         ((_, place),) = await self._read_up_to(entry_id, None, 1)
         return place
 
-    async def _read_up_to(self, entry_id: str, hint: Place | None, most: int) -> list[tuple[Message, Place]]:
+    async def _read_up_to(
+        self, entry_id: str, hint: EntryPlace | None, most: int
+    ) -> list[tuple[Message, EntryPlace]]:
         """The entry's row and up to ``most`` with those before it, newest first.
 
         The row is where a hint says, or this process's memory; or else it is searched for.
@@ -126,7 +128,7 @@ class EntryTree:
         self.remember_place(entry_id, found)
         return await self._read_back(found, most)
 
-    async def _search_entry(self, entry_id: str, likely: Iterable[str]) -> Place | None:
+    async def _search_entry(self, entry_id: str, likely: Iterable[str]) -> EntryPlace | None:
         for session_id in likely:
             found = await self._search_session(session_id, entry_id)
             if found is not None:
@@ -137,18 +139,18 @@ class EntryTree:
                 return found
         return None
 
-    async def _read_back(self, place: Place, most: int) -> list[tuple[Message, Place]]:
+    async def _read_back(self, place: EntryPlace, most: int) -> list[tuple[Message, EntryPlace]]:
         """Up to ``most`` rows that end at a place, newest first."""
         first = max(place.at - most + 1, 0)
         page = await self._store.get_messages(place.session_id, offset=first, limit=place.at + 1 - first)
         rows = [(row, place._replace(at=first + number)) for number, row in enumerate(page.messages)]
         return rows[::-1]
 
-    async def _search_session(self, session_id: str, entry_id: str) -> Place | None:
+    async def _search_session(self, session_id: str, entry_id: str) -> EntryPlace | None:
         """Look through a session from its newest row: rows of a writer that died may be in between."""
         end = await self._store.get_message_count(session_id)
         while end > 0:
-            for row, place in await self._read_back(Place(session_id, end - 1), PAGE):
+            for row, place in await self._read_back(EntryPlace(session_id, end - 1), PAGE):
                 if row.id == entry_id:
                     return place
             end -= PAGE
@@ -175,19 +177,19 @@ class EntryTree:
                 if cursor is None:
                     break
 
-    def _decode_entry(self, row: Message) -> Entry:
+    def _decode_entry(self, row: Message) -> TreeEntry:
         if row.role != "foreign" or row.format != self._format or _PARENT not in row.metadata:
             raise StoreCorruptError(
                 f"message {row.id!r} is of format {row.format or row.role!r}, and an entry of "
                 f"{self._format!r} was expected; was its session written by something else?"
             )
         parent_id: Any = row.metadata[_PARENT]
-        return Entry(row.id, parent_id, row.text, str(row.metadata.get(_KIND, "message")))
+        return TreeEntry(row.id, parent_id, row.text, str(row.metadata.get(_KIND, "message")))
 
 
-def _parent_place(row: Message) -> Place | None:
+def _parent_place(row: Message) -> EntryPlace | None:
     told: Any = row.metadata.get(_AT)
-    return None if told is None else Place(*told)
+    return None if told is None else EntryPlace(*told)
 
 
 def _minted_at(entry_id: str) -> int | None:

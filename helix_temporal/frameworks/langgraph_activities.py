@@ -18,8 +18,8 @@ from helix_temporal.frameworks.langgraph_wire import (
     ListedCheckpoints,
     LoadCheckpoint,
     LoadedCheckpoint,
-    OpenedThread,
-    OpenThread,
+    OpenedGraphThread,
+    OpenGraphThread,
     ReadHistories,
     ReadHistory,
     SavedThread,
@@ -117,12 +117,12 @@ class GraphActivities:
 
     @activity.defn(name="helix.langgraph.open")
     @_translate_errors
-    async def open_thread(self, asked: OpenThread) -> OpenedThread:
+    async def open_thread(self, asked: OpenGraphThread) -> OpenedGraphThread:
         """Take the thread over, so that older executions are refused; tried again, once more."""
         epoch = await self._threads.writer.take_over(asked.thread_id)
         newest = await self._threads.find_checkpoint(asked.thread_id, "")
         namespaces = await self._threads.list_namespaces(asked.thread_id)
-        return OpenedThread(epoch, namespaces, None if newest is None else pack_checkpoint(newest))
+        return OpenedGraphThread(epoch, namespaces, None if newest is None else pack_checkpoint(newest))
 
     @activity.defn(name="helix.langgraph.load")
     @_translate_errors

@@ -34,14 +34,14 @@ class WireCheckpoint:
 
 
 @dataclass
-class OpenThread:
+class OpenGraphThread:
     """Take a thread over for this execution of a workflow, and tell where it stands."""
 
     thread_id: str
 
 
 @dataclass
-class OpenedThread:
+class OpenedGraphThread:
     """Where a thread stands.
 
     Attributes:

@@ -31,8 +31,8 @@ from helix_temporal.frameworks.langgraph_wire import (
     ListedCheckpoints,
     LoadCheckpoint,
     LoadedCheckpoint,
-    OpenedThread,
-    OpenThread,
+    OpenedGraphThread,
+    OpenGraphThread,
     ReadHistories,
     ReadHistory,
     SavedChange,
@@ -223,7 +223,7 @@ class WorkflowSaver(BaseCheckpointSaver[str]):
     async def _open_thread(self, thread_id: str) -> _OpenThread:
         async with self._opening:
             if thread_id not in self._threads:
-                opened = await self._ask(OPEN, OpenThread(thread_id), OpenedThread)
+                opened = await self._ask(OPEN, OpenGraphThread(thread_id), OpenedGraphThread)
                 thread = _OpenThread(opened.epoch, set(opened.namespaces), {})
                 if opened.newest is not None:
                     thread.newest[""] = unpack_checkpoint(opened.newest, opened.epoch)

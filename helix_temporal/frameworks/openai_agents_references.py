@@ -30,7 +30,7 @@ _PURPOSE: Final = "openai-agents reference/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ThreadReference:
     """The items of a thread up to a head, under the epoch of the open that knows it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Reference:
         return 0 if self.newest is None else max(self.head.position - self.newest, 0)
 
 
-class ReferenceSigner:
+class ThreadReferenceSigner:
     """Issues references, and reads those that a signer with one of these keys has issued.
 
     Args:
@@ -61,13 +61,13 @@ class ReferenceSigner:
     def __init__(self, *keys: str) -> None:
         self._signer = Signer(keys, _PURPOSE)
 
-    def sign(self, reference: Reference, workflow_id: str) -> str:
+    def sign(self, reference: ThreadReference, workflow_id: str) -> str:
         """The reference as text, for the model calls of one workflow."""
         head = reference.head
         values = [reference.thread_id, reference.epoch, head.position, head.last_id]
         return REFERENCE + self._signer.sign(values, workflow_id)
 
-    def verify(self, text: str, workflow_id: str) -> Reference:
+    def verify(self, text: str, workflow_id: str) -> ThreadReference:
         """The reference that was signed for this workflow.
 
         Raises:
@@ -77,7 +77,7 @@ class ReferenceSigner:
         return read_unverified(text)
 
 
-def read_unverified(text: str) -> Reference:
+def read_unverified(text: str) -> ThreadReference:
     """What a reference says of itself: for the workflow, which has no key, and of its own ones alone.
 
     Raises:
@@ -89,7 +89,7 @@ def read_unverified(text: str) -> Reference:
         head = Head(position=position, last_id=last_id)
         if _LIMIT in text and not limit.isdecimal():
             raise ValueError(limit)
-        return Reference(str(thread_id), int(epoch), head, int(limit) if limit else None)
+        return ThreadReference(str(thread_id), int(epoch), head, int(limit) if limit else None)
     except (ValueError, TypeError):
         raise InvalidReferenceError("a reference to a conversation cannot be read; it was cut off") from None
 

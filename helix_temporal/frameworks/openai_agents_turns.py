@@ -19,7 +19,7 @@ COMPLETED: Final = "response.completed"
 
 
 @dataclass(slots=True)
-class StoredItem:
+class RunItem:
     """An item of this run that stands in the thread.
 
     Attributes:
@@ -37,7 +37,7 @@ class RunItems:
 
     def __init__(self) -> None:
         self.pending: list[JsonObject] = []
-        self._stored: list[StoredItem] = []
+        self._stored: list[RunItem] = []
 
     def add(self, items: Iterable[JsonObject]) -> None:
         """The runner adds items to the session: stored answers are confirmed, all others wait."""
@@ -53,7 +53,7 @@ class RunItems:
         self.drop_pending(sent)
         rows = [(item, True) for item in sent] + [(item, False) for item in answer]
         for at, (item, confirmed) in enumerate(rows, position):
-            self._stored.append(StoredItem(at, item, make_key(item), confirmed))
+            self._stored.append(RunItem(at, item, make_key(item), confirmed))
 
     def drop_pending(self, sent: Sequence[JsonObject]) -> None:
         """These items wait no longer; others that the runner has added meanwhile do."""
@@ -87,9 +87,9 @@ class RunItems:
 
     def expect(self, keys: Iterable[str]) -> None:
         """Stored answers that an earlier run of the workflow left open."""
-        self._stored += [StoredItem(_EARLIER, {}, key, confirmed=False) for key in keys]
+        self._stored += [RunItem(_EARLIER, {}, key, confirmed=False) for key in keys]
 
-    def _find_unconfirmed(self, key: str) -> StoredItem | None:
+    def _find_unconfirmed(self, key: str) -> RunItem | None:
         return next((each for each in self._stored if not each.confirmed and each.key == key), None)
 
 

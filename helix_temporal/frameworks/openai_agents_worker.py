@@ -25,9 +25,9 @@ from helix_temporal.activities._runtime import (
 )
 from helix_temporal.errors import HelixError, InvalidReferenceError
 from helix_temporal.frameworks.openai_agents_references import (
-    Reference,
-    ReferenceSigner,
     StepNote,
+    ThreadReference,
+    ThreadReferenceSigner,
     find_reference,
     find_row,
     find_step_note,
@@ -73,14 +73,14 @@ class HelixOpenAIPlugin(StorePlugin):
     """
 
     def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
-        self.signer = ReferenceSigner(*read_reference_keys(settings))
-        mine = ConversationActivities(self)
+        self.signer = ThreadReferenceSigner(*read_reference_keys(settings))
+        mine = WorkflowSessionActivities(self)
         super().__init__(
             "helix.HelixOpenAIPlugin",
             settings,
             backends,
             activities=[mine.open, mine.append, mine.cut],
-            interceptors=[_Interceptor(self)],
+            interceptors=[_SessionInterceptor(self)],
         )
 
     @property
@@ -94,9 +94,9 @@ class HelixOpenAIPlugin(StorePlugin):
             archive_required=self.settings.archive == "required",
         )
 
-    def make_model_calls(self) -> "ModelCalls":
+    def make_model_calls(self) -> "ReferencedModelCalls":
         """What stands around model activities."""
-        return ModelCalls(self.conversations, self.signer)
+        return ReferencedModelCalls(self.conversations, self.signer)
 
     @contextlib.contextmanager
     def serve_worker(self) -> Iterator[None]:
@@ -155,12 +155,12 @@ def _make_runner(inner: Any) -> Any:
     return SessionRunner()
 
 
-class _Interceptor(Interceptor):
+class _SessionInterceptor(Interceptor):
     def __init__(self, plugin: HelixOpenAIPlugin) -> None:
         self._plugin = plugin
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
-        return _ModelActivities(next, self._plugin)
+        return _SessionModelActivities(next, self._plugin)
 
     def workflow_interceptor_class(
         self,
@@ -169,7 +169,7 @@ class _Interceptor(Interceptor):
         return ConversationInbound
 
 
-class _ModelActivities(ActivityInboundInterceptor):
+class _SessionModelActivities(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, plugin: HelixOpenAIPlugin) -> None:  # noqa: A002
         super().__init__(next)
         self._plugin = plugin
@@ -194,7 +194,7 @@ def _names_ours(args: Sequence[Any]) -> bool:
     return isinstance(items, list) and any(map(is_ours, items))
 
 
-class ModelCalls:
+class ReferencedModelCalls:
     """Model calls whose input holds references: what stands around the model activity.
 
     Args:
@@ -202,7 +202,7 @@ class ModelCalls:
         signer: Verifies references.
     """
 
-    def __init__(self, conversations: Conversations, signer: ReferenceSigner) -> None:
+    def __init__(self, conversations: Conversations, signer: ThreadReferenceSigner) -> None:
         self._conversations, self._signer = conversations, signer
 
     async def run(self, request: Any, invoke: Invoke) -> Any:
@@ -236,7 +236,7 @@ class ModelCalls:
         reference = self._verify(note.reference)
         return Step(reference.thread_id, reference.epoch, note.head, tuple(note.select_pending(items)))
 
-    def _verify(self, text: str) -> Reference:
+    def _verify(self, text: str) -> ThreadReference:
         return self._signer.verify(text, activity.info().workflow_id or "")
 
     async def _expand(self, items: Sequence[Any], step: Step | None) -> list[JsonObject]:
@@ -308,7 +308,7 @@ async def _beating() -> AsyncIterator[None]:
         yield
 
 
-class ConversationActivities:
+class WorkflowSessionActivities:
     """Activities ``helix.openai_agents.*``, which open conversations and issue references.
 
     Args:
@@ -351,18 +351,18 @@ class ConversationActivities:
             )  # fmt: skip
             return await self._make_place(reference.thread_id, epoch, head, request.newest)
 
-    def _verify(self, text: str) -> Reference:
+    def _verify(self, text: str) -> ThreadReference:
         return self._plugin.signer.verify(text, activity.info().workflow_id or "")
 
     async def _make_place(self, thread_id: str, epoch: int, head: Head, count: int) -> ConversationPlace:
         before, newest = await self._plugin.conversations.read_newest(thread_id, head, count)
         return ConversationPlace(
-            reference=self._sign(Reference(thread_id, epoch, head)),
-            before=self._sign(Reference(thread_id, epoch, before)) if newest else None,
+            reference=self._sign(ThreadReference(thread_id, epoch, head)),
+            before=self._sign(ThreadReference(thread_id, epoch, before)) if newest else None,
             newest=newest,
         )
 
-    def _sign(self, reference: Reference) -> str:
+    def _sign(self, reference: ThreadReference) -> str:
         return self._plugin.signer.sign(reference, activity.info().workflow_id or "")
 
 

@@ -24,7 +24,7 @@ from helix_temporal.errors import (
     StoreCorruptError,
     StoreUnavailableError,
 )
-from helix_temporal.frameworks.entry_tree import Entry, EntryNotFoundError, EntryTree, Place
+from helix_temporal.frameworks.entry_tree import EntryNotFoundError, EntryPlace, EntryTree, TreeEntry
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery, SessionSummary
@@ -62,7 +62,7 @@ class _Stored:
     revision: str | None = None
     written: tuple[str, ...] = ()
     rows: int = 0
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, EntryPlace] = field(default_factory=dict)
     erasure: str | None = None
     version: int = 0
     links: frozenset[str] = frozenset()
@@ -207,7 +207,7 @@ class HelixConversationStore(ConversationStore):
 
     # -- references
 
-    async def find_place(self, entry_id: str) -> Place:
+    async def find_place(self, entry_id: str) -> EntryPlace:
         """Where an entry lies, for who reads from there later, in another process.
 
         Raises:
@@ -215,7 +215,7 @@ class HelixConversationStore(ConversationStore):
         """
         return await self._tree.find_place(entry_id)
 
-    async def read_history_at(self, head_id: str, place: Place) -> list[ConversationEntry]:
+    async def read_history_at(self, head_id: str, place: EntryPlace) -> list[ConversationEntry]:
         """As `read_history`, without a search: the head lies in the place that `find_place` told."""
         self._tree.remember_place(head_id, place)
         return await self.read_history(head_id)
@@ -254,7 +254,7 @@ class HelixConversationStore(ConversationStore):
         for at, entry in enumerate(write.entries, stored.rows):
             if entry.parent_id is not None and entry.parent_id not in write.places:
                 write.places[entry.parent_id] = await self._tree.find_place(entry.parent_id)
-            write.places[entry.id] = Place(write.session_id, at)
+            write.places[entry.id] = EntryPlace(write.session_id, at)
         head_id = write.record.head_id
         if head_id is not None and head_id not in write.places:
             write.places[head_id] = await self._tree.find_place(head_id)
@@ -293,7 +293,7 @@ class HelixConversationStore(ConversationStore):
             await self._confirm_shared(session_id, write.places)
         return False
 
-    async def _confirm_shared(self, session_id: str, places: Mapping[str, Place]) -> None:
+    async def _confirm_shared(self, session_id: str, places: Mapping[str, EntryPlace]) -> None:
         """Make sure that nobody began to erase a session's entries before it was said that they are shared.
 
         Raises:
@@ -414,9 +414,9 @@ class _Write:
     session_id: str
     record: ConversationRecord
     text: str
-    entries: list[Entry]
+    entries: list[TreeEntry]
     expected: str | None
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, EntryPlace] = field(default_factory=dict)
 
     def is_repeated(self, stored: _Stored) -> bool:
         """Whether it has happened; the conversation may have gone on from it.
@@ -474,7 +474,7 @@ def _read_custom(custom: Mapping[str, Any], version: int = 0, links: frozenset[s
         revision=custom.get("revision"),
         written=tuple(custom.get("written", ())),
         rows=int(custom.get("rows", 0)),
-        places={name: Place(*place) for name, place in custom.get("places", {}).items()},
+        places={name: EntryPlace(*place) for name, place in custom.get("places", {}).items()},
         erasure=custom.get("erasure"),
         version=version,
         links=links,
@@ -489,13 +489,13 @@ def _encode_record(record: ConversationRecord) -> str:
         raise _no_json_error(f"conversation {record.conversation_id!r}: its record", error) from None
 
 
-def _encode_entry(entry: ConversationEntry) -> Entry:
+def _encode_entry(entry: ConversationEntry) -> TreeEntry:
     try:
         text = ModelMessagesTypeAdapter.dump_json([entry.message]).decode()[1:-1]
         json.loads(text)
     except (PydanticSerializationError, ValueError) as error:
         raise _no_json_error(f"entry {entry.id!r}", error) from None
-    return Entry(validate_id(entry.id, "entry id"), entry.parent_id, text, entry.kind)
+    return TreeEntry(validate_id(entry.id, "entry id"), entry.parent_id, text, entry.kind)
 
 
 def _no_json_error(what: str, error: Exception) -> InvalidRequestError:

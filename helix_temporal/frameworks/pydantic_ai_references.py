@@ -7,7 +7,7 @@ for one workflow; the worker that calls the model puts the messages in its place
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix_temporal.frameworks.entry_tree import Place
+from helix_temporal.frameworks.entry_tree import EntryPlace
 from helix_temporal.frameworks.signatures import Signer
 
 MARK: Final = "helix.reference"
@@ -18,14 +18,14 @@ _PURPOSE: Final = "pydantic-ai reference/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class EntryReference:
     """The entries of a conversation up to one of them, and where that lies."""
 
     entry_id: str
-    place: Place
+    place: EntryPlace
 
 
-class ReferenceSigner:
+class EntryReferenceSigner:
     """Issues references, and reads those that a signer with one of these keys has issued.
 
     Args:
@@ -38,18 +38,18 @@ class ReferenceSigner:
     def __init__(self, *keys: str) -> None:
         self._signer = Signer(keys, _PURPOSE)
 
-    def sign(self, reference: Reference, workflow_id: str) -> str:
+    def sign(self, reference: EntryReference, workflow_id: str) -> str:
         """The reference as text, for the model calls of one workflow."""
         return self._signer.sign([reference.entry_id, *reference.place], workflow_id)
 
-    def verify(self, text: str, workflow_id: str) -> Reference:
+    def verify(self, text: str, workflow_id: str) -> EntryReference:
         """The reference that was signed for this workflow.
 
         Raises:
             InvalidReferenceError: As `Signer.verify`.
         """
         entry_id, session_id, at = self._signer.verify(text, workflow_id)
-        return Reference(entry_id, Place(session_id, at))
+        return EntryReference(entry_id, EntryPlace(session_id, at))
 
 
 def find_reference(message: Any) -> str | None:

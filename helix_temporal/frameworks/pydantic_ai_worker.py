@@ -15,15 +15,15 @@ from helix_temporal.activities._runtime import application_error, raise_applicat
 from helix_temporal.errors import HelixError, InvalidReferenceError
 from helix_temporal.frameworks.pydantic_ai import HelixConversationStore
 from helix_temporal.frameworks.pydantic_ai_references import (
-    Reference,
-    ReferenceSigner,
+    EntryReference,
+    EntryReferenceSigner,
     find_reference,
 )
 from helix_temporal.frameworks.pydantic_ai_workflow import (
     CONFLICT,
-    ConversationPlace,
     LoadConversationInput,
     SaveConversationInput,
+    WorkflowConversation,
 )
 from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys
 from helix_temporal.settings import Settings
@@ -49,7 +49,7 @@ class HelixPydanticAIPlugin(StorePlugin):
     """
 
     def __init__(self, settings: Settings, *, backends: "Backends | None" = None) -> None:
-        self.signer = ReferenceSigner(*read_reference_keys(settings))
+        self.signer = EntryReferenceSigner(*read_reference_keys(settings))
         self._store: HelixConversationStore | None = None
         mine = ConversationActivities(self)
         super().__init__(
@@ -57,7 +57,7 @@ class HelixPydanticAIPlugin(StorePlugin):
             settings,
             backends,
             activities=[mine.load, mine.save],
-            interceptors=[_Interceptor(self)],
+            interceptors=[_ConversationInterceptor(self)],
         )
 
     @property
@@ -72,15 +72,15 @@ class HelixPydanticAIPlugin(StorePlugin):
         self._store = None
 
 
-class _Interceptor(Interceptor):
+class _ConversationInterceptor(Interceptor):
     def __init__(self, plugin: HelixPydanticAIPlugin) -> None:
         self._plugin = plugin
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
-        return _ModelActivities(next, self._plugin)
+        return _ConversationModelActivities(next, self._plugin)
 
 
-class _ModelActivities(ActivityInboundInterceptor):
+class _ConversationModelActivities(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, plugin: HelixPydanticAIPlugin) -> None:  # noqa: A002
         super().__init__(next)
         self._plugin = plugin
@@ -123,7 +123,7 @@ class ConversationActivities:
 
     @activity.defn(name="helix.pydantic_ai.load")
     @raise_application_errors
-    async def load(self, request: LoadConversationInput) -> ConversationPlace:
+    async def load(self, request: LoadConversationInput) -> WorkflowConversation:
         """The conversation, or a new one."""
         record = await self._plugin.store.read_record(request.conversation_id)
         if record is None or (request.scope is not None and record.scope != request.scope):
@@ -132,7 +132,7 @@ class ConversationActivities:
 
     @activity.defn(name="helix.pydantic_ai.save")
     @raise_application_errors
-    async def save(self, request: SaveConversationInput) -> ConversationPlace:
+    async def save(self, request: SaveConversationInput) -> WorkflowConversation:
         """Append new messages; a repeat finds them there."""
         try:
             record = await self._write(request)
@@ -167,7 +167,7 @@ class ConversationActivities:
         await store.write_record(record, new_entries=entries, expected_revision=conversation.revision)
         return record
 
-    async def _make_place(self, record: ConversationRecord, newest: int) -> ConversationPlace:
+    async def _make_place(self, record: ConversationRecord, newest: int) -> WorkflowConversation:
         """The conversation as a workflow has it: a reference, and the messages that it wants as they are."""
         store = self._plugin.store
         wanted = max(newest, 2) if record.deferred_tool_requests is not None else newest
@@ -186,10 +186,10 @@ class ConversationActivities:
         return _encode_place(conversation, None if before is None else await self._sign(before))
 
     async def _sign(self, entry_id: str) -> str:
-        reference = Reference(entry_id, await self._plugin.store.find_place(entry_id))
+        reference = EntryReference(entry_id, await self._plugin.store.find_place(entry_id))
         return self._plugin.signer.sign(reference, activity.info().workflow_id or "")
 
 
-def _encode_place(conversation: Conversation, reference: str | None = None) -> ConversationPlace:
+def _encode_place(conversation: Conversation, reference: str | None = None) -> WorkflowConversation:
     text = ConversationTypeAdapter.dump_python(conversation, mode="json")
-    return ConversationPlace(conversation=text, reference=reference)
+    return WorkflowConversation(conversation=text, reference=reference)

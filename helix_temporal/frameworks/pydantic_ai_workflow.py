@@ -64,7 +64,7 @@ class SaveConversationInput(WireModel):
     newest: int = Field(default=0, ge=0, le=1_000)
 
 
-class ConversationPlace(WireModel):
+class WorkflowConversation(WireModel):
     """A conversation as a workflow has it.
 
     Attributes:
@@ -141,7 +141,7 @@ async def _execute(name: str, request: I, conversation_id: str) -> Conversation:
         place = await workflow.execute_activity(
             name,
             request,
-            result_type=ConversationPlace,
+            result_type=WorkflowConversation,
             start_to_close_timeout=_ATTEMPT,
             retry_policy=_RETRIES,
         )

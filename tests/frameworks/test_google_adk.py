@@ -43,7 +43,7 @@ from helix_temporal.errors import SessionNotFoundError as HelixSessionNotFoundEr
 from helix_temporal.frameworks.google_adk import HelixArtifactService, HelixSessionService
 from helix_temporal.frameworks.google_adk.artifacts import MAX_ARTIFACT
 from helix_temporal.frameworks.google_adk.events import encode_event
-from helix_temporal.frameworks.google_adk.keys import SessionKey
+from helix_temporal.frameworks.google_adk.keys import UserSessionKey
 from helix_temporal.models.foreign_rows import read_foreign_row
 from helix_temporal.stores.protocols.sessions import SessionStore
 from tests import _postgres
@@ -445,7 +445,7 @@ class TestBeyond:
         other = await reloaded(service, made)
         event = changed("e2", k=2, app_k=2, user_k=2)
         # As where a thread has an archive: the message stands, and the state is still to follow.
-        await store.append_messages(SessionKey.of("shop", "ann", "s1").store_id, [encode_event(event)])
+        await store.append_messages(UserSessionKey.of("shop", "ann", "s1").store_id, [encode_event(event)])
         with pytest.raises(StaleSessionError):
             await service.append_event(other, changed("e3", k=3))
         found = await reloaded(service, made)
@@ -586,7 +586,7 @@ class TestBeyond:
         call = types.Part(function_call=types.FunctionCall(id="c1", name="look", args={}))
         content = types.Content(role="model", parts=[call])
         await service.append_event(session, Event(author="agent", content=content))
-        page = await store.get_messages(SessionKey.of("shop", "ann", "s1").store_id)
+        page = await store.get_messages(UserSessionKey.of("shop", "ann", "s1").store_id)
         rows = [read_foreign_row(row) for row in page.messages]
         assert [row.role for row in rows if row] == ["user", "assistant"]
         assert rows[1] is not None

@@ -36,7 +36,7 @@ from helix_temporal import Backends, Settings
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.frameworks.google_adk import HelixSessionService
 from helix_temporal.frameworks.google_adk.contents import KEPT, KIND, ContentLanes
-from helix_temporal.frameworks.google_adk.keys import SessionKey
+from helix_temporal.frameworks.google_adk.keys import UserSessionKey
 from helix_temporal.frameworks.google_adk.lanes import CONTENTS_LOST, INVOKE_MODEL, ContentsPlace
 from helix_temporal.frameworks.google_adk.worker import HelixGoogleAdkPlugin
 from helix_temporal.frameworks.google_adk.workflow import APPEND, CREATE, READ
@@ -413,7 +413,7 @@ async def test_contents_that_are_lost_are_sent_again(bench: Bench, calls: Path) 
     """Once; what follows is what is new again."""
     handle = await bench.start("s1", "one", "two", "wait", "three", "four", by_reference=True)
     await _until(bench, "s1", 4)
-    key = SessionKey(APP, USER, "s1")
+    key = UserSessionKey(APP, USER, "s1")
     assert await bench.store.delete_session(key.contents_id)
     await handle.signal(Conversation.go_on)
     answers, _, count = await handle.result()
@@ -445,7 +445,7 @@ async def test_calls_side_by_side_have_lanes_of_their_own(bench: Bench, calls: P
 
 async def test_contents_go_with_their_session_and_do_not_come_back(bench: Bench) -> None:
     """Nor do those of lanes that nobody uses any more stay."""
-    key = SessionKey(APP, USER, "s1")
+    key = UserSessionKey(APP, USER, "s1")
     await bench.run("s1", "one", by_reference=True)
     for _ in range(KEPT + 3):
         await bench.run("s1", "more", by_reference=True, creates=False)
@@ -463,7 +463,7 @@ async def test_contents_go_with_their_session_and_do_not_come_back(bench: Bench)
 async def test_a_lane_gives_contents_to_whom_knows_them(bench: Bench) -> None:
     """Another digest, or more than it holds, is refused; nothing of it is in the error."""
     await bench.run("s1", "secret words", by_reference=True)
-    records, key = bench.records, SessionKey(APP, USER, "s1")
+    records, key = bench.records, UserSessionKey(APP, USER, "s1")
     (lane,) = await records.list_groups(key.contents_id, KIND)
     lanes = ContentLanes(records, bench.store)
     for start, digest in ((1, "0" * 32), (1, ""), (2, "0" * 32)):

@@ -26,7 +26,7 @@ from helix_temporal.frameworks.langgraph_wire import (
     DeleteThread,
     ListCheckpoints,
     LoadCheckpoint,
-    OpenThread,
+    OpenGraphThread,
     SavedChange,
     SaveThread,
     pack_checkpoint,
@@ -212,7 +212,7 @@ async def test_what_a_program_does_with_checkpoints_a_workflow_does(
 async def test_an_activity_that_is_done_again_changes_nothing(backends: Backends) -> None:
     """Its answer may be lost at any time; behind a delete what is stored late is refused for good."""
     activities = GraphActivities(HelixGraphPlugin(backends.settings, backends=backends))
-    opened = [await activities.open_thread(OpenThread("t")) for _ in range(2)]
+    opened = [await activities.open_thread(OpenGraphThread("t")) for _ in range(2)]
     assert opened[0].epoch < opened[1].epoch
     head = CheckpointHead("", "1", None, ("msgpack", b"\x80"), ("msgpack", b"\x80"), {"n": 1})
     found = StoredCheckpoint(head, {"n": ("msgpack", b"\x07")}, (), 0)

@@ -26,9 +26,9 @@ from temporalio.worker import (
 
 from helix_temporal import Settings
 from helix_temporal.errors import InvalidConfigError, InvalidReferenceError
-from helix_temporal.frameworks.entry_tree import Place
+from helix_temporal.frameworks.entry_tree import EntryPlace
 from helix_temporal.frameworks.pydantic_ai import HelixConversationStore
-from helix_temporal.frameworks.pydantic_ai_references import MARK, Reference, ReferenceSigner
+from helix_temporal.frameworks.pydantic_ai_references import MARK, EntryReference, EntryReferenceSigner
 from helix_temporal.frameworks.pydantic_ai_worker import HelixPydanticAIPlugin
 from helix_temporal.frameworks.pydantic_ai_workflow import LOAD, SAVE
 from helix_temporal.stores.protocols.sessions import SessionStore
@@ -194,7 +194,7 @@ async def test_a_reference_that_was_signed_for_another_workflow_is_refused(bench
     await ask(await bench.start("a", "c"), "secret")
     head = (await bench.store.load_entries("c") or [])[-1].id
     place = await bench.store.find_place(head)
-    signed = ReferenceSigner(KEY).sign(Reference(head, place), f"{bench.queue}-a")
+    signed = EntryReferenceSigner(KEY).sign(EntryReference(head, place), f"{bench.queue}-a")
     thief = await bench.start("thief", {MARK: signed}, chat=ThiefChat)
     with pytest.raises(WorkflowFailureError) as failure:
         await thief.result()
@@ -208,13 +208,13 @@ async def test_a_reference_that_was_signed_for_another_workflow_is_refused(bench
 )
 def test_a_reference_that_was_changed_is_refused(spoil: Callable[[str], str]) -> None:
     """And one that was made with another key, or for another workflow."""
-    signer, reference = ReferenceSigner(KEY), Reference("e", Place("s", 3))
+    signer, reference = EntryReferenceSigner(KEY), EntryReference("e", EntryPlace("s", 3))
     signed = signer.sign(reference, "w")
     assert signer.verify(signed, "w") == reference
     for text, workflow_id, other in (
         (spoil(signed), "w", signer),
         (signed, "v", signer),
-        (signed, "w", ReferenceSigner(f"{KEY}2")),
+        (signed, "w", EntryReferenceSigner(f"{KEY}2")),
     ):
         with pytest.raises(InvalidReferenceError, match="signed for this workflow"):
             other.verify(text, workflow_id)
@@ -225,7 +225,7 @@ def test_a_plugin_without_a_key_is_refused() -> None:
     with pytest.raises(InvalidConfigError, match="HELIX_REFERENCE_KEY"):
         HelixPydanticAIPlugin(Settings.from_env({}))
     with pytest.raises(InvalidConfigError, match="fewer than 16"):
-        ReferenceSigner("short")
+        EntryReferenceSigner("short")
 
 
 @pytest.mark.parametrize("variables", ["memory"], indirect=True)

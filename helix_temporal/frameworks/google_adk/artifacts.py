@@ -20,7 +20,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
-from helix_temporal.frameworks.google_adk.keys import Scope, SessionKey
+from helix_temporal.frameworks.google_adk.keys import Scope, UserSessionKey
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.records import (
     Record,
@@ -56,14 +56,14 @@ class _Place:
         group: The file's name, with ``user:`` if it is the user's.
     """
 
-    key: SessionKey
+    key: UserSessionKey
     store_id: str
     parent_id: str | None
     group: str
 
     @staticmethod
     def of(app: str, user: str, session: str | None, name: str) -> "_Place":
-        key = SessionKey.of(app, user, session or "")
+        key = UserSessionKey.of(app, user, session or "")
         if session is None or name.startswith(_USER):
             return _Place(key, Scope(app, user).files_id, None, _USER + name.removeprefix(_USER))
         return _Place(key, key.files_id, key.store_id, name)

@@ -50,7 +50,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionKey:
+class UserSessionKey:
     """Names a session as ADK does: its id alone is unique for one user of one application."""
 
     app: str
@@ -58,9 +58,9 @@ class SessionKey:
     session: str
 
     @staticmethod
-    def of(app: str, user: str, session: str) -> "SessionKey":
+    def of(app: str, user: str, session: str) -> "UserSessionKey":
         """The key with the blanks around the session's id taken away, as ADK's own services do."""
-        return SessionKey(app, user, session.strip())
+        return UserSessionKey(app, user, session.strip())
 
     @property
     def store_id(self) -> str:
@@ -88,7 +88,7 @@ class SessionKey:
         return {"app_name": self.app, "user_id": self.user, "session_id": self.session}
 
     @staticmethod
-    def read_from(stored: SessionState | SessionSummary) -> "SessionKey":
+    def read_from(stored: SessionState | SessionSummary) -> "UserSessionKey":
         """The key of a stored session.
 
         Raises:
@@ -97,7 +97,7 @@ class SessionKey:
         names = [stored.metadata.get(name) for name in ("app_name", "user_id", "session_id")]
         if stored.agent_type != SESSION_TYPE or not all(isinstance(name, str) for name in names):
             raise StoreCorruptError(f"session {stored.session_id!r} is no session of Google's ADK")
-        return SessionKey(*map(str, names))
+        return UserSessionKey(*map(str, names))
 
 
 def _encode_parts(*parts: str) -> str:

@@ -19,7 +19,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.workflow import ActivityConfig
 
-from helix_temporal.frameworks.google_adk.keys import SessionKey
+from helix_temporal.frameworks.google_adk.keys import UserSessionKey
 from helix_temporal.models.base import WireModel
 
 INVOKE_MODEL: Final = "helix.google_adk.invoke_model"
@@ -51,9 +51,9 @@ class ContentsPlace(WireModel):
     digest: str
 
     @property
-    def key(self) -> SessionKey:
+    def key(self) -> UserSessionKey:
         """As stores name the session."""
-        return SessionKey(self.app, self.user, self.session)
+        return UserSessionKey(self.app, self.user, self.session)
 
 
 class InvokeModelInput(WireModel):
@@ -96,7 +96,7 @@ class _Lane:
 class Lanes:
     """The lanes of one session in one workflow."""
 
-    def __init__(self, key: SessionKey) -> None:
+    def __init__(self, key: UserSessionKey) -> None:
         self._key, self._lanes = key, list[_Lane]()
 
     async def invoke_model(self, request: LlmRequest, config: ActivityConfig) -> list[LlmResponse]:

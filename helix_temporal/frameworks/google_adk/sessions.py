@@ -34,9 +34,9 @@ from helix_temporal.errors import (
     StaleStateError,
 )
 from helix_temporal.frameworks.google_adk.events import EventFacts, EventRows, encode_event
-from helix_temporal.frameworks.google_adk.keys import SESSION_TYPE, Scope, SessionKey
+from helix_temporal.frameworks.google_adk.keys import SESSION_TYPE, Scope, UserSessionKey
 from helix_temporal.frameworks.google_adk.state import (
-    Place,
+    EventPlace,
     StateParts,
     find_place,
     join_state,
@@ -91,13 +91,13 @@ class HelixSessionService(BaseSessionService):
             AlreadyExistsError: There is one of this id.
             InvalidRequestError, InvalidMessageError: A name or a key is no text that every store can hold.
         """
-        key = SessionKey.of(app_name, user_id, session_id or "")
+        key = UserSessionKey.of(app_name, user_id, session_id or "")
         if not key.session:
-            key = SessionKey(app_name, user_id, new_uuid())
+            key = UserSessionKey(app_name, user_id, new_uuid())
         return await self.begin_session(key, state, operation=secrets.token_hex(12))
 
     async def begin_session(
-        self, key: SessionKey, state: Mapping[str, Any] | None, *, operation: str
+        self, key: UserSessionKey, state: Mapping[str, Any] | None, *, operation: str
     ) -> Session:
         """As `create_session`; a repeat with the same operation finds the session that it began."""
         parts = split_state(state)
@@ -112,18 +112,18 @@ class HelixSessionService(BaseSessionService):
 
         Only the pages that hold these events are read, wherever they are.
         """
-        key = SessionKey.of(app_name, user_id, session_id)
+        key = UserSessionKey.of(app_name, user_id, session_id)
         limit = config.num_recent_events if config else None
         since = config.after_timestamp if config else None
         return await self.read_session(key, lambda: self._rows.read_newest(key.store_id, limit, since))
 
-    async def read_news(self, key: SessionKey, known: Place) -> Session | None:
+    async def read_news(self, key: UserSessionKey, known: EventPlace) -> Session | None:
         """A session with the events behind a place; None if there is none, or another one has its id."""
         found = await self.read_session(key, lambda: self._rows.read_behind(key.store_id, known.events))
         return found if found is not None and _life_of(found) == known.life else None
 
     async def read_session(
-        self, key: SessionKey, read: Callable[[], Awaitable[tuple[int | None, list[Event]]]]
+        self, key: UserSessionKey, read: Callable[[], Awaitable[tuple[int | None, list[Event]]]]
     ) -> Session | None:
         """A session with the events that ``read`` finds; None if there is none.
 
@@ -137,7 +137,7 @@ class HelixSessionService(BaseSessionService):
         for _ in range(_TRIES):
             if stored is None:
                 return None
-            place = Place.read_from(stored)
+            place = EventPlace.read_from(stored)
             total, events = await read()
             if total in {None, place.events}:
                 break
@@ -152,9 +152,9 @@ class HelixSessionService(BaseSessionService):
         user_states = await self._read_users(app_name, user_id)
         sessions = []
         for each in listed:
-            key = SessionKey.read_from(each)
+            key = UserSessionKey.read_from(each)
             parts = StateParts(read_values(each.custom_state), app_state, user_states.get(key.user, {}))
-            sessions.append(_build_session(key, Place.read_from(each), parts, []))
+            sessions.append(_build_session(key, EventPlace.read_from(each), parts, []))
         return ListSessionsResponse(
             sessions=sorted(sessions, key=lambda each: (each.last_update_time, each.user_id, each.id))
         )
@@ -164,7 +164,7 @@ class HelixSessionService(BaseSessionService):
 
         Whoever still appends to it gets `SessionNotFoundError`, and brings nothing back.
         """
-        key = SessionKey.of(app_name, user_id, session_id)
+        key = UserSessionKey.of(app_name, user_id, session_id)
         for each in (key.store_id, key.files_id, key.contents_id):
             await repeat_unanswered(lambda each=each: self._store.delete_session(each))  # type: ignore[misc]
 
@@ -186,7 +186,7 @@ class HelixSessionService(BaseSessionService):
         """
         if event.partial:
             return event
-        key = SessionKey.of(session.app_name, session.user_id, session.id)
+        key = UserSessionKey.of(session.app_name, session.user_id, session.id)
         kept = without_temporary(event)
         row = encode_event(kept)
         facts = EventFacts.read_from(row)
@@ -204,8 +204,8 @@ class HelixSessionService(BaseSessionService):
 
     # -- writes
 
-    async def _create(self, key: SessionKey, parts: StateParts, operation: str) -> SessionState:
-        place = Place(await self._store.now() * 1000 + secrets.randbelow(1000), 1, 0, "", get_time())
+    async def _create(self, key: UserSessionKey, parts: StateParts, operation: str) -> SessionState:
+        place = EventPlace(await self._store.now() * 1000 + secrets.randbelow(1000), 1, 0, "", get_time())
 
         async def create() -> SessionState:
             options = CreateSession(
@@ -231,8 +231,8 @@ class HelixSessionService(BaseSessionService):
         raise AlreadyExistsError(f"Session with id {key.session} was begun by others again and again.")
 
     async def _append(
-        self, session: Session, key: SessionKey, row: Message, facts: EventFacts
-    ) -> Place | None:
+        self, session: Session, key: UserSessionKey, row: Message, facts: EventFacts
+    ) -> EventPlace | None:
         """Append the row; None if it stood there before, so that the state is not to be changed again."""
         if any(each.id == row.id for each in session.events) and await self._stands(key, row):
             return None
@@ -256,9 +256,11 @@ class HelixSessionService(BaseSessionService):
         mark_place(session, after)
         return after
 
-    async def _append_row(self, key: SessionKey, at: Place, row: Message, facts: EventFacts) -> Place:
+    async def _append_row(
+        self, key: UserSessionKey, at: EventPlace, row: Message, facts: EventFacts
+    ) -> EventPlace:
         """Append a row at its place, with what it changes; repeated, by whomever, it is the same request."""
-        after = Place(at.life, at.version + 1, at.events + 1, facts.event_id, facts.time)
+        after = EventPlace(at.life, at.version + 1, at.events + 1, facts.event_id, facts.time)
         change = StateChange(merge=MergeChanges(values=keep_values(facts.delta.session) | after.keep()))
         await repeat_unanswered(
             lambda: self._store.append_messages(
@@ -273,22 +275,22 @@ class HelixSessionService(BaseSessionService):
         )
         return after
 
-    async def _join_state_and_events(self, key: SessionKey, stored: SessionState) -> SessionState | None:
+    async def _join_state_and_events(self, key: UserSessionKey, stored: SessionState) -> SessionState | None:
         """Bring a session's state and its events together; the state as it is then.
 
         Somebody appends just now, or has ended between an event and its state; or the thread has lost events,
         which were not archived, with its store.
         """
-        await self._finish_append(key, Place.read_from(stored))
+        await self._finish_append(key, EventPlace.read_from(stored))
         found = await self._store.load_state(key.store_id)
         if found is None or found.version != stored.version:
             return found
         await self._follow_thread(key, found)
         return await self._store.load_state(key.store_id)
 
-    async def _follow_thread(self, key: SessionKey, stored: SessionState) -> None:
+    async def _follow_thread(self, key: UserSessionKey, stored: SessionState) -> None:
         """Let the state say where the thread ends; what lost events have changed of it stays."""
-        before, total = Place.read_from(stored), await self._store.get_message_count(key.store_id)
+        before, total = EventPlace.read_from(stored), await self._store.get_message_count(key.store_id)
         row = await self._rows.read_row(key.store_id, total - 1) if total else None
         time = before.time if row is None else EventFacts.read_from(row).time
         after = replace(before, events=total, event_id="" if row is None else row.id, time=time)
@@ -309,7 +311,7 @@ class HelixSessionService(BaseSessionService):
             total,
         )
 
-    async def _finish_append(self, key: SessionKey, at: Place) -> None:
+    async def _finish_append(self, key: UserSessionKey, at: EventPlace) -> None:
         """Bring the state up to an event that stands behind its place, if there is one.
 
         Where threads lie in another store than states, or have an archive, a process can end between the two.
@@ -324,27 +326,27 @@ class HelixSessionService(BaseSessionService):
             return  # somebody else has done it, or has gone on, or it is no longer there
         await self._merge_scopes(key, facts.delta, row.id)
 
-    async def _join_if_apart(self, key: SessionKey) -> None:
+    async def _join_if_apart(self, key: UserSessionKey) -> None:
         """Join state and events that do not go together, so that who reads the session again can append."""
         stored = await self._store.load_state(key.store_id)
         if stored is not None:
             newest = await self._rows.read_newest_rows(key.store_id, 1)
-            if Place.read_from(stored).event_id != (newest[0].id if newest else ""):
+            if EventPlace.read_from(stored).event_id != (newest[0].id if newest else ""):
                 await self._join_state_and_events(key, stored)
 
-    async def _find_place(self, session: Session, key: SessionKey) -> Place | None:
+    async def _find_place(self, session: Session, key: UserSessionKey) -> EventPlace | None:
         """The place of a session that was not read from here, if it has the last event; None if not."""
         stored = await self._store.load_state(key.store_id)
         if stored is None:
             raise _no_session(key)
-        place, last = Place.read_from(stored), session.events[-1].id if session.events else ""
+        place, last = EventPlace.read_from(stored), session.events[-1].id if session.events else ""
         return place if place.event_id == last else None
 
-    async def _stands(self, key: SessionKey, row: Message) -> bool:
+    async def _stands(self, key: UserSessionKey, row: Message) -> bool:
         """Whether the row is among the newest ones, as it is."""
         return row in await self._rows.read_newest_rows(key.store_id)
 
-    async def _refuse_unless_repeated(self, key: SessionKey, row: Message) -> Place | None:
+    async def _refuse_unless_repeated(self, key: UserSessionKey, row: Message) -> EventPlace | None:
         if await self._stands(key, row):
             return None
         if not await self._store.session_exists(key.store_id):
@@ -354,7 +356,7 @@ class HelixSessionService(BaseSessionService):
             "before appending more events."
         )
 
-    async def _merge_scopes(self, key: SessionKey, parts: StateParts, operation: str) -> None:
+    async def _merge_scopes(self, key: UserSessionKey, parts: StateParts, operation: str) -> None:
         for scope, values in zip(key.scopes, (parts.app, parts.user), strict=True):
             if values:
                 # Of the session, too: ids of events are unique in it alone.
@@ -381,17 +383,19 @@ class HelixSessionService(BaseSessionService):
             )
             await repeat_unanswered(merge)
 
-    def _lock_session(self, key: SessionKey) -> asyncio.Lock:
+    def _lock_session(self, key: UserSessionKey) -> asyncio.Lock:
         loop = asyncio.get_running_loop()
         queues = self._queues.setdefault(loop, WeakValueDictionary())
         return queues.setdefault(key.store_id, asyncio.Lock())
 
     # -- reads
 
-    async def _make_session(self, key: SessionKey, stored: SessionState, events: Iterable[Event]) -> Session:
+    async def _make_session(
+        self, key: UserSessionKey, stored: SessionState, events: Iterable[Event]
+    ) -> Session:
         app, user = await asyncio.gather(*(self._read_scope(each) for each in key.scopes))
         parts = StateParts(read_values(stored.custom_state), app, user)
-        return _build_session(SessionKey.read_from(stored), Place.read_from(stored), parts, events)
+        return _build_session(UserSessionKey.read_from(stored), EventPlace.read_from(stored), parts, events)
 
     async def _read_scope(self, scope: Scope) -> dict[str, Any]:
         stored = await self._store.load_state(scope.store_id)
@@ -423,7 +427,9 @@ class HelixSessionService(BaseSessionService):
             query = query.model_copy(update={"cursor": page.next_cursor})
 
 
-def _build_session(key: SessionKey, place: Place, parts: StateParts, events: Iterable[Event]) -> Session:
+def _build_session(
+    key: UserSessionKey, place: EventPlace, parts: StateParts, events: Iterable[Event]
+) -> Session:
     session = Session(
         id=key.session,
         app_name=key.app,
@@ -450,5 +456,5 @@ def without_temporary(event: Event) -> Event:
     return event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": left})})
 
 
-def _no_session(key: SessionKey) -> AdkSessionNotFoundError:
+def _no_session(key: UserSessionKey) -> AdkSessionNotFoundError:
     return AdkSessionNotFoundError(f"Session {key.session} not found.")

@@ -67,7 +67,7 @@ def read_values(custom: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EventPlace:
     """Where a session stands; whoever appends says where it was read.
 
     Attributes:
@@ -94,10 +94,10 @@ class Place:
         return json.dumps([self.life, self.version, self.events, self.event_id, self.time])
 
     @staticmethod
-    def of_marker(marker: str | None) -> "Place | None":
+    def of_marker(marker: str | None) -> "EventPlace | None":
         """The place of a marker; None where there is none of ours."""
         try:
-            place = Place(*json.loads(marker or "null"))
+            place = EventPlace(*json.loads(marker or "null"))
         except (TypeError, ValueError):
             return None
         return place
@@ -107,7 +107,7 @@ class Place:
         return {_LAST: [self.life, self.events, self.event_id, self.time]}
 
     @staticmethod
-    def read_from(stored: SessionState | SessionSummary) -> "Place":
+    def read_from(stored: SessionState | SessionSummary) -> "EventPlace":
         """Where a stored session stands.
 
         Raises:
@@ -120,15 +120,15 @@ class Place:
             raise StoreCorruptError(
                 f"session {stored.session_id!r} does not say where its events end; is it one of Google's ADK?"
             ) from None
-        return Place(life, stored.version, events, event_id, time)
+        return EventPlace(life, stored.version, events, event_id, time)
 
 
-def find_place(session: Session) -> Place | None:
+def find_place(session: Session) -> EventPlace | None:
     """Where a session in memory was read, or appended to last; None if that was not here."""
-    return Place.of_marker(session._storage_update_marker)  # noqa: SLF001 (ADK has it for its services)
+    return EventPlace.of_marker(session._storage_update_marker)  # noqa: SLF001 (ADK has it for its services)
 
 
-def mark_place(session: Session, place: Place) -> None:
+def mark_place(session: Session, place: EventPlace) -> None:
     """Note in a session in memory where it stands."""
     session._storage_update_marker = place.as_marker()  # noqa: SLF001 (ADK has it for its services)
 

@@ -20,7 +20,7 @@ from helix_temporal.frameworks.google_adk.contents import ContentLanes
 from helix_temporal.frameworks.google_adk.events import encode_event
 from helix_temporal.frameworks.google_adk.lanes import INVOKE_MODEL, InvokeModelInput
 from helix_temporal.frameworks.google_adk.sessions import HelixSessionService
-from helix_temporal.frameworks.google_adk.state import Place, find_place, mark_place
+from helix_temporal.frameworks.google_adk.state import EventPlace, find_place, mark_place
 from helix_temporal.frameworks.google_adk.workflow import (
     ADK_ERRORS,
     APPEND,
@@ -124,7 +124,7 @@ class AdkSessionActivities:
     @raise_application_errors
     async def read_session(self, request: ReadAdkSessionInput) -> AdkSessionNews:
         """Read what the workflow does not have."""
-        known, service = Place.of_marker(request.known), self._plugin.service
+        known, service = EventPlace.of_marker(request.known), self._plugin.service
         if known is not None:
             news = await service.read_news(request.key, known)
             if news is not None:
@@ -140,7 +140,7 @@ class AdkSessionActivities:
     async def append_event(self, request: AppendAdkEventInput) -> AppendedAdkEvent:
         """Append an event, once for all attempts."""
         session = Session(id=request.session, app_name=request.app, user_id=request.user)
-        place = Place.of_marker(request.place)
+        place = EventPlace.of_marker(request.place)
         if place is not None:
             mark_place(session, place)
         elif request.last_event_id is not None:
@@ -182,13 +182,13 @@ class AdkSessionActivities:
         return [answer async for answer in model.generate_content_async(request)]
 
 
-def session_marker(place: Place | None) -> str | None:
+def session_marker(place: EventPlace | None) -> str | None:
     """A place as it travels."""
     return None if place is None else place.as_marker()
 
 
 def _tell_news(
-    session: Session, *, known: Place | None = None, shared: str = "", anew: bool = False
+    session: Session, *, known: EventPlace | None = None, shared: str = "", anew: bool = False
 ) -> AdkSessionNews:
     place = find_place(session)
     own = {key: value for key, value in session.state.items() if not _is_shared(key)}

@@ -23,10 +23,10 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from helix_temporal.frameworks.google_adk.events import encode_event
-from helix_temporal.frameworks.google_adk.keys import SessionKey
+from helix_temporal.frameworks.google_adk.keys import UserSessionKey
 from helix_temporal.frameworks.google_adk.lanes import Lanes, enter_session
 from helix_temporal.frameworks.google_adk.sessions import without_temporary
-from helix_temporal.frameworks.google_adk.state import Place, find_place, mark_place, split_state
+from helix_temporal.frameworks.google_adk.state import EventPlace, find_place, mark_place, split_state
 from helix_temporal.models.base import WireModel
 
 CREATE: Final = "helix.google_adk.create_session"
@@ -54,9 +54,9 @@ class SessionName(WireModel):
     session: str = ""
 
     @property
-    def key(self) -> SessionKey:
+    def key(self) -> UserSessionKey:
         """As stores name it."""
-        return SessionKey(self.app, self.user, self.session)
+        return UserSessionKey(self.app, self.user, self.session)
 
 
 class CreateAdkSessionInput(SessionName):
@@ -147,7 +147,7 @@ class _Known:
         state, shared_state: The session's own; that of application and user, with its digest.
     """
 
-    place: Place
+    place: EventPlace
     first: int
     events: list[Event]
     state: dict[str, Any]
@@ -164,7 +164,7 @@ class _Known:
         newest: int = config.num_recent_events
         return len(self.events) >= newest
 
-    def make_session(self, key: SessionKey, config: GetSessionConfig | None) -> Session:
+    def make_session(self, key: UserSessionKey, config: GetSessionConfig | None) -> Session:
         """A session with the events that are asked for."""
         session = Session(
             id=key.session,
@@ -194,8 +194,8 @@ class HelixWorkflowSessionService(BaseSessionService):
         self, *, timeout: timedelta = timedelta(seconds=30), retry_policy: RetryPolicy | None = None
     ) -> None:
         self._timeout, self._retry_policy = timeout, retry_policy
-        self._known: dict[SessionKey, _Known] = {}
-        self._lanes: dict[SessionKey, Lanes] = {}
+        self._known: dict[UserSessionKey, _Known] = {}
+        self._lanes: dict[UserSessionKey, Lanes] = {}
 
     async def create_session(
         self,
@@ -206,9 +206,9 @@ class HelixWorkflowSessionService(BaseSessionService):
         session_id: str | None = None,
     ) -> Session:
         """See `HelixSessionService.create_session`."""
-        key = SessionKey.of(app_name, user_id, session_id or "")
+        key = UserSessionKey.of(app_name, user_id, session_id or "")
         if not key.session:
-            key = SessionKey(app_name, user_id, new_uuid())
+            key = UserSessionKey(app_name, user_id, new_uuid())
         enter_session(self._lanes.setdefault(key, Lanes(key)))
         parts = split_state(state)
         plain = parts.session | _with_prefixes(parts.app, parts.user)
@@ -222,7 +222,7 @@ class HelixWorkflowSessionService(BaseSessionService):
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
         """See `HelixSessionService.get_session`; what the workflow has of it does not come again."""
-        key = SessionKey.of(app_name, user_id, session_id)
+        key = UserSessionKey.of(app_name, user_id, session_id)
         enter_session(self._lanes.setdefault(key, Lanes(key)))
         known = self._known.get(key)
         if known is not None and not known.has_window(config):
@@ -244,7 +244,7 @@ class HelixWorkflowSessionService(BaseSessionService):
         """See `HelixSessionService.append_event`."""
         if event.partial:
             return event
-        key = SessionKey.of(session.app_name, session.user_id, session.id)
+        key = UserSessionKey.of(session.app_name, session.user_id, session.id)
         kept, place = without_temporary(event), find_place(session)
         request = AppendAdkEventInput(
             **_name(key),
@@ -253,7 +253,7 @@ class HelixWorkflowSessionService(BaseSessionService):
             event=encode_event(kept).text,
         )
         answer = await self._execute(APPEND, request, AppendedAdkEvent)
-        after = Place.of_marker(answer.place)
+        after = EventPlace.of_marker(answer.place)
         if after is None:
             return kept
         appended = cast("Event", await super().append_event(session, event))
@@ -270,7 +270,7 @@ class HelixWorkflowSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """See `HelixSessionService.delete_session`."""
-        key = SessionKey.of(app_name, user_id, session_id)
+        key = UserSessionKey.of(app_name, user_id, session_id)
         self._known.pop(key, None)
         self._lanes.pop(key, None)
         await self._execute(DELETE, SessionName(**_name(key)), None)
@@ -304,8 +304,8 @@ class HelixWorkflowSessionService(BaseSessionService):
             raise ADK_ERRORS[str(cause.type)](cause.message) from None
         return done
 
-    def _take_news(self, key: SessionKey, news: AdkSessionNews) -> _Known:
-        place, known = Place.of_marker(news.place), self._known.get(key)
+    def _take_news(self, key: UserSessionKey, news: AdkSessionNews) -> _Known:
+        place, known = EventPlace.of_marker(news.place), self._known.get(key)
         assert place is not None
         events = [Event.model_validate_json(each) for each in news.events]
         if known is None or news.anew:
@@ -319,7 +319,9 @@ class HelixWorkflowSessionService(BaseSessionService):
         known.shared = news.shared
         return known
 
-    def _take_event(self, key: SessionKey, before: Place | None, after: Place, event: Event) -> None:
+    def _take_event(
+        self, key: UserSessionKey, before: EventPlace | None, after: EventPlace, event: Event
+    ) -> None:
         known = self._known.get(key)
         if known is None or known.place != before:
             self._known.pop(key, None)  # read anew
@@ -333,7 +335,7 @@ class HelixWorkflowSessionService(BaseSessionService):
             known.shared = ""
 
 
-def _name(key: SessionKey) -> dict[str, Any]:
+def _name(key: UserSessionKey) -> dict[str, Any]:
     return {"app": key.app, "user": key.user, "session": key.session}
 
 

@@ -35,7 +35,7 @@ from helix_temporal.stores.record_packs import (
 from helix_temporal.stores.records.rows import (
     MAX_PAGE,
     WORTH,
-    StoredRecord,
+    DecodedRecord,
     checksum_of,
     cut_from_pack,
     decode_record,
@@ -102,7 +102,7 @@ async def read_bodies(
     return [_record_of(session_id, each, wholes) for each in stored]
 
 
-def _record_of(session_id: str, stored: StoredRecord, wholes: dict[str, bytes]) -> Record:
+def _record_of(session_id: str, stored: DecodedRecord, wholes: dict[str, bytes]) -> Record:
     if isinstance(stored.body, PackRef):
         return cut_from_pack(session_id, stored, stored.body, wholes[stored.body.pack])
     return Record(stored.name.kind, stored.name.key, stored.body, stored.name.group)
@@ -135,11 +135,11 @@ class PackContent(StoredModel):
     keys: tuple[str, ...] = ()
 
 
-class _Seen(NamedTuple):
+class _Candidate(NamedTuple):
     """A record that is to be archived: its row as it was seen, and what this holds."""
 
     row: SessionRow
-    stored: StoredRecord
+    stored: DecodedRecord
     body: bytes
 
 
@@ -163,9 +163,9 @@ async def archive_group(store: SessionStoreBase, session_id: str, chosen: Chosen
     return moved
 
 
-def _choose(rows: Sequence[SessionRow], chosen: Chosen) -> list[_Seen]:
+def _choose(rows: Sequence[SessionRow], chosen: Chosen) -> list[_Candidate]:
     """Those of a page that are to be archived."""
-    found: list[_Seen] = []
+    found: list[_Candidate] = []
     for row in rows:
         if chosen.before is not None and row.key >= chosen.before:
             break
@@ -173,11 +173,11 @@ def _choose(rows: Sequence[SessionRow], chosen: Chosen) -> list[_Seen]:
         if not isinstance(stored.body, bytes) or len(stored.body) < WORTH:
             continue
         if chosen.written_before is None or stored.written_at < chosen.written_before:
-            found.append(_Seen(row, stored, stored.body))
+            found.append(_Candidate(row, stored, stored.body))
     return found
 
 
-def _split(found: Sequence[_Seen]) -> Iterable[Sequence[_Seen]]:
+def _split(found: Sequence[_Candidate]) -> Iterable[Sequence[_Candidate]]:
     """Parts of which each fits into a pack."""
     first = size = 0
     for number, each in enumerate(found, 1):
@@ -188,7 +188,7 @@ def _split(found: Sequence[_Seen]) -> Iterable[Sequence[_Seen]]:
 
 
 async def _archive_batch(
-    store: SessionStoreBase, packs: RecordPacks, session_id: str, group: str, batch: Sequence[_Seen]
+    store: SessionStoreBase, packs: RecordPacks, session_id: str, group: str, batch: Sequence[_Candidate]
 ) -> int:
     """Move some records into a new pack; how many still were what had been seen."""
     pack = make_pack_id()
@@ -213,7 +213,7 @@ async def _begin_pack(store: SessionStoreBase, session_id: str, pack: str, group
     return _pack_row(pack, PackContent(group=group), begun)
 
 
-def _make_stubs(session_id: str, pack: str, batch: Sequence[_Seen]) -> tuple[SessionRow, ...]:
+def _make_stubs(session_id: str, pack: str, batch: Sequence[_Candidate]) -> tuple[SessionRow, ...]:
     stubs: list[SessionRow] = []
     offset = 0
     for _, stored, body in batch:
@@ -224,7 +224,7 @@ def _make_stubs(session_id: str, pack: str, batch: Sequence[_Seen]) -> tuple[Ses
 
 
 async def _finish_pack(
-    store: SessionStoreBase, session_id: str, named: SessionRow, group: str, batch: Sequence[_Seen]
+    store: SessionStoreBase, session_id: str, named: SessionRow, group: str, batch: Sequence[_Candidate]
 ) -> int:
     """Put stubs in the place of the records that are still what was seen; how many.
 

@@ -118,7 +118,7 @@ def encode_record(record: Record, written_at: int) -> SessionRow:
     return SessionRow(name.kind, name.key, body, name.group)
 
 
-class StoredRecord(NamedTuple):
+class DecodedRecord(NamedTuple):
     """A record as its row has it.
 
     Attributes:
@@ -131,7 +131,7 @@ class StoredRecord(NamedTuple):
     body: bytes | PackRef
 
 
-def decode_record(row: SessionRow) -> StoredRecord:
+def decode_record(row: SessionRow) -> DecodedRecord:
     """Inverse of `encode_record` and `encode_stub`.
 
     Raises:
@@ -141,14 +141,14 @@ def decode_record(row: SessionRow) -> StoredRecord:
     form, written_at, body = row.body[:1], int.from_bytes(row.body[1:_HEADER], "big"), row.body[_HEADER:]
     name = RecordName(kind, row.key, group)
     if part and form == _INLINE and len(row.body) >= _HEADER:
-        return StoredRecord(name, written_at, body)
+        return DecodedRecord(name, written_at, body)
     if part and form == _ARCHIVED and len(body) == _STUB.size:
         pack, *place = _STUB.unpack(body)
-        return StoredRecord(name, written_at, PackRef(pack.hex(), *place))
+        return DecodedRecord(name, written_at, PackRef(pack.hex(), *place))
     raise StoreCorruptError(f"a record of kind {kind!r}: the stored bytes are none")
 
 
-def encode_stub(stored: StoredRecord, ref: PackRef) -> SessionRow:
+def encode_stub(stored: DecodedRecord, ref: PackRef) -> SessionRow:
     """The row of a record whose body is in a pack; the time of writing stays."""
     name = row_key(stored.name)
     place = _STUB.pack(bytes.fromhex(ref.pack), ref.offset, ref.size, ref.checksum)
@@ -156,7 +156,7 @@ def encode_stub(stored: StoredRecord, ref: PackRef) -> SessionRow:
     return SessionRow(name.kind, name.key, body, name.group)
 
 
-def cut_from_pack(session_id: str, stored: StoredRecord, ref: PackRef, whole: bytes) -> Record:
+def cut_from_pack(session_id: str, stored: DecodedRecord, ref: PackRef, whole: bytes) -> Record:
     """An archived record, out of the bodies of its pack.
 
     Raises:

@@ -26,7 +26,7 @@ from helix_temporal.testing.contracts._streams_base import (
 )
 
 
-class StreamReading(StreamFixtures):
+class StreamReadContract(StreamFixtures):
     """See the module."""
 
     async def test_whenever_a_reader_comes_it_sees_all(

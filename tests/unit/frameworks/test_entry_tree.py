@@ -7,7 +7,7 @@ import pytest
 
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.frameworks import entry_tree
-from helix_temporal.frameworks.entry_tree import Entry, EntryNotFoundError, EntryTree, Place
+from helix_temporal.frameworks.entry_tree import EntryNotFoundError, EntryPlace, EntryTree, TreeEntry
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.memory import MemorySessions, MemoryThreads
@@ -24,16 +24,16 @@ def store() -> RowSessions:
 
 
 async def append(
-    store: RowSessions, session_id: str, *names: str, parent: str | None = None, at: Place | None = None
+    store: RowSessions, session_id: str, *names: str, parent: str | None = None, at: EntryPlace | None = None
 ) -> None:
     """Append entries, each behind the one before it; the first one behind ``parent``."""
     await store.create_session(session_id, CreateSession(agent_type="tree"), if_not_exists=True)
     tree, rows = EntryTree(store, *TREE), list[Message]()
     first = await store.get_message_count(session_id)
     for number, name in enumerate(names, first):
-        entry = Entry(name, parent, f'"{name}"', "message")
-        rows.append(tree.encode_entry(entry, Place(session_id, number), at))
-        parent, at = name, Place(session_id, number)
+        entry = TreeEntry(name, parent, f'"{name}"', "message")
+        rows.append(tree.encode_entry(entry, EntryPlace(session_id, number), at))
+        parent, at = name, EntryPlace(session_id, number)
     await store.append_messages(session_id, rows)
 
 
@@ -45,8 +45,8 @@ async def read(tree: EntryTree, name: str, limit: int | None = None) -> str:
 async def test_a_history_is_read_over_sessions(store: RowSessions) -> None:
     """From where a row says that the one before it lies."""
     await append(store, "s", "a", "b", "c")
-    await append(store, "t", "d", "e", parent="b", at=Place("s", 1))
-    await append(store, "s", "f", parent="a", at=Place("s", 0))
+    await append(store, "t", "d", "e", parent="b", at=EntryPlace("s", 1))
+    await append(store, "s", "f", parent="a", at=EntryPlace("s", 0))
     for name, history in (("e", "a b d e"), ("c", "a b c"), ("f", "a f")):
         assert await read(EntryTree(store, *TREE), name) == history
     assert await read(EntryTree(store, *TREE), "e", 3) == "b d e"
@@ -58,9 +58,9 @@ async def test_a_place_that_is_wrong_is_corrected(store: RowSessions) -> None:
     await append(store, "s", "a", "b", "c")
     tree = EntryTree(store, *TREE)
     for at in (0, 1, 7):
-        tree.remember_place("b", Place("s", at))
+        tree.remember_place("b", EntryPlace("s", at))
         assert await read(tree, "b") == "a b"
-    assert await tree.find_place("b") == Place("s", 2)
+    assert await tree.find_place("b") == EntryPlace("s", 2)
 
 
 async def test_a_search_leaves_out_sessions_that_cannot_have_it(
@@ -76,8 +76,8 @@ async def test_a_search_leaves_out_sessions_that_cannot_have_it(
         with pytest.raises(EntryNotFoundError, match="in no conversation"):
             await EntryTree(store, *TREE).find_place(name)
     monkeypatch.setattr(entry_tree, "_TOLERANCE", 10 * 86_400_000)
-    assert await EntryTree(store, *TREE).find_place(young) == Place("s", 0)
-    assert await EntryTree(store, *TREE).find_place(old) == Place("s", 1)
+    assert await EntryTree(store, *TREE).find_place(young) == EntryPlace("s", 0)
+    assert await EntryTree(store, *TREE).find_place(old) == EntryPlace("s", 1)
 
 
 async def test_a_search_reads_whole_sessions(store: RowSessions) -> None:
@@ -85,7 +85,7 @@ async def test_a_search_reads_whole_sessions(store: RowSessions) -> None:
     names = [f"n{number}" for number in range(450)]
     await append(store, "s", *names)
     for name in ("n0", "n249", "n449"):
-        assert await EntryTree(store, *TREE).find_place(name) == Place("s", int(name[1:]))
+        assert await EntryTree(store, *TREE).find_place(name) == EntryPlace("s", int(name[1:]))
 
 
 async def test_memory_of_places_is_bounded(store: RowSessions, monkeypatch: pytest.MonkeyPatch) -> None:

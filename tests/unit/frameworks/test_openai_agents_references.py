@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from helix_temporal.errors import InvalidConfigError, InvalidReferenceError
 from helix_temporal.frameworks.openai_agents_references import (
-    Reference,
-    ReferenceSigner,
     StepNote,
+    ThreadReference,
+    ThreadReferenceSigner,
     find_reference,
     find_row,
     find_step_note,
@@ -21,8 +21,8 @@ from helix_temporal.frameworks.openai_agents_references import (
 )
 from helix_temporal.models.stored_messages import Head
 
-SIGNER = ReferenceSigner("a key of sixteen or more")
-REFERENCE = Reference("openai-agents/ü:1", 17, Head(position=3, last_id="17/2"))
+SIGNER = ThreadReferenceSigner("a key of sixteen or more")
+REFERENCE = ThreadReference("openai-agents/ü:1", 17, Head(position=3, last_id="17/2"))
 TEXT = SIGNER.sign(REFERENCE, "workflow")
 
 
@@ -65,13 +65,18 @@ def test_a_reference_is_one_workflows() -> None:
         SIGNER.verify(TEXT, "another workflow")
     assert TEXT not in str(refused.value)
     with pytest.raises(InvalidReferenceError):
-        ReferenceSigner("another key of sixteen").verify(TEXT, "workflow")
+        ThreadReferenceSigner("another key of sixteen").verify(TEXT, "workflow")
 
 
 def test_keys_are_changed_while_workers_serve() -> None:
     """First all workers take the next key, then all sign with it, then none takes the former one."""
     old, new = "the former key of all", "the next key of all workers"
-    stages = ReferenceSigner(old), ReferenceSigner(old, new), ReferenceSigner(new, old), ReferenceSigner(new)
+    stages = (
+        ThreadReferenceSigner(old),
+        ThreadReferenceSigner(old, new),
+        ThreadReferenceSigner(new, old),
+        ThreadReferenceSigner(new),
+    )
     for one, other in itertools.pairwise(stages):
         for signer, reader in ((one, other), (other, one)):
             assert reader.verify(signer.sign(REFERENCE, "workflow"), "workflow") == REFERENCE
@@ -83,7 +88,7 @@ def test_keys_are_changed_while_workers_serve() -> None:
 def test_a_short_key_is_refused(keys: tuple[str, ...]) -> None:
     """As for archives."""
     with pytest.raises(InvalidConfigError, match="fewer than 16"):
-        ReferenceSigner(*keys)
+        ThreadReferenceSigner(*keys)
 
 
 def test_a_note_comes_back() -> None:
