@@ -32,7 +32,7 @@ from helix_temporal.frameworks.langgraph_wire import (
     pack_checkpoint,
     pack_writes,
 )
-from tests.docs._pages import ROOT
+from tests.docs._pages import ROOT, blocks
 from tests.frameworks.conftest import BackendsOpener
 from tests.frameworks.langgraph_worker import Conversation, Historian, make_plugins, make_worker
 
@@ -233,3 +233,35 @@ async def test_an_activity_that_is_done_again_changes_nothing(backends: Backends
         await activities.save_thread(SaveThread("t", opened[1].epoch, changes))
     assert late.value.type in {"FencedError", "SessionNotFoundError"}
     assert (await activities.load_checkpoint(LoadCheckpoint("t", ""))).checkpoint is None
+
+
+@pytest.mark.timeout(400)
+def test_the_example_runs(temporal_address: str) -> None:
+    """As its page says, word for word: two workers were killed, and each message stands once."""
+    folder = ROOT / "examples" / "langgraph_sessions"
+    own_environment = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    ran = subprocess.run(
+        [sys.executable, str(folder / "inside_a_workflow.py")],
+        env={**own_environment, "PYTHONPATH": str(ROOT), "HELIX_TEMPORAL_ADDRESS": temporal_address},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    # Beside them, the workers may print warnings on a busy machine.
+    labels = ("a worker:", "thread:", "stored:", "ran:")
+    lines = [line for line in ran.stdout.splitlines() if line.startswith(labels)]
+    assert lines == [
+        "a worker: ended with -9 after orders.answer",
+        f"a worker: ended with -9 after {SAVE}",
+        "thread:   user: Where is NL-20417?",
+        "thread:   tool: NL-20417 is on its way",
+        "thread:   model: NL-20417 is on its way; I have read 2 messages",
+        "thread:   user: And NL-20433?",
+        "thread:   tool: NL-20433 is delivered",
+        "thread:   model: NL-20433 is delivered; I have read 5 messages",
+        "stored:   2 checkpoints for 2 questions",
+        f"ran:      1 {OPEN}, 2 orders.find_order, 3 orders.answer, 3 {SAVE}",
+    ]
+    assert blocks(folder / "README.md", "text") == ["\n".join([*lines, ""])]
