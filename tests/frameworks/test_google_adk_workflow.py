@@ -324,6 +324,40 @@ async def test_workers_that_are_killed_leave_every_event_once(
     ).replay_workflow(await handle.fetch_history())
 
 
+@pytest.mark.timeout(400)
+def test_the_example_runs(temporal_address: str) -> None:
+    """As its page says: after two kills the model was called once more, and each event stands once."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
+    ran = subprocess.run(
+        [sys.executable, "examples/google_adk_sessions/inside_a_workflow.py"],
+        cwd=ROOT,
+        env={**environment, "HELIX_TEMPORAL_ADDRESS": temporal_address, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    page = (ROOT / "examples" / "google_adk_sessions" / "README.md").read_text()
+    assert ran.stdout in page
+    calls = [*["model(1 contents)"] * 2, "find_order(NL-20417)", "model(3 contents)", "model(5 contents)"]
+    assert ran.stdout.splitlines() == [
+        "the worker ended with -9 after helix.google_adk.invoke_model, events stored: 1",
+        "the worker ended with -9 after helix.google_adk.append_event, events stored: 2",
+        "Where is NL-20417? NL-20417 is on its way.",
+        "Thank you. You are welcome.",
+        "repeated by Temporal: helix.google_adk.invoke_model, helix.google_adk.append_event",
+        f"calls: {', '.join(calls)}",
+        "events stored: 6, with 6 ids",
+        "  user: Where is NL-20417?",
+        "  support calls find_order",
+        "  find_order answers: on its way",
+        "  support: NL-20417 is on its way.",
+        "  user: Thank you.",
+        "  support: You are welcome.",
+    ]
+
+
 def _start_worker(address: str, queue: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.frameworks._google_adk_worker", address, queue]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT)
