@@ -20,7 +20,7 @@ from temporalio.client import Client
 from helix_temporal import Backends, Settings
 from helix_temporal.frameworks.langgraph import HelixSaver
 
-WORKER = Path(__file__).with_name("order_worker.py")
+WORKER = Path(__file__).with_name("graph_worker.py")
 QUESTIONS = ["Where is NL-20417?", "And NL-20433?"]
 
 

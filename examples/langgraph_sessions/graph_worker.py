@@ -1,4 +1,4 @@
-"""A worker: ``python order_worker.py [ACTIVITY]``.  It kills itself once that activity has done its work.
+"""A worker: ``python graph_worker.py [ACTIVITY]``.  It kills itself once that activity has done its work.
 
 Temporal does not know of the work then.  Each activity that has done its work is a line of ``ORDER_WORK``.
 """
