@@ -1,6 +1,7 @@
 """Conversations of pydantic-ai inside workflows, on a real Temporal server."""
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,7 +33,7 @@ from helix_temporal.frameworks.pydantic_ai_references import MARK, EntryReferenc
 from helix_temporal.frameworks.pydantic_ai_worker import HelixPydanticAIPlugin
 from helix_temporal.frameworks.pydantic_ai_workflow import LOAD, SAVE
 from helix_temporal.stores.protocols.sessions import SessionStore
-from tests.docs._pages import ROOT, titled
+from tests.docs._pages import ROOT, blocks, titled
 from tests.frameworks._pydantic_conversations import load
 from tests.frameworks._pydantic_workflows import PlainChat, StoredChat, ThiefChat, answer, given
 
@@ -276,3 +277,34 @@ async def test_the_programs_of_the_page_run_as_they_stand(
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
         sys.modules.pop("chat", None)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)  # an attempt of the save that was killed has 60 seconds
+@pytest.mark.parametrize("variables", ["memory"], indirect=True)
+async def test_the_example_prints_what_its_page_says(
+    variables: dict[str, str], temporal_address: str
+) -> None:
+    """A model's answer that Temporal has not got is paid for again; a save stands once."""
+    folder = ROOT / "examples" / "pydantic_ai_sessions"
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(folder / "pydantic_ai_in_workflow.py"),
+        stdout=asyncio.subprocess.PIPE,
+        env={**own, **variables, "HELIX_TEMPORAL_ADDRESS": temporal_address},
+    )
+    async with asyncio.timeout(300):
+        printed, _ = await process.communicate()
+    assert process.returncode == 0
+    lines = printed.decode().splitlines()
+    assert lines[1:3] == [
+        "worker   ended with -9 after agent__order_desk__model_request",
+        "worker   ended with -9 after helix.pydantic_ai.save",
+    ]
+    assert lines[5:8] == [
+        "calls    of the model: 5, with 1, 3, 3, 5, 7 messages",
+        "calls    of find_order: 1",
+        "stored   8 messages, usage of 4 requests",
+    ]
+    assert printed.decode() in blocks(folder / "README.md", "")
