@@ -31,7 +31,7 @@ from helix_temporal.frameworks.langgraph_wire import (
     unpack_values,
     unpack_write,
 )
-from helix_temporal.frameworks.store_plugin import StorePlugin
+from helix_temporal.frameworks.store_plugin import HEARTBEAT_EVERY, StorePlugin, with_heartbeats
 from helix_temporal.settings import Settings
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class GraphActivities:
 
     @activity.defn(name="helix.langgraph.open")
     @_translate_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def open_thread(self, asked: OpenGraphThread) -> OpenedGraphThread:
         """Take the thread over, so that older executions are refused; tried again, once more."""
         epoch = await self._threads.writer.take_over(asked.thread_id)
@@ -126,6 +127,7 @@ class GraphActivities:
 
     @activity.defn(name="helix.langgraph.load")
     @_translate_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def load_checkpoint(self, asked: LoadCheckpoint) -> LoadedCheckpoint:
         """One checkpoint."""
         found = await self._threads.find_checkpoint(asked.thread_id, asked.namespace, asked.checkpoint_id)
@@ -133,6 +135,7 @@ class GraphActivities:
 
     @activity.defn(name="helix.langgraph.list")
     @_translate_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def list_checkpoints(self, asked: ListCheckpoints) -> ListedCheckpoints:
         """A page of a namespace."""
         heads = self._threads.list_heads(
@@ -144,6 +147,7 @@ class GraphActivities:
 
     @activity.defn(name="helix.langgraph.history")
     @_translate_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def read_history(self, asked: ReadHistory) -> ReadHistories:
         """What delta channels are made of."""
         history = await self._threads.read_history(
@@ -158,6 +162,7 @@ class GraphActivities:
 
     @activity.defn(name="helix.langgraph.save")
     @_translate_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def save_thread(self, asked: SaveThread) -> SavedThread:
         """Store what a turn has made."""
         put: list[str] = []
@@ -178,6 +183,7 @@ class GraphActivities:
 
     @activity.defn(name="helix.langgraph.delete")
     @_translate_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def delete_thread(self, asked: DeleteThread) -> None:
         """Delete a thread."""
         await self._plugin.stores.upkeep.delete_thread(asked.thread_id)

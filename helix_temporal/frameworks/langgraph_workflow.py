@@ -60,6 +60,10 @@ T = TypeVar("T")
 _YIELDS: Final = 20
 """Turns of the workflow's loop in which LangGraph hands over all that it stores at the end of a run."""
 _PAGE: Final = 20
+_OPTIONS: Final = {
+    "start_to_close_timeout": timedelta(seconds=30),
+    "heartbeat_timeout": timedelta(seconds=10),
+}
 
 
 @dataclass
@@ -91,7 +95,8 @@ class WorkflowSaver(BaseCheckpointSaver[str]):
 
     Args:
         serde: As every saver of LangGraph.
-        activity_options: Of `workflow.execute_activity`; a ``start_to_close_timeout`` of 30 s by default.
+        activity_options: Of `workflow.execute_activity`; by default a ``start_to_close_timeout`` of 30 s and
+            a ``heartbeat_timeout`` of 10 s.
     """
 
     def __init__(
@@ -101,7 +106,7 @@ class WorkflowSaver(BaseCheckpointSaver[str]):
         activity_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(serde=serde)
-        self._options = {"start_to_close_timeout": timedelta(seconds=30), **(activity_options or {})}
+        self._options = {**_OPTIONS, **(activity_options or {})}
         self._threads: dict[str, _OpenThread] = {}
         self._opening = asyncio.Lock()
 

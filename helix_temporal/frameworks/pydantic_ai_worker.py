@@ -25,7 +25,12 @@ from helix_temporal.frameworks.pydantic_ai_workflow import (
     SaveConversationInput,
     WorkflowConversation,
 )
-from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys
+from helix_temporal.frameworks.store_plugin import (
+    HEARTBEAT_EVERY,
+    StorePlugin,
+    read_reference_keys,
+    with_heartbeats,
+)
 from helix_temporal.settings import Settings
 
 if TYPE_CHECKING:
@@ -123,6 +128,7 @@ class ConversationActivities:
 
     @activity.defn(name="helix.pydantic_ai.load")
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def load(self, request: LoadConversationInput) -> WorkflowConversation:
         """The conversation, or a new one."""
         record = await self._plugin.store.read_record(request.conversation_id)
@@ -132,6 +138,7 @@ class ConversationActivities:
 
     @activity.defn(name="helix.pydantic_ai.save")
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def save(self, request: SaveConversationInput) -> WorkflowConversation:
         """Append new messages; a repeat finds them there."""
         try:

@@ -26,7 +26,6 @@ LOAD: Final = "helix.pydantic_ai.load"
 SAVE: Final = "helix.pydantic_ai.save"
 CONFLICT: Final = "ConversationConflict"
 """The type of the error in which an activity tells of a conflict."""
-_ATTEMPT: Final = timedelta(seconds=60)
 _RETRIES: Final = RetryPolicy(
     initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)
 )
@@ -142,7 +141,9 @@ async def _execute(name: str, request: I, conversation_id: str) -> Conversation:
             name,
             request,
             result_type=WorkflowConversation,
-            start_to_close_timeout=_ATTEMPT,
+            start_to_close_timeout=timedelta(seconds=60),
+            schedule_to_close_timeout=timedelta(minutes=5),
+            heartbeat_timeout=timedelta(seconds=10),
             retry_policy=_RETRIES,
         )
     except ActivityError as error:

@@ -1,20 +1,27 @@
 """What our plugins for frameworks have alike: stores that open at first use, and a sandbox that knows us."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterator, Sequence
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
+from helix_temporal.activities._runtime import heartbeat_with_progress
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.settings import Settings
 
 if TYPE_CHECKING:
     from helix_temporal.backends import Backends
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HEARTBEAT_EVERY: Final = 1.0
+"""Seconds, in activities that ask stores."""
 _PASSED_THROUGH: Final = ("helix_temporal", "redis")
 """Redis' driver imports more of itself when its garbage is collected, which may be in a workflow."""
 
@@ -101,6 +108,23 @@ class StorePlugin(SimplePlugin):
         made, self._made = self._made, None
         if made is not None:
             await made.close()
+
+
+def with_heartbeats(every: float) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
+    """Let an activity heartbeat each so many seconds, so that Temporal notices a worker that dies in it.
+
+    Its first heartbeat comes after that time: one that takes less has none.
+    """
+
+    def decorate(do: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        @functools.wraps(do)
+        async def beating(*args: P.args, **kwargs: P.kwargs) -> T:
+            async with heartbeat_with_progress(every):
+                return await do(*args, **kwargs)
+
+        return beating
+
+    return decorate
 
 
 def read_reference_keys(settings: Settings) -> tuple[str, ...]:

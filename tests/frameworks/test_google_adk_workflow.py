@@ -46,6 +46,7 @@ from tests import _services
 from tests.docs._pages import ROOT, titled
 from tests.frameworks._google_adk_model import register_model
 from tests.frameworks._google_adk_workflows import APP, USER, Conversation, EveryCall, SideBySide, Talk
+from tests.frameworks._histories import list_unwatched
 from tests.frameworks.conftest import BackendsOpener
 
 
@@ -147,6 +148,15 @@ async def test_a_conversation_is_in_the_store(bench: Bench) -> None:
     answers, state, count = await bench.run("s1", "again", creates=False)
     assert (answers, state, count) == (["echo again"], kept, 10)
     assert texts(await bench.load("s1"))[-2:] == ["again", "echo again"]
+
+
+async def test_a_worker_that_dies_is_noticed(bench: Bench) -> None:
+    """Not after the time that an attempt may take, but after that without a heartbeat."""
+    handle = await bench.start("s1", "hello", by_reference=True)
+    await handle.result()
+    history = await handle.fetch_history()
+    assert list_unwatched(history, 30) == []
+    assert set(list_unwatched(history, 10)) <= {INVOKE_MODEL}
 
 
 async def test_an_answer_that_was_lost_changes_nothing(bench: Bench) -> None:

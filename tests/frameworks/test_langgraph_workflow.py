@@ -33,6 +33,7 @@ from helix_temporal.frameworks.langgraph_wire import (
     pack_writes,
 )
 from tests.docs._pages import ROOT, blocks
+from tests.frameworks._histories import list_unwatched
 from tests.frameworks.conftest import BackendsOpener
 from tests.frameworks.langgraph_worker import Conversation, Historian, make_plugins, make_worker
 
@@ -123,8 +124,9 @@ async def test_a_turn_is_one_activity(client: Client, unique: str, directory: Pa
             told = await say(handle, f"{number}")
             assert told == [each for n in range(number + 1) for each in (f"{n}", f"answer to {n}")]
         await finish(handle)
-    counted = count_activities(await handle.fetch_history())
-    assert counted == {"conversation.answer": 3, OPEN: 1, SAVE: 3}
+    history = await handle.fetch_history()
+    assert count_activities(history) == {"conversation.answer": 3, OPEN: 1, SAVE: 3}
+    assert list_unwatched(history, 10) == []
     assert len(await list_ids(directory)) == 3
 
 

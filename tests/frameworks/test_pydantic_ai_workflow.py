@@ -34,6 +34,7 @@ from helix_temporal.frameworks.pydantic_ai_worker import HelixPydanticAIPlugin
 from helix_temporal.frameworks.pydantic_ai_workflow import LOAD, SAVE
 from helix_temporal.stores.protocols.sessions import SessionStore
 from tests.docs._pages import ROOT, blocks, titled
+from tests.frameworks._histories import list_unwatched
 from tests.frameworks._pydantic_conversations import load
 from tests.frameworks._pydantic_workflows import PlainChat, StoredChat, ThiefChat, answer, given
 
@@ -106,6 +107,14 @@ async def test_the_model_is_given_the_whole_conversation(bench: Bench) -> None:
     conversation = await load(bench.store, "c")
     assert len(conversation.messages) == 8
     assert conversation.usage.requests == 4
+
+
+async def test_a_worker_that_dies_is_noticed(bench: Bench) -> None:
+    """Not after the time that an attempt may take, but after that without a heartbeat."""
+    chat = await bench.start("a", "c")
+    await ask(chat, "one")
+    await finish(chat)
+    assert list_unwatched(await chat.fetch_history(), 10) == []
 
 
 async def test_another_workflow_and_a_program_go_on_with_it(bench: Bench) -> None:

@@ -37,7 +37,9 @@ class HelixModel(TemporalModel):
     ) -> None:
         super().__init__(model_name, activity_config, summary_fn=summary_fn, **more)
         self._helix_summary = summary_fn
-        self._helix_config = ActivityConfig(start_to_close_timeout=timedelta(seconds=60))
+        self._helix_config = ActivityConfig(
+            start_to_close_timeout=timedelta(seconds=60), heartbeat_timeout=timedelta(seconds=30)
+        )
         self._helix_config.update(activity_config or {})
 
     async def generate_content_async(

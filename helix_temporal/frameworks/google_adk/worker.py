@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from google.adk.events.event import Event
 from google.adk.models import LLMRegistry
@@ -39,8 +39,11 @@ from helix_temporal.frameworks.google_adk.workflow import (
     ReadAdkSessionInput,
     SessionName,
 )
-from helix_temporal.frameworks.store_plugin import StorePlugin
+from helix_temporal.frameworks.store_plugin import HEARTBEAT_EVERY, StorePlugin, with_heartbeats
 from helix_temporal.settings import Settings
+
+MODEL_HEARTBEAT_EVERY: Final = 10.0
+"""Seconds, in a call of the model: most calls end before the first heartbeat, which costs an action."""
 
 if TYPE_CHECKING:
     from helix_temporal.backends import Backends
@@ -112,6 +115,7 @@ class AdkSessionActivities:
 
     @activity.defn(name=CREATE)
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def create_session(self, request: CreateAdkSessionInput) -> AdkSessionNews:
         """Begin a session, once for all attempts."""
         with _carry_adk_errors():
@@ -122,6 +126,7 @@ class AdkSessionActivities:
 
     @activity.defn(name=READ)
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def read_session(self, request: ReadAdkSessionInput) -> AdkSessionNews:
         """Read what the workflow does not have."""
         known, service = EventPlace.of_marker(request.known), self._plugin.service
@@ -137,6 +142,7 @@ class AdkSessionActivities:
 
     @activity.defn(name=APPEND)
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def append_event(self, request: AppendAdkEventInput) -> AppendedAdkEvent:
         """Append an event, once for all attempts."""
         session = Session(id=request.session, app_name=request.app, user_id=request.user)
@@ -152,6 +158,7 @@ class AdkSessionActivities:
 
     @activity.defn(name=DELETE)
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def delete_session(self, request: SessionName) -> None:
         """Delete a session."""
         await self._plugin.service.delete_session(
@@ -160,6 +167,7 @@ class AdkSessionActivities:
 
     @activity.defn(name=LIST)
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def list_sessions(self, request: ListAdkSessionsInput) -> AdkSessionList:
         """List sessions without their events."""
         found = await self._plugin.service.list_sessions(app_name=request.app, user_id=request.user)
@@ -167,6 +175,7 @@ class AdkSessionActivities:
 
     @activity.defn(name=READ_USER)
     @raise_application_errors
+    @with_heartbeats(HEARTBEAT_EVERY)
     async def read_user_state(self, request: SessionName) -> AdkUserState:
         """Read a user's state."""
         state = await self._plugin.service.get_user_state(app_name=request.app, user_id=request.user)
@@ -174,6 +183,7 @@ class AdkSessionActivities:
 
     @activity.defn(name=INVOKE_MODEL)
     @raise_application_errors
+    @with_heartbeats(MODEL_HEARTBEAT_EVERY)
     async def invoke_model(self, call: InvokeModelInput) -> list[LlmResponse]:
         """The model's answers to what a worker has of the contents, and what came with the call."""
         contents = await self._plugin.contents.complete(call.place, call.request.contents)

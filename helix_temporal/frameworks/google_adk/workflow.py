@@ -44,6 +44,7 @@ ADK_ERRORS: Final[Mapping[str, type[Exception]]] = {
 """Errors that ADK's callers look for, by their types on the wire."""
 
 R = TypeVar("R")
+_HEARTBEAT_TIMEOUT: Final = timedelta(seconds=10)
 
 
 class SessionName(WireModel):
@@ -295,6 +296,7 @@ class HelixWorkflowSessionService(BaseSessionService):
                 request,
                 result_type=answer,
                 start_to_close_timeout=self._timeout,
+                heartbeat_timeout=_HEARTBEAT_TIMEOUT,
                 retry_policy=self._retry_policy,
             )
         except ActivityError as error:

@@ -1,13 +1,15 @@
 """One plugin of a framework for several workers of a process, and what it opens for them."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
 from helix_temporal import Settings
 from helix_temporal.errors import InvalidConfigError
-from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys
+from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys, with_heartbeats
 
 SETTINGS = Settings()
 
@@ -70,6 +72,19 @@ async def test_stores_from_elsewhere_are_left_open(monkeypatch: pytest.MonkeyPat
             patched.setattr(given, "close", close)
             async with plugin.run_context():
                 assert plugin.backends is given
+
+
+async def test_an_activity_that_takes_long_heartbeats() -> None:
+    """So that Temporal notices a worker that dies in it."""
+    environment, beats = ActivityEnvironment(), asyncio.Event()
+    environment.on_heartbeat = lambda *_: beats.set()
+
+    @with_heartbeats(0.01)
+    async def wait() -> str:
+        await beats.wait()
+        return "done"
+
+    assert await environment.run(wait) == "done"
 
 
 def test_references_need_a_key() -> None:
