@@ -18,7 +18,7 @@ from helix_temporal.errors import FencedError, SessionNotFoundError
 from helix_temporal.frameworks.background_loop import shared_loop
 from helix_temporal.frameworks.strands import HelixStorage
 from tests.docs._pages import ROOT, titled
-from tests.frameworks._examples import check_example
+from tests.frameworks._examples import check_example, check_example_on_temporal
 
 
 class Echo(Model):
@@ -266,3 +266,11 @@ def test_the_program_of_the_page_runs_as_it_stands(tmp_path: Path, monkeypatch: 
 def test_the_example_prints_what_its_page_says() -> None:
     """Alone, in processes of its own."""
     check_example("strands_agents_sessions")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("variables", ["sqlite", "redis and s3"], indirect=True)
+async def test_the_example_runs_in_a_workflow(variables: dict[str, str], temporal_address: str) -> None:
+    """Question and answer stand once, though the worker was killed before it could report them."""
+    variables = {**variables, "HELIX_TEMPORAL_ADDRESS": temporal_address}
+    await check_example_on_temporal("strands_agents_sessions", "strands_in_a_workflow.py", variables)
