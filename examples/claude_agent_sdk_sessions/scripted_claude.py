@@ -27,7 +27,7 @@ def main() -> None:
             answer = {"subtype": "success", "request_id": message["request_id"], "response": {"commands": []}}
             send(type="control_response", response=answer)
         elif message["type"] == "user":
-            answer_user(transcript, name, message["message"]["content"])
+            answer_user(transcript, name, message)
 
 
 def find_option(name: str) -> str | None:
@@ -50,11 +50,11 @@ def find_transcript(name: str) -> Path:
     return found
 
 
-def answer_user(transcript: Path, name: str, text: Any) -> None:
+def answer_user(transcript: Path, name: str, question: Any) -> None:
     """Say how many entries there were before, and store both sides."""
     before = transcript.read_text().splitlines() if transcript.exists() else []
     answer = f"Noted. I was given {len(before)} entries before this one."
-    store(transcript, name, "user", text)
+    store(transcript, name, "user", question["message"]["content"], question.get("uuid"))
     store(transcript, name, "assistant", [{"type": "text", "text": answer}])
     message = {"role": "assistant", "model": "scripted", "content": [{"type": "text", "text": answer}]}
     send(type="assistant", message=message, parent_tool_use_id=None, session_id=name)
@@ -62,11 +62,11 @@ def answer_user(transcript: Path, name: str, text: Any) -> None:
     send(type="result", subtype="success", session_id=name, result=answer, **times)
 
 
-def store(transcript: Path, name: str, role: str, content: Any) -> None:
+def store(transcript: Path, name: str, role: str, content: Any, uuid_: str | None = None) -> None:
     """An entry in the file, and to the SDK."""
     entry = {
         "type": role,
-        "uuid": str(uuid.uuid4()),
+        "uuid": uuid_ or str(uuid.uuid4()),
         "sessionId": name,
         "message": {"role": role, "content": content},
     }

@@ -21,7 +21,7 @@ from helix_temporal.frameworks.claude_agent_sdk import HelixSessionStore
 from helix_temporal.stores.protocols.sessions import SessionStore
 from tests._production import Production
 from tests.docs._pages import ROOT, titled
-from tests.frameworks._examples import check_example
+from tests.frameworks._examples import check_example, check_example_on_temporal
 from tests.frameworks.conftest import StoreOpener
 
 KEY: Any = {"project_key": "/home/u/a project", "session_id": "0b7c"}
@@ -291,3 +291,11 @@ async def test_a_delete_reaches_archived_transcripts_and_holds(production: Produ
 def test_the_example_prints_what_its_page_says() -> None:
     """Alone, in processes of its own."""
     check_example("claude_agent_sdk_sessions")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("variables", ["sqlite", "redis and s3"], indirect=True)
+async def test_the_example_runs_in_a_workflow(variables: dict[str, str], temporal_address: str) -> None:
+    """Question and answer stand once, though the worker was killed before it could report them."""
+    variables = {**variables, "HELIX_TEMPORAL_ADDRESS": temporal_address}
+    await check_example_on_temporal("claude_agent_sdk_sessions", "claude_in_a_workflow.py", variables)
