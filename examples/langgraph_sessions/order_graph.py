@@ -48,7 +48,7 @@ class OrderDesk:
     @workflow.run
     async def run(self, thread_id: str, questions: list[str]) -> None:
         """One run of the graph for each question, and one checkpoint."""
-        app = graph("orders").compile(checkpointer=WorkflowSaver(activity_options=TIMES))
+        app = graph("orders").compile(checkpointer=WorkflowSaver())
         config: Any = {"configurable": {"thread_id": thread_id}}
         for question in questions:
             await app.ainvoke({"messages": [f"user: {question}"]}, config, durability="exit")

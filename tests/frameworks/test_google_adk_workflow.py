@@ -339,7 +339,7 @@ def test_the_example_runs(temporal_address: str) -> None:
     """As its page says: after two kills the model was called once more, and each event stands once."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
     ran = subprocess.run(
-        [sys.executable, "examples/google_adk_sessions/google_adk_in_workflow.py"],
+        [sys.executable, "examples/google_adk_sessions/google_adk_in_a_workflow.py"],
         cwd=ROOT,
         env={**environment, "HELIX_TEMPORAL_ADDRESS": temporal_address, "PYTHONPATH": str(ROOT)},
         capture_output=True,

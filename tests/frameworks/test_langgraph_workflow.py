@@ -243,7 +243,7 @@ def test_the_example_runs(temporal_address: str) -> None:
     folder = ROOT / "examples" / "langgraph_sessions"
     own_environment = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
     ran = subprocess.run(
-        [sys.executable, str(folder / "langgraph_in_workflow.py")],
+        [sys.executable, str(folder / "langgraph_in_a_workflow.py")],
         env={**own_environment, "PYTHONPATH": str(ROOT), "HELIX_TEMPORAL_ADDRESS": temporal_address},
         capture_output=True,
         text=True,

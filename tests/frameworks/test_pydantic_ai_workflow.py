@@ -299,7 +299,7 @@ async def test_the_example_prints_what_its_page_says(
     own = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        str(folder / "pydantic_ai_in_workflow.py"),
+        str(folder / "pydantic_ai_in_a_workflow.py"),
         stdout=asyncio.subprocess.PIPE,
         env={**own, **variables, "HELIX_TEMPORAL_ADDRESS": temporal_address},
     )
