@@ -292,17 +292,18 @@ class TieredThreads:
     async def append(self, step: StepAppend) -> Appended:
         """As `ThreadStore.append`; hydrates a cold thread first."""
         check_slice(step.slice or b"")
-        stored = self._archive.find_remembered(step.thread_id)
-        if stored is not None and stored.manifest.epoch == step.epoch:
-            step = replace(step, archived=stored.manifest.archived)
-        appended = await self._install_if_wiped(
-            step.thread_id,
-            step.epoch,
-            lambda: self.hot.append(step),
-            back_to=step.head.position,
-            tries=_APPEND_TRIES,
+
+        async def append() -> Appended | None:
+            # Looked up in each try: whoever makes the thread hot again renews the manifest.
+            stored, known = self._archive.find_remembered(step.thread_id), step
+            if stored is not None and stored.manifest.epoch == step.epoch:
+                known = replace(step, archived=stored.manifest.archived)
+            appended = await self.hot.append(known)
+            return appended and replace(appended, manifest=(stored and stored.etag) or "")
+
+        return await self._install_if_wiped(
+            step.thread_id, step.epoch, append, back_to=step.head.position, tries=_APPEND_TRIES
         )
-        return replace(appended, manifest=(stored and stored.etag) or "")
 
     async def step_view(
         self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int

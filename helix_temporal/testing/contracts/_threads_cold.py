@@ -66,6 +66,21 @@ class FlushContract(ColdFixtures):
         assert (receipt.status, receipt.head) == (FlushStatus.ARCHIVED, author.head)
         assert (blobs.count("put"), blobs.count("get")) == (1, 0)
 
+    @pytest.mark.parametrize("wiped_before", [False, True])
+    async def test_a_step_is_archived_from_what_its_worker_has(
+        self, author: Author, wiped_before: bool
+    ) -> None:
+        """Redis is wiped between its append and its archive, or before both too: nothing is paid for again."""
+        await author.turn()
+        await author.flush()
+        step = author.step(a_message(), answer=an_answer())
+        if wiped_before:
+            await wipe(author)
+        appended = await author.append(step)
+        await wipe(author)
+        receipt = await author.threads.archive_step(step, appended)
+        assert (receipt.status, receipt.head) == (FlushStatus.ARCHIVED, author.head)
+
     async def test_a_step_that_is_archived_already_is_so_again(self, author: Author) -> None:
         """A repeated step finds itself in the archive, whatever followed."""
         step = author.step(a_message(), answer=an_answer())
