@@ -443,7 +443,7 @@ GUARDS = {
     for each in (
         Guard(fence, 200, known=59),
         Guard(fence_of_the_older, 5000, _FORGETTING, known=320),
-        Guard(fence_of_the_ended, 1000, _FINISHING, known=32),
+        Guard(fence_of_the_ended, 1000, _FINISHING, known=23),
         Guard(fence_for_opens, 3000, _TAKEN_OVER, known=5),
         Guard(fence_for_copies, 1000, _TAKEN_OVER, exit_mode=True, known=2),
         Guard(compare_and_swap, 200, known=0),
@@ -452,7 +452,7 @@ GUARDS = {
         Guard(cut_at_open, 50, known=1),
         Guard(hot_continues, 50, known=1),
         Guard(read_back, 1000, known=8),
-        Guard(read_back_of_success, 1000, known=77),
+        Guard(read_back_of_success, 1000, known=127),
         Guard(generation, 5000, _COLLECTING, known=22),
         Guard(owner_check, 200, known=26),
         Guard(closed, 1000, _FINISHING, known=1),
@@ -463,13 +463,13 @@ GUARDS = {
         Guard(kept_turn, 100, known=11),
         Guard(committed_stays, 100, known=2),
         Guard(window_since_reset, 3000, _RESETTING, known=249),
-        Guard(whole_step, 5000, _RESETTING, known=122),
-        Guard(asked_archive, 100, _FORGETTING, known=81),
+        Guard(whole_step, 5000, _RESETTING, known=1641),
+        Guard(asked_archive, 100, _FORGETTING, known=23),
         Guard(settled_open, 5000, _REOPENING, known=221),
-        Guard(trim_of_archived, 1000, _UNARCHIVED, known=99),
+        Guard(trim_of_archived, 1000, _UNARCHIVED, known=183),
         Guard(own_epoch, 5000, _WAITING, known=10),
-        Guard(reset_cuts_nothing, 5000, _WAITING, known=106),
-        Guard(catches_up, 5000, _WAITING, known=106),
+        Guard(reset_cuts_nothing, 5000, _WAITING, known=342),
+        Guard(catches_up, 5000, _WAITING, known=342),
     )
 }
 

@@ -70,7 +70,7 @@ class FlushContract(ColdFixtures):
     async def test_a_step_is_archived_from_what_its_worker_has(
         self, author: Author, wiped_before: bool
     ) -> None:
-        """Redis is wiped between its append and its archive, or before both too: nothing is paid for again."""
+        """Redis is wiped between its append and its archive, or before both too: nothing is paid again."""
         await author.turn()
         await author.flush()
         step = author.step(a_message(), answer=an_answer())
