@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    __version__: str
     from helix_temporal.agents import (
         Agent,
         Compaction,
@@ -147,6 +148,8 @@ _MODULES: Final[Mapping[str, str]] = {
 if not TYPE_CHECKING:  # a type checker would take any name to be here
 
     def __getattr__(name: str) -> object:
+        if name == "__version__":
+            return __import__("importlib.metadata", fromlist=["version"]).version("helix_temporal")
         module = _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""A worker: ``python graph_worker.py [ACTIVITY]``.  It kills itself once that activity has done its work.
+"""A worker: ``graph_worker.py QUEUE [ACTIVITY]``.  It kills itself once that activity has done its work.
 
 Temporal does not know of the work then.  Each activity that has done its work is a line of ``ORDER_WORK``.
 """
@@ -33,7 +33,7 @@ class _Death(ActivityInboundInterceptor):
         result = await self.next.execute_activity(input)
         name = activity.info().activity_type
         note_work(name)
-        if name in sys.argv[1:]:
+        if name in sys.argv[2:]:
             # No ``finally`` runs, and nothing is told to anybody.
             os.kill(os.getpid(), signal.SIGKILL)
         return result
@@ -51,7 +51,7 @@ async def main() -> None:
     client = await Client.connect(settings.temporal_address)
     await Worker(
         client,
-        task_queue="orders",
+        task_queue=sys.argv[1],
         workflows=[OrderDesk],
         plugins=[LangGraphPlugin(graphs={"orders": builder}), HelixGraphPlugin(settings)],
         interceptors=[Death()],

@@ -24,21 +24,22 @@ WORKER = Path(__file__).with_name("graph_worker.py")
 QUESTIONS = ["Where is NL-20417?", "And NL-20433?"]
 
 
-async def start_worker(*dies_after: str) -> asyncio.subprocess.Process:
+async def start_worker(queue: str, *dies_after: str) -> asyncio.subprocess.Process:
     """A worker in a process of its own."""
-    return await asyncio.create_subprocess_exec(sys.executable, str(WORKER), *dies_after)
+    return await asyncio.create_subprocess_exec(sys.executable, str(WORKER), queue, *dies_after)
 
 
 async def run_workflow(thread_id: str, settings: Settings) -> None:
     """The first worker dies after the model has answered, the second one after the turn is stored."""
     client = await Client.connect(settings.temporal_address)
+    queue = f"orders-{thread_id}"
     handle = await client.start_workflow(
-        OrderDesk.run, args=[thread_id, QUESTIONS], id=f"orders-{thread_id}", task_queue="orders"
+        OrderDesk.run, args=[thread_id, QUESTIONS], id=queue, task_queue=queue
     )
     for activity in ("orders.answer", "helix.langgraph.save"):
-        worker = await start_worker(activity)
+        worker = await start_worker(queue, activity)
         print(f"a worker: ended with {await worker.wait()} after {activity}")
-    worker = await start_worker()
+    worker = await start_worker(queue)
     try:
         await handle.result()
     finally:

@@ -1,11 +1,13 @@
-"""A worker.  If the file ``DESK_DIES`` is not there, it kills itself once, at the worst moment.
+"""A worker: ``desk_worker.py QUEUE``.
 
-That is after the model was paid and its answer stored, and before Temporal heard of it.
+If the file ``DESK_DIES`` is not there, it kills itself once, at the worst moment: after the
+model was paid and its answer stored, and before Temporal heard of it.
 """
 
 import asyncio
 import os
 import signal
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,7 @@ async def main() -> None:
     client = await Client.connect(settings.temporal_address, plugins=plugins)
     await Worker(
         client,
-        task_queue="desk",
+        task_queue=sys.argv[1],
         workflows=[Desk],
         activities=[find_order],
         interceptors=[Death()],

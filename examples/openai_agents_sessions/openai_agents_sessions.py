@@ -29,21 +29,22 @@ async def ask_outside(customer: str, settings: Settings) -> None:
     await backends.close()
 
 
-async def start_worker() -> asyncio.subprocess.Process:
+async def start_worker(queue: str) -> asyncio.subprocess.Process:
     """A worker in a process of its own."""
-    return await asyncio.create_subprocess_exec(sys.executable, str(WORKER))
+    return await asyncio.create_subprocess_exec(sys.executable, str(WORKER), queue)
 
 
 async def ask_inside(customer: str, settings: Settings) -> None:
     """A workflow goes on with it; its worker dies, and the next one finds the answer that was paid for."""
     client = await Client.connect(settings.temporal_address, plugins=[OpenAIAgentsPlugin()])
+    queue = f"desk-{customer}"
     handle = await client.start_workflow(
-        Desk.run, customer, id=f"desk-{customer}", task_queue="desk",
+        Desk.run, customer, id=queue, task_queue=queue,
         start_signal="send", start_signal_args=["Where is NL-20417?"],
     )  # fmt: skip
-    worker = await start_worker()
+    worker = await start_worker(queue)
     print(f"the worker ended with {await worker.wait()}")
-    worker = await start_worker()
+    worker = await start_worker(queue)
     try:
         await handle.signal(Desk.send, "Thank you.")
         await handle.signal(Desk.close)

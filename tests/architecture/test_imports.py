@@ -4,6 +4,7 @@ import ast
 import builtins
 import collections.abc
 import importlib
+import importlib.metadata
 import inspect
 import subprocess
 import sys
@@ -91,6 +92,11 @@ def test_the_first_door_lists_what_it_has() -> None:
     assert imported == helix_temporal._MODULES
     assert sorted(helix_temporal.__all__) == sorted(helix_temporal._MODULES)
     assert set(helix_temporal.__all__) <= set(dir(helix_temporal))
+
+
+def test_the_package_tells_its_version() -> None:
+    """The one that is installed."""
+    assert helix_temporal.__version__ == importlib.metadata.version("helix_temporal")
 
 
 @pytest.mark.parametrize("name", helix_temporal.__all__)

@@ -35,7 +35,7 @@ from temporalio.worker import (
 from helix_temporal import Backends, Settings
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.frameworks.google_adk import HelixSessionService
-from helix_temporal.frameworks.google_adk.contents import KEPT, KIND, ContentLanes
+from helix_temporal.frameworks.google_adk.contents import ANSWERS, KEPT, KIND, ContentLanes
 from helix_temporal.frameworks.google_adk.keys import UserSessionKey
 from helix_temporal.frameworks.google_adk.lanes import CONTENTS_LOST, INVOKE_MODEL, ContentsPlace
 from helix_temporal.frameworks.google_adk.worker import HelixGoogleAdkPlugin
@@ -336,7 +336,7 @@ async def test_workers_that_are_killed_leave_every_event_once(
 
 @pytest.mark.timeout(400)
 def test_the_example_runs(temporal_address: str) -> None:
-    """As its page says: after two kills the model was called once more, and each event stands once."""
+    """As its page says: after two kills each answer was paid for once, and each event stands once."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HELIX_")}
     ran = subprocess.run(
         [sys.executable, "examples/google_adk_sessions/google_adk_in_a_workflow.py"],
@@ -350,7 +350,7 @@ def test_the_example_runs(temporal_address: str) -> None:
     assert ran.returncode == 0, ran.stderr
     page = (ROOT / "examples" / "google_adk_sessions" / "README.md").read_text()
     assert ran.stdout in page
-    calls = [*["model(1 contents)"] * 2, "find_order(NL-20417)", "model(3 contents)", "model(5 contents)"]
+    calls = ["model(1 contents)", "find_order(NL-20417)", "model(3 contents)", "model(5 contents)"]
     assert ran.stdout.splitlines() == [
         "the worker ended with -9 after helix.google_adk.invoke_model, events stored: 1",
         "the worker ended with -9 after helix.google_adk.append_event, events stored: 2",
@@ -466,12 +466,25 @@ async def test_contents_that_are_lost_are_sent_again(bench: Bench, calls: Path) 
     assert len(read_given(calls)) == 4
 
 
-async def test_an_attempt_that_is_repeated_keeps_no_content_twice(bench: Bench, calls: Path) -> None:
-    """The model is asked again, as ever, and with the same contents."""
+async def test_an_answer_that_was_paid_for_is_not_paid_for_again(bench: Bench, calls: Path) -> None:
+    """The next attempt finds it, also that of a call with a tool; and only its own call does."""
     bench.losing.names = (INVOKE_MODEL,)
-    answers, _, _ = await bench.run("s1", "one", "two", by_reference=True)
-    assert answers == ["echo one", "echo two"]
-    assert read_given(calls) == [["one"], ["one"], ["one", "echo one", "two"], ["one", "echo one", "two"]]
+    answers, _, count = await bench.run("s1", "one", "one", "remember blue", by_reference=True)
+    assert (answers, count) == (["echo one", "echo one", "remembered"], 8)
+    assert [len(each) for each in read_given(calls)] == [1, 3, 5, 7]
+    assert bench.losing.done.count(INVOKE_MODEL) == 8
+
+
+async def test_of_a_lane_the_newest_answer_alone_is_kept(bench: Bench) -> None:
+    """And goes with the lane, and with the session."""
+    key = UserSessionKey(APP, USER, "s1")
+    for number in range(KEPT + 2):
+        await bench.run("s1", "one", "two", by_reference=True, creates=not number)
+    lanes = await bench.records.list_groups(key.contents_id, ANSWERS)
+    assert len(lanes) == KEPT
+    assert len(await bench.records.read_page(key.contents_id, ANSWERS, lanes[0], limit=9)) == 1
+    await bench.sessions.delete_session(app_name=APP, user_id=USER, session_id="s1")
+    assert await bench.records.list_groups(key.contents_id, ANSWERS) == ()
 
 
 async def test_calls_side_by_side_have_lanes_of_their_own(bench: Bench, calls: Path) -> None:

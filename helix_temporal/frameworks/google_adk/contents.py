@@ -1,20 +1,32 @@
 """What workers keep of the contents of model calls in workflows: `ContentLanes`, over `Records`."""
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Final
 
+from google.adk.models.llm_response import LlmResponse
 from google.genai import types
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from helix_temporal._retries import repeat_unanswered
-from helix_temporal.errors import SessionNotFoundError, TooLargeError
+from helix_temporal.errors import HelixError, SessionNotFoundError, TooLargeError
 from helix_temporal.frameworks.google_adk.lanes import CONTENTS_LOST, ContentsPlace, digest_contents
 from helix_temporal.models.states import CreateSession
-from helix_temporal.stores.protocols.records import Record, RecordChange, Records, WantedRecords
+from helix_temporal.stores.protocols.records import (
+    Record,
+    RecordChange,
+    RecordName,
+    Records,
+    WantedRecords,
+)
 from helix_temporal.stores.protocols.sessions import SessionStore
 
+logger = logging.getLogger(__name__)
+
 KIND: Final = "contents"
+ANSWERS: Final = "answers"
+_NEWEST: Final = "newest"
 KEPT: Final = 8
 """So many lanes of a session are kept: of workflows that have ended nobody needs theirs."""
 
@@ -23,7 +35,8 @@ class ContentLanes:
     """Contents by lanes, beside the sessions of ADK; they go when the session is deleted.
 
     A record of a lane holds the contents that came with one call; its key is the place of the first of them.
-    Nothing depends on what is here: what is lost comes again with the next call.
+    Another one holds what was answered to its newest call, for an attempt that is made again.  Nothing
+    depends on what is here: contents that are lost come with the next call, and the model is asked again.
 
     Args:
         records: Where they are.
@@ -58,6 +71,32 @@ class ContentLanes:
             await self._keep(place, new, stored)
         return [*earlier, *new]
 
+    async def find_answers(self, place: ContentsPlace, call: str) -> list[LlmResponse] | None:
+        """What was answered to this very call in an earlier attempt; None if nobody knows."""
+        name = RecordName(ANSWERS, _NEWEST, place.lane)
+        view = await self._records.read(place.key.contents_id, WantedRecords(names=(name,)))
+        found = view.find_record(*name)
+        kept = None if found is None else json.loads(found.body)
+        if kept is None or kept["call"] != call:
+            return None
+        return [LlmResponse.model_validate(each) for each in kept["answers"]]
+
+    async def keep_answers(self, place: ContentsPlace, call: str, answers: Sequence[LlmResponse]) -> None:
+        """Keep what a call was answered, in the place of what the one before it was.
+
+        A store that does not take it is no reason to lose the answer: then an attempt that is made again asks
+        the model.
+        """
+        kept = [each.model_dump(mode="json", exclude_none=True) for each in answers]
+        body = json.dumps({"call": call, "answers": kept}).encode()
+        change = RecordChange((Record(ANSWERS, _NEWEST, body, place.lane),))
+        try:
+            await repeat_unanswered(lambda: self._records.write(place.key.contents_id, change))
+        except SessionNotFoundError:
+            return  # it was deleted, and nothing of it comes back
+        except HelixError as error:
+            logger.warning("the answer to a model call of session %r is not kept: %s", place.session, error)
+
     async def _keep(
         self, place: ContentsPlace, new: Sequence[types.Content], stored: Sequence[Record]
     ) -> None:
@@ -79,7 +118,8 @@ class ContentLanes:
 
     async def _list_old_lanes(self, place: ContentsPlace) -> tuple[tuple[str, str], ...]:
         lanes = await self._records.list_groups(place.key.contents_id, KIND)
-        return tuple((KIND, each) for each in lanes[: max(len(lanes) - KEPT + 1, 0)])
+        old = lanes[: max(len(lanes) - KEPT + 1, 0)]
+        return tuple((kind, each) for each in old for kind in (KIND, ANSWERS))
 
 
 def _read_contents(stored: Sequence[Record]) -> list[types.Content]:
