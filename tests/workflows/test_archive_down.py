@@ -234,6 +234,8 @@ async def far_behind(shore: Shore, sid: str, agent: str = "main") -> None:
     """More than is allowed is not archived: the next turn is refused."""
     shore.stand.desk.scripts[sid] = lambda request: "x" * 700_000
     await shore.stand.sessions.ask(sid, "one", agent=agent)
+    # Not at once where the archive was away a moment ago, or is slow: then the third turn is refused already.
+    await until_archived(shore, sid)
     shore.proxy.refuse()
     for text in ("two", "three"):
         await shore.stand.sessions.ask(sid, text, timeout=20)
