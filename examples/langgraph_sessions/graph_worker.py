@@ -20,15 +20,15 @@ from helix_temporal import Settings
 from helix_temporal.frameworks.langgraph_activities import HelixGraphPlugin
 
 
-class Death(Interceptor):
+class Kill(Interceptor):
     """Stands around all activities."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
         """As in `Interceptor`."""
-        return _Death(next)
+        return _Kill(next)
 
 
-class _Death(ActivityInboundInterceptor):
+class _Kill(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
         result = await self.next.execute_activity(input)
         name = activity.info().activity_type
@@ -54,7 +54,7 @@ async def main() -> None:
         task_queue=sys.argv[1],
         workflows=[OrderDesk],
         plugins=[LangGraphPlugin(graphs={"orders": builder}), HelixGraphPlugin(settings)],
-        interceptors=[Death()],
+        interceptors=[Kill()],
     ).run()
 
 

@@ -22,15 +22,15 @@ from helix_temporal import Settings
 from helix_temporal.frameworks.openai_agents import HelixOpenAIPlugin
 
 
-class Death(Interceptor):
+class Kill(Interceptor):
     """Stands around all activities."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
         """As in `Interceptor`."""
-        return _Death(next)
+        return _Kill(next)
 
 
-class _Death(ActivityInboundInterceptor):
+class _Kill(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
         result = await self.next.execute_activity(input)
         if activity.info().activity_type == "invoke_model_activity":
@@ -61,7 +61,7 @@ async def main() -> None:
         task_queue=sys.argv[1],
         workflows=[Desk],
         activities=[find_order],
-        interceptors=[Death()],
+        interceptors=[Kill()],
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     ).run()
 

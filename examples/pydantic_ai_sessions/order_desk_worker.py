@@ -21,31 +21,31 @@ from helix_temporal import Settings
 from helix_temporal.frameworks.pydantic_ai_worker import HelixPydanticAIPlugin
 
 
-class Death(Interceptor):
+class Kill(Interceptor):
     """Stands around all activities."""
 
-    def __init__(self, deadly: str) -> None:
-        self.deadly = deadly
+    def __init__(self, killed_after: str) -> None:
+        self.killed_after = killed_after
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002
         """As in `Interceptor`."""
-        return _Death(next, self.deadly)
+        return _Kill(next, self.killed_after)
 
 
-class _Death(ActivityInboundInterceptor):
-    def __init__(self, next: ActivityInboundInterceptor, deadly: str) -> None:  # noqa: A002
+class _Kill(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, killed_after: str) -> None:  # noqa: A002
         super().__init__(next)
-        self.deadly = deadly
+        self.killed_after = killed_after
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
         result = await self.next.execute_activity(input)
-        if activity.info().activity_type == self.deadly:
+        if activity.info().activity_type == self.killed_after:
             # No `finally` runs, and nothing is told to anybody.
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
 
-async def main(queue: str, *deadly: str) -> None:
+async def main(queue: str, *killed_after: str) -> None:
     """Serve until the process ends."""
     settings = Settings.from_env(os.environ)
     plugins = [PydanticAIPlugin(), HelixPydanticAIPlugin(settings)]
@@ -54,7 +54,7 @@ async def main(queue: str, *deadly: str) -> None:
         client,
         task_queue=queue,
         workflows=[OrderDesk],
-        interceptors=[Death(each) for each in deadly],
+        interceptors=[Kill(each) for each in killed_after],
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
     ).run()
 

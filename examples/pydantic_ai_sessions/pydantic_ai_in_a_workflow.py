@@ -19,7 +19,7 @@ from helix_temporal import Backends, Settings
 from helix_temporal.frameworks.pydantic_ai import HelixConversationStore
 
 WORKER = Path(__file__).with_name("order_desk_worker.py")
-DEADLY = ("agent__order_desk__model_request", "helix.pydantic_ai.save")
+KILLED_AFTER = ("agent__order_desk__model_request", "helix.pydantic_ai.save")
 
 
 @asynccontextmanager
@@ -54,9 +54,9 @@ async def ask_inside(customer: str) -> None:
         OrderDesk.run, customer, id=name, task_queue=name,
         start_signal="send", start_signal_args=["Where is NL-20417?"],
     )  # fmt: skip
-    for deadly in DEADLY:
-        worker = await start_worker(name, deadly)
-        print(f"worker   ended with {await worker.wait()} after {deadly}")
+    for activity in KILLED_AFTER:
+        worker = await start_worker(name, activity)
+        print(f"worker   ended with {await worker.wait()} after {activity}")
     worker = await start_worker(name)
     try:
         await handle.signal(OrderDesk.send, "Thank you.")

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
@@ -45,7 +45,7 @@ from helix_temporal.frameworks.openai_agents_workflow import (
     follow_stream,
     serve_run,
 )
-from helix_temporal.frameworks.store_plugin import StorePlugin, read_reference_keys
+from helix_temporal.frameworks.store_plugin import HEARTBEAT_EVERY, StorePlugin, read_reference_keys
 from helix_temporal.models.base import JsonObject
 from helix_temporal.models.foreign_rows.openai_agents import drop_unanswered_calls
 from helix_temporal.models.stored_messages import Head
@@ -54,7 +54,6 @@ from helix_temporal.settings import Settings
 if TYPE_CHECKING:
     from helix_temporal.backends import Backends
 
-_BEAT_EVERY: Final = 1.0
 Invoke = Callable[[Any], Awaitable[Any]]
 
 
@@ -304,7 +303,7 @@ class ReferencedModelCalls:
 @contextlib.asynccontextmanager
 async def _beating() -> AsyncIterator[None]:
     """Heartbeat while a long thread is read, or a store is asked again."""
-    async with heartbeat_in_background(_BEAT_EVERY, tuple):
+    async with heartbeat_in_background(HEARTBEAT_EVERY, tuple):
         yield
 
 
@@ -322,7 +321,7 @@ class WorkflowSessionActivities:
     @raise_application_errors
     async def open(self, request: OpenConversationInput) -> ConversationPlace:
         """Take a conversation over; it begins if there is none."""
-        async with heartbeat_with_progress(_BEAT_EVERY) as progress:
+        async with heartbeat_with_progress(HEARTBEAT_EVERY) as progress:
             epoch = scheduled_epoch()
             head = await self._plugin.conversations.open(request.session_id, epoch, request.owner, progress)
             return await self._make_place(thread_of(request.session_id), epoch, head, request.newest)
@@ -332,7 +331,7 @@ class WorkflowSessionActivities:
     async def append(self, request: AppendItemsInput) -> ConversationPlace:
         """Append items at the head; a repeat finds them there."""
         reference = self._verify(request.reference)
-        async with heartbeat_with_progress(_BEAT_EVERY):
+        async with heartbeat_with_progress(HEARTBEAT_EVERY):
             head = await self._plugin.conversations.append_items(
                 reference.thread_id, reference.epoch, request.head, request.items
             )
@@ -343,7 +342,7 @@ class WorkflowSessionActivities:
     async def cut(self, request: CutConversationInput) -> ConversationPlace:
         """Cut a conversation and let items follow; late attempts of before are refused then."""
         reference = self._verify(request.reference)
-        async with heartbeat_with_progress(_BEAT_EVERY) as progress:
+        async with heartbeat_with_progress(HEARTBEAT_EVERY) as progress:
             epoch = scheduled_epoch()
             head = await self._plugin.conversations.cut(
                 reference.thread_id, epoch, request.owner, request.to, request.items, progress,

@@ -6,10 +6,9 @@ comes back, and no more is lost than was not.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
@@ -17,7 +16,6 @@ from helix_temporal.errors import (
     HelixError,
     InvalidRequestError,
     SessionNotFoundError,
-    StoreUnavailableError,
 )
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import CreateSession
@@ -31,13 +29,10 @@ from tests.simulation._log import NoLog
 from tests.simulation._run import Verdict, run_seed
 from tests.simulation._world import Trace, World, run_standing_still
 
-T = TypeVar("T")
-
 SESSION = "shared"
 PROGRAMS = 3
 CHANGES = 7
 """Of each program."""
-ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -121,14 +116,16 @@ class _Joined:
         names = tuple(f"{program.name}.{number}.{n}" for n in range(1 + int(self._world.draw() * 3)))
         messages = [Message(id=name, role="user", content=name) for name in names]
         begun = self._world.loop.time()
-        if await self._insist(lambda: self._append_or_begin(program.store, messages)):
+        if await self._world.insist(lambda: self._append_or_begin(program.store, messages)):
             self._world.note("appended", names)
             program.added.append(_Change(names, begun, self._world.loop.time()))
 
     async def _take_newest(self, program: _Program) -> None:
         operation, begun = f"{program.name}.{self._world.unique()}", self._world.loop.time()
         try:
-            cut = await self._insist(lambda: program.store.cut_messages(SESSION, 1, operation_id=operation))
+            cut = await self._world.insist(
+                lambda: program.store.cut_messages(SESSION, 1, operation_id=operation)
+            )
         except (InvalidRequestError, SessionNotFoundError):
             self._given_up |= any(wipe.at >= begun for wipe in self._wiped)
             return  # there is none; or the last one was taken, and the wipe has taken the answer
@@ -141,15 +138,6 @@ class _Joined:
         # A repeat after the wipe takes another one: what was answered first is not remembered.
         self._given_up |= any(begun <= wipe.at <= ended for wipe in self._wiped)
         program.taken.append(_Change(names, begun, ended))
-
-    async def _insist(self, do: Callable[[], Awaitable[T]]) -> T | None:
-        """What was answered at last; None: it was given up, and may have happened."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return await do()
-            except StoreUnavailableError:
-                await asyncio.sleep(self._world.between(0.001, 2.0) * attempt)
-        return None
 
     async def _create(self, store: RowSessions) -> None:
         await store.create_session(SESSION, CreateSession(user_id="u"), if_not_exists=True)

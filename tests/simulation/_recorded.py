@@ -6,10 +6,10 @@ and not after somebody has read it.  One without an answer may happen until the 
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.errors import (
@@ -32,8 +32,6 @@ from tests.simulation._rows import SimRows
 from tests.simulation._run import Verdict, run_seed
 from tests.simulation._world import Trace, World
 
-T = TypeVar("T")
-
 SESSION = "kept"
 KIND = "note"
 GROUPS = ("", "a")
@@ -41,7 +39,6 @@ KEYS = ("k1", "k2", "k3")
 PROGRAMS = 3
 CHANGES = 9
 """Of each program."""
-ATTEMPTS = 8
 LONG = "." * 600
 """Makes a body worth archiving."""
 COUNT = RecordName("count", "n")
@@ -140,15 +137,6 @@ class _Recorded:
         finally:
             self._busy -= 1
 
-    async def _insist(self, do: Callable[[], Awaitable[T]]) -> T | None:
-        """What was answered at last; None: it was given up, and may have happened."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return await do()
-            except StoreUnavailableError:
-                await asyncio.sleep(self._world.between(0.001, 2.0) * attempt)
-        return None
-
     # ---- what programs do
 
     async def _write(self, program: _Program, value: str) -> None:
@@ -171,7 +159,7 @@ class _Recorded:
             self._told.writes.setdefault(name, []).append(write)
         records, epoch = RowRecords(program.store), program.epoch
         # One that is fenced may have happened in an attempt before: it is without an answer.
-        done = await self._insist(
+        done = await self._world.insist(
             lambda: records.write(SESSION, change, epoch=epoch, operation_id=f"w{value}")
         )
         if done is not None:
@@ -194,7 +182,7 @@ class _Recorded:
         """Add one to what was read, by the revision that was read."""
         records = RowRecords(program.store)
         while True:
-            seen = await self._insist(lambda: records.read(SESSION, WantedRecords(names=(COUNT,))))
+            seen = await self._world.insist(lambda: records.read(SESSION, WantedRecords(names=(COUNT,))))
             if seen is None:
                 return
             found = seen.find_record(*COUNT)
@@ -203,7 +191,7 @@ class _Recorded:
             name = f"c{value}.{self._world.unique()}"
             revision = seen.revision
             try:
-                done = await self._insist(
+                done = await self._world.insist(
                     lambda: records.write(SESSION, change, revision=revision, operation_id=name)  # noqa: B023
                 )
             except StaleStateError:
@@ -217,7 +205,7 @@ class _Recorded:
             return
 
     async def _take_over(self, program: _Program, _: str) -> None:
-        epoch = await self._insist(lambda: RowRecords(program.store).take_over(SESSION))
+        epoch = await self._world.insist(lambda: RowRecords(program.store).take_over(SESSION))
         if epoch is None:
             return
         if any(each.epoch == epoch for each in self._told.taken_over):
@@ -228,7 +216,7 @@ class _Recorded:
 
     async def _read(self, program: _Program, _: str) -> None:
         begun = self._world.loop.time()
-        seen = await self._insist(lambda: RowRecords(program.store).read(SESSION, ALL))
+        seen = await self._world.insist(lambda: RowRecords(program.store).read(SESSION, ALL))
         if seen is not None and seen.exists and self._deleted_at < begun:
             self._world.fail("a session was read that had been deleted")
         if seen is not None and seen.exists:
@@ -300,7 +288,7 @@ class _Recorded:
             return
         await asyncio.sleep(self._world.between(0.5, 8.0))
         store = self._store()
-        while await self._insist(lambda: store.delete_session(SESSION)) is None:
+        while await self._world.insist(lambda: store.delete_session(SESSION)) is None:
             self._world.note("deleted again")
         self._deleted_at = self._world.loop.time()
         self._world.note("deleted")

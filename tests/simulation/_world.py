@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
+from helix_temporal.errors import StoreUnavailableError
 from tests.simulation._loop import SimLoop
 
 T = TypeVar("T")
@@ -229,6 +230,15 @@ class World:
         await asyncio.sleep(self.between(0.0005, within))
         task.cancel()
         await asyncio.wait([task])
+
+    async def insist(self, do: Callable[[], Awaitable[T]], attempts: int = 8) -> T | None:
+        """What was answered at last; None: it was given up, and may have happened."""
+        for attempt in range(attempts):
+            try:
+                return await do()
+            except StoreUnavailableError:
+                await asyncio.sleep(self.between(0.001, 2.0) * attempt)
+        return None
 
     def _check(self, task: "asyncio.Task[Any]") -> None:
         error = None if task.cancelled() else task.exception()
