@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from helix_temporal.errors import NotFoundError, StoreCorruptError
 from helix_temporal.models.messages import Message
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 PAGE: Final = 200
@@ -71,6 +72,10 @@ class EntryTree:
         while len(self._places) > REMEMBERED:
             self._places.popitem(last=False)
 
+    def recall_place(self, entry_id: str) -> EntryPlace | None:
+        """Where this process last saw an entry; None if it does not know."""
+        return self._places.get(entry_id)
+
     def encode_entry(self, entry: TreeEntry, place: EntryPlace, parent: EntryPlace | None) -> Message:
         """The row of an entry that is put at ``place``, with its parent at ``parent``."""
         metadata: dict[str, Any] = {_PARENT: entry.parent_id}
@@ -110,6 +115,22 @@ class EntryTree:
         ((_, place),) = await self._read_up_to(entry_id, None, 1)
         return place
 
+    async def read_end(self, session_id: str) -> Head:
+        """Where the rows of a session end."""
+        count = await self._store.get_message_count(session_id)
+        rows = await self._read_back(EntryPlace(session_id, count - 1), 1) if count else []
+        return Head(position=count, last_id=rows[0][0].id) if rows else EMPTY
+
+    async def search_session(self, session_id: str, entry_id: str) -> EntryPlace | None:
+        """Look through a session from its newest row for an entry; None if it is not there."""
+        end = await self._store.get_message_count(session_id)
+        while end > 0:
+            for row, place in await self._read_back(EntryPlace(session_id, end - 1), PAGE):
+                if row.id == entry_id:
+                    return place
+            end -= PAGE
+        return None
+
     async def _read_up_to(
         self, entry_id: str, hint: EntryPlace | None, most: int
     ) -> list[tuple[Message, EntryPlace]]:
@@ -130,11 +151,11 @@ class EntryTree:
 
     async def _search_entry(self, entry_id: str, likely: Iterable[str]) -> EntryPlace | None:
         for session_id in likely:
-            found = await self._search_session(session_id, entry_id)
+            found = await self.search_session(session_id, entry_id)
             if found is not None:
                 return found
         async for session_id in self._list_candidates(_minted_at(entry_id)):
-            found = await self._search_session(session_id, entry_id)
+            found = await self.search_session(session_id, entry_id)
             if found is not None:
                 return found
         return None
@@ -145,16 +166,6 @@ class EntryTree:
         page = await self._store.get_messages(place.session_id, offset=first, limit=place.at + 1 - first)
         rows = [(row, place._replace(at=first + number)) for number, row in enumerate(page.messages)]
         return rows[::-1]
-
-    async def _search_session(self, session_id: str, entry_id: str) -> EntryPlace | None:
-        """Look through a session from its newest row: rows of a writer that died may be in between."""
-        end = await self._store.get_message_count(session_id)
-        while end > 0:
-            for row, place in await self._read_back(EntryPlace(session_id, end - 1), PAGE):
-                if row.id == entry_id:
-                    return place
-            end -= PAGE
-        return None
 
     async def _list_candidates(self, minted_at: int | None) -> AsyncIterator[str]:
         """Sessions that were there when an id was minted, and changed since; all if the id tells no time."""

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import logging
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,6 +20,7 @@ from pydantic_core import PydanticSerializationError
 
 from helix_temporal._retries import repeat_unanswered, retry_pause
 from helix_temporal.errors import (
+    HeadMovedError,
     InvalidRequestError,
     SessionNotFoundError,
     StaleStateError,
@@ -28,7 +31,10 @@ from helix_temporal.frameworks.entry_tree import EntryNotFoundError, EntryPlace,
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery, SessionSummary
+from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.stores.protocols.sessions import SessionStore
+
+logger = logging.getLogger(__name__)
 
 ENTRY_FORMAT: Final = "pydantic-ai/1"
 LIVE: Final = "pydantic-ai"
@@ -50,7 +56,7 @@ class _Stored:
         record: The record, as JSON; None before the first write, and after a delete.
         revision: The record's; of a deleted one the last.
         written: The newest revisions, the last one last.
-        rows: How many entries were appended.
+        end: Where the session's rows ended after the newest write.
         places: Where the head and the ends of branches lie.
         erasure: Of a deleted conversation: ``running``, ``kept`` (others share its entries) or ``done``.
         version: Of the session's state; 0: there is no session.
@@ -61,7 +67,7 @@ class _Stored:
     record: str | None = None
     revision: str | None = None
     written: tuple[str, ...] = ()
-    rows: int = 0
+    end: Head = EMPTY
     places: Mapping[str, EntryPlace] = field(default_factory=dict)
     erasure: str | None = None
     version: int = 0
@@ -195,7 +201,11 @@ class HelixConversationStore(ConversationStore):
         Raises:
             EntryNotFoundError: One is not stored (any more); a `LookupError`.
         """
-        entries = await self._tree.read_history(head_id, limit)
+        try:
+            entries = await self._tree.read_history(head_id, limit)
+        except EntryNotFoundError:
+            await self._go_back_if_lost(head_id)
+            raise
         try:
             messages = ModelMessagesTypeAdapter.validate_json(f"[{','.join(each.text for each in entries)}]")
         except ValidationError as error:
@@ -238,8 +248,11 @@ class HelixConversationStore(ConversationStore):
                 await self._append_entries(write, stored)
             except EntryNotFoundError:
                 raise ConversationConflict(conversation_id) from None
+            except HeadMovedError:
+                await asyncio.sleep(_pause(attempt))
+                await self._follow_rows(write.session_id, stored.version)
             except (StaleStateError, SessionNotFoundError):
-                await asyncio.sleep(retry_pause(attempt, first=0.001, longest=0.05))
+                await asyncio.sleep(_pause(attempt))
             else:
                 return
         raise StoreUnavailableError(f"conversation {conversation_id!r}: overtaken {_OVERTAKEN} times")
@@ -251,7 +264,7 @@ class HelixConversationStore(ConversationStore):
             EntryNotFoundError: The head is nowhere, or the entry before a new one.
         """
         write.places = dict(stored.places)
-        for at, entry in enumerate(write.entries, stored.rows):
+        for at, entry in enumerate(write.entries, stored.end.position):
             if entry.parent_id is not None and entry.parent_id not in write.places:
                 write.places[entry.parent_id] = await self._tree.find_place(entry.parent_id)
             write.places[entry.id] = EntryPlace(write.session_id, at)
@@ -260,10 +273,9 @@ class HelixConversationStore(ConversationStore):
             write.places[head_id] = await self._tree.find_place(head_id)
         for tip in write.record.branches:
             if tip not in write.places:
-                try:
-                    write.places[tip] = await self._tree.find_place(tip)
-                except EntryNotFoundError:
-                    continue  # whoever branches to it is told
+                place = await self._seek_place(tip)
+                if place is not None:  # whoever branches to one that is gone is told
+                    write.places[tip] = place
 
     async def _link_sessions(self, write: "_Write", stored: _Stored) -> bool:
         """Make the session, and say in it whose entries it shares before it does; False if both are done.
@@ -314,6 +326,7 @@ class HelixConversationStore(ConversationStore):
             write.session_id,
             rows,
             change=write.make_change(stored),
+            head=stored.end,
             expected_version=stored.version,
             on_duplicate="keep_first",
         )
@@ -322,6 +335,80 @@ class HelixConversationStore(ConversationStore):
 
     async def _change_state(self, session_id: str, change: StateChange, version: int) -> None:
         await self._store.append_messages(session_id, [], change=change, expected_version=version)
+
+    # -- rows and records that do not go together
+
+    async def _go_back_if_lost(self, head_id: str | None) -> None:
+        """An entry isn't there, where this process was told that it lies: have its conversation looked at."""
+        place = None if head_id is None else self._tree.recall_place(head_id)
+        if place is not None:
+            await self._follow_rows(place.session_id)
+
+    async def _follow_rows(self, session_id: str, version: int | None = None) -> None:
+        """Let the state say where its rows end, if it has this version still.
+
+        Where threads lie in another store than sessions a writer can die between the two, and leave rows that
+        no record names; and that store can lose rows which were not archived.  Then the conversation goes
+        back to the newest entry that is left.
+        """
+        stored = _read_state(await self._store.load_state(session_id))
+        if stored.version == 0 or (version is not None and version != stored.version):
+            return
+        end = await self._tree.read_end(session_id)
+        if end == stored.end:
+            return
+        values: dict[str, Any] = {"end": _end_values(end)}
+        lost = stored.record is not None and not await self._holds_end(session_id, stored.end)
+        if lost:
+            values |= await self._go_back(session_id, stored, end)
+        try:
+            await self._change_state(
+                session_id, StateChange(merge=MergeChanges(values=values)), stored.version
+            )
+        except (StaleStateError, SessionNotFoundError):
+            return  # somebody else has done it, or has gone on, or it is deleted
+        if lost:
+            logger.warning(
+                "session %r had %d entries and has %d: its thread's store has lost what was not archived",
+                session_id,
+                stored.end.position,
+                end.position,
+            )
+
+    async def _go_back(self, session_id: str, stored: _Stored, end: Head) -> dict[str, Any]:
+        """What the state has of a conversation that ends with the newest entry that is left.
+
+        Its revision is new, so that whoever has loaded what was lost is told to load again.
+        """
+        record = self._decode_record(session_id, stored)
+        left = end.last_id or record.forked_at
+        places = {name: place for name in record.branches if (place := await self._seek_place(name))}
+        head = None if left is None else await self._seek_place(left)
+        record = replace(
+            record,
+            head_id=None if head is None else left,
+            deferred_tool_requests=None,
+            branches=[name for name in record.branches if name in places and name != left],
+            revision=str(uuid.uuid4()),
+        )
+        if left is not None and head is not None:
+            places[left] = head
+        return {
+            "record": _encode_record(record),
+            "revision": record.revision,
+            # Of writes whose entries are lost none is taken for done.
+            "written": [record.revision],
+            "places": {name: list(place) for name, place in places.items()},
+        }
+
+    async def _holds_end(self, session_id: str, end: Head) -> bool:
+        return end == EMPTY or await self._tree.search_session(session_id, end.last_id) is not None
+
+    async def _seek_place(self, entry_id: str) -> EntryPlace | None:
+        try:
+            return await self._tree.find_place(entry_id)
+        except EntryNotFoundError:
+            return None
 
     # -- deleting
 
@@ -365,7 +452,7 @@ class HelixConversationStore(ConversationStore):
     ) -> None:
         values: dict[str, Any] = {"erasure": erasure, "released": sorted(released)}
         if erasure == "done":
-            values["rows"] = 0
+            values["end"] = _end_values(EMPTY)
         change = StateChange(
             merge=MergeChanges(values=values),
             metadata=MergeChanges(removes=tuple(_link_to(each) for each in released)),
@@ -440,7 +527,7 @@ class _Write:
             "record": self.text,
             "revision": self.record.revision,
             "written": [*written, self.record.revision][-_WRITTEN:],
-            "rows": stored.rows + len(self.entries),
+            "end": _end_values(self._end(stored)),
             "places": places,
         }
         metadata: dict[str, Any] = {"conversation_id": self.record.conversation_id}
@@ -451,6 +538,11 @@ class _Write:
             merge=MergeChanges(values=values, removes=("erasure", "released")),
             metadata=MergeChanges(values=metadata, removes=("scope",)),
         )
+
+    def _end(self, stored: _Stored) -> Head:
+        if not self.entries:
+            return stored.end
+        return Head(position=stored.end.position + len(self.entries), last_id=self.entries[-1].id)
 
 
 def _session_id(conversation_id: str) -> str:
@@ -473,13 +565,21 @@ def _read_custom(custom: Mapping[str, Any], version: int = 0, links: frozenset[s
         record=custom.get("record"),
         revision=custom.get("revision"),
         written=tuple(custom.get("written", ())),
-        rows=int(custom.get("rows", 0)),
+        end=Head(position=custom["end"][0], last_id=custom["end"][1]) if "end" in custom else EMPTY,
         places={name: EntryPlace(*place) for name, place in custom.get("places", {}).items()},
         erasure=custom.get("erasure"),
         version=version,
         links=links,
         released=frozenset(custom.get("released", ())),
     )
+
+
+def _end_values(end: Head) -> list[Any]:
+    return [end.position, end.last_id]
+
+
+def _pause(attempt: int) -> float:
+    return retry_pause(attempt, first=0.001, longest=0.05)
 
 
 def _encode_record(record: ConversationRecord) -> str:

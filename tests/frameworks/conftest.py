@@ -11,6 +11,7 @@ import pytest
 from helix_temporal import Backends, Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
 from tests import _postgres, _services
+from tests._production import Production
 
 PLACES = ("memory", "sqlite", "redis", "redis and s3", "postgres")
 CHOSEN = os.environ.get("FRAMEWORK_STORES", ",".join(PLACES)).split(",")
@@ -85,3 +86,18 @@ async def store(open_store: StoreOpener) -> AsyncIterator[SessionStore]:
     """The session store of these stores."""
     async with open_store() as opened:
         yield opened
+
+
+@pytest.fixture
+async def apart(
+    redis_url: str, redis_prefix: str, s3_prefix: str, postgres_dsn: str
+) -> AsyncIterator[Production]:
+    """States in PostgreSQL, threads in Redis with an archive: a wipe loses entries, and no state."""
+    prefix = _postgres.own_prefix("apart")
+    async with (
+        _postgres.emptied(postgres_dsn, prefix),
+        Production.opened(redis_url, redis_prefix, s3_prefix) as made,
+    ):
+        changes = {"postgres_dsn": postgres_dsn, "table_prefix": prefix}
+        made.settings = made.settings.model_copy(update=changes)
+        yield made

@@ -46,7 +46,6 @@ from helix_temporal.frameworks.google_adk.events import encode_event
 from helix_temporal.frameworks.google_adk.keys import UserSessionKey
 from helix_temporal.models.foreign_rows import read_foreign_row
 from helix_temporal.stores.protocols.sessions import SessionStore
-from tests import _postgres
 from tests._production import Production
 from tests.docs._pages import ROOT, titled
 from tests.frameworks.conftest import BackendsOpener, StoreOpener
@@ -930,33 +929,19 @@ async def reloaded_first(service: HelixSessionService) -> Event:
 class TestRedisLosesEvents:
     """States are in PostgreSQL, threads in Redis with an archive: a wipe loses events, and no state."""
 
-    @pytest.fixture
-    async def production(
-        self, redis_url: str, redis_prefix: str, s3_prefix: str, postgres_dsn: str
-    ) -> AsyncIterator[Production]:
-        """Stores of two kinds."""
-        prefix = _postgres.own_prefix("adk")
-        async with (
-            _postgres.emptied(postgres_dsn, prefix),
-            Production.opened(redis_url, redis_prefix, s3_prefix) as made,
-        ):
-            changes = {"postgres_dsn": postgres_dsn, "table_prefix": prefix}
-            made.settings = made.settings.model_copy(update=changes)
-            yield made
-
     @pytest.mark.parametrize("archived", [0, 2, 3])
     async def test_the_session_goes_on_behind_what_was_archived(
-        self, production: Production, archived: int, caplog: pytest.LogCaptureFixture
+        self, apart: Production, archived: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         """What is lost is said; whoever has read it before is told to read again."""
-        service = HelixSessionService(production.store())
+        service = HelixSessionService(apart.store())
         session = await service.create_session(**S1)
         for number in range(5):
             await service.append_event(session, changed(f"e{number}", n=number))
             if number == archived - 1:
-                await production.sweep()
-        await production.wipe()
-        after = HelixSessionService(production.store())
+                await apart.sweep()
+        await apart.wipe()
+        after = HelixSessionService(apart.store())
         with pytest.raises(StaleSessionError):
             await after.append_event(session, changed("e5", n=5))
         found = await reloaded(after, session)
@@ -965,17 +950,17 @@ class TestRedisLosesEvents:
         assert f"had 5 events and has {archived}" in caplog.text
         for name in ("e6", "e7"):
             await after.append_event(found, changed(name, n=name))
-        again = await reloaded(HelixSessionService(production.store()), session)
+        again = await reloaded(HelixSessionService(apart.store()), session)
         assert [each.id for each in again.events][archived:] == ["e6", "e7"]
         assert again.state == {"n": "e7"}
 
-    async def test_a_reader_of_no_events_goes_on_as_well(self, production: Production) -> None:
+    async def test_a_reader_of_no_events_goes_on_as_well(self, apart: Production) -> None:
         """It does not see that some are missing before it appends."""
-        service = HelixSessionService(production.store())
+        service = HelixSessionService(apart.store())
         session = await service.create_session(**S1)
         await service.append_event(session, changed("e0", n=0))
-        await production.wipe()
-        after = HelixSessionService(production.store())
+        await apart.wipe()
+        after = HelixSessionService(apart.store())
         with pytest.raises(StaleSessionError):
             await after.append_event(await reloaded(after, session, num_recent_events=0), changed("e1", n=1))
         await after.append_event(await reloaded(after, session, num_recent_events=0), changed("e1", n=1))

@@ -33,6 +33,7 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import FlushThread
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
+from tests._production import Production
 from tests.docs._pages import ROOT, titled
 from tests.frameworks._examples import check_example
 from tests.frameworks._pydantic_conversations import (
@@ -551,6 +552,88 @@ async def test_a_session_of_something_else_is_named(conversations: HelixConversa
         await conversations.read_entry("m")
 
 
+# ---- a hot store that loses rows
+
+
+async def save_turns(apart: Production, count: int, archived: int) -> Conversation:
+    """A conversation of so many turns, of which the first ones are archived; then Redis is wiped."""
+    before = over(apart.store())
+    conversation = Conversation(conversation_id="c")
+    for number in range(count):
+        await extend(before, conversation, f"{number} q", f"{number} a")
+        if number == archived - 1:
+            await apart.sweep()
+    await apart.wipe()
+    return conversation
+
+
+@pytest.mark.parametrize("archived", [0, 1, 2])
+@pytest.mark.parametrize("first", ["load", "save"])
+async def test_a_conversation_goes_on_behind_what_was_archived(
+    apart: Production, archived: int, first: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is lost is said; whoever has loaded it before is told to load again."""
+    conversation = await save_turns(apart, 3, archived)
+    after = over(apart.store())
+    kept = [f"{number} {who}" for number in range(archived) for who in "qa"]
+    if first == "load":
+        assert texts((await load(after, "c")).messages) == kept
+    for _ in range(2):
+        with pytest.raises(ConversationConflict):
+            await extend(after, conversation, "late")
+    assert f"had 6 entries and has {2 * archived}" in caplog.text
+    found = await load(over(apart.store()), "c")
+    assert texts(found.messages) == kept
+    for name in ("more", "and more"):
+        await extend(over(apart.store()), found, name)
+    assert texts((await load(over(apart.store()), "c")).messages) == [*kept, "more", "and more"]
+    assert caplog.text.count("has lost what was not archived") == 1
+
+
+async def test_a_write_that_is_repeated_after_its_entries_were_lost_is_refused(
+    apart: Production,
+) -> None:
+    """It is not taken for done."""
+    one, two = await write_two(over(apart.store()))
+    await over(apart.store()).write_record(**two)
+    await apart.wipe()
+    after = over(apart.store())
+    assert (await load(after, "c")).messages == []
+    for each in (one, two):
+        with pytest.raises(ConversationConflict):
+            await after.write_record(**each)
+
+
+async def test_a_branch_that_was_lost_gives_the_conversation_back_as_it_was(apart: Production) -> None:
+    """Before it was branched: what it had left is what is left."""
+    before = over(apart.store())
+    conversation = await begin(before, "c", 4)
+    await apart.sweep()
+    branched = await before.branch("c", at=2, expected_revision=conversation.revision)
+    await extend(before, branched, "another way")
+    await apart.wipe()
+    after = over(apart.store())
+    found = await load(after, "c")
+    assert texts(found.messages) == texts(conversation.messages)
+    record = await after.read_record("c")
+    assert record is not None
+    assert record.branches == []
+
+
+async def test_a_fork_whose_own_entries_were_lost_begins_with_what_it_shares(apart: Production) -> None:
+    """Where that was archived."""
+    before = over(apart.store())
+    conversation = await begin(before, "c")
+    await apart.sweep()
+    forked = await before.fork("c", new_conversation_id="fork")
+    await extend(before, forked, "its own")
+    await apart.wipe()
+    after = over(apart.store())
+    assert texts((await load(after, "fork")).messages) == texts(conversation.messages)
+    await extend(after, await load(after, "fork"), "more")
+    assert texts((await load(after, "fork")).messages) == [*texts(conversation.messages), "more"]
+
+
 # ---- deletes
 
 
@@ -565,7 +648,7 @@ async def test_a_delete_erases_the_entries(conversations: HelixConversationStore
     assert (await watched.inner.get_messages("pydantic-ai/c")).messages == ()
     assert (state.metadata, set(state.custom_state)) == (
         {},
-        {"erasure", "released", "revision", "rows", "written"},
+        {"end", "erasure", "released", "revision", "written"},
     )
     await conversations.delete("c")
     await conversations.delete("never there")
