@@ -435,6 +435,19 @@ class TestBeyond:
         assert [each.id for each in whole.events] == ["e1", "e2"]
         assert whole.state == {"k": 2, "app:k": 2}
 
+    async def test_a_turn_that_is_done_again_makes_its_events_later(
+        self, service: HelixSessionService
+    ) -> None:
+        """An event of the same id that says the same stands already, whatever time it has."""
+        session = await service.create_session(**S1)
+        await service.append_event(session, changed("e1", at=1.0, k=1, app_k=1))
+        await service.append_event(session, changed("e2", at=2.0, k=2))
+        for each in (session, await reloaded(service, session)):
+            await service.append_event(each, changed("e1", at=3.0, k=1, app_k=1))
+        whole = await reloaded(service, session)
+        assert [(each.id, each.timestamp) for each in whole.events] == [("e1", 1.0), ("e2", 2.0)]
+        assert whole.state == {"k": 2, "app:k": 1}
+
     async def test_an_event_whose_writer_died_before_its_state_is_finished(
         self, service: HelixSessionService, store: SessionStore
     ) -> None:

@@ -45,6 +45,17 @@ def decode_event(row: Message) -> Event:
     return event
 
 
+def is_same_event(row: Message, other: Message) -> bool:
+    """Whether two rows hold the same event; a turn that is done again makes it at another time."""
+    if row.id != other.id or row == other:
+        return row == other
+    first, second = (
+        {name: value for name, value in json.loads(each.text).items() if name != "timestamp"}
+        for each in (row, other)
+    )
+    return bool(first == second)
+
+
 @dataclass(frozen=True, slots=True)
 class EventFacts:
     """What a session keeps of an event, read from its row: whoever reads the row finds the same.

@@ -33,7 +33,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StaleStateError,
 )
-from helix_temporal.frameworks.google_adk.events import EventFacts, EventRows, encode_event
+from helix_temporal.frameworks.google_adk.events import EventFacts, EventRows, encode_event, is_same_event
 from helix_temporal.frameworks.google_adk.keys import SESSION_TYPE, Scope, UserSessionKey
 from helix_temporal.frameworks.google_adk.state import (
     EventPlace,
@@ -343,8 +343,8 @@ class HelixSessionService(BaseSessionService):
         return place if place.event_id == last else None
 
     async def _stands(self, key: UserSessionKey, row: Message) -> bool:
-        """Whether the row is among the newest ones, as it is."""
-        return row in await self._rows.read_newest_rows(key.store_id)
+        """Whether the row's event is among the newest ones."""
+        return any(is_same_event(row, each) for each in await self._rows.read_newest_rows(key.store_id))
 
     async def _refuse_unless_repeated(self, key: UserSessionKey, row: Message) -> EventPlace | None:
         if await self._stands(key, row):
