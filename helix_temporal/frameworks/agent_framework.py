@@ -7,6 +7,7 @@ from typing import Any, Final
 from agent_framework import HistoryProvider, Message
 
 from helix_temporal.errors import InvalidIdError, StoreCorruptError
+from helix_temporal.frameworks.given_stores import check_sessions
 from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession
@@ -56,6 +57,7 @@ class HelixHistoryProvider(HistoryProvider):
             store_context_from=store_context_from,
             store_outputs=store_outputs,
         )
+        check_sessions(store)
         self._store, self._limit, self._skip_excluded = store, limit, skip_excluded
         self._create = CreateSession(agent_type=_KIND, user_id=user_id)
 

@@ -2,11 +2,12 @@
 
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import InvalidIdError, SessionNotFoundError
+from helix_temporal.frameworks.given_stores import check_sessions
 from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
@@ -41,6 +42,7 @@ class HelixSessionStore:
     """
 
     def __init__(self, store: SessionStore) -> None:
+        check_sessions(store)
         self._store = store
 
     async def append(self, key: "SessionKey", entries: "list[SessionStoreEntry]") -> None:
@@ -51,7 +53,7 @@ class HelixSessionStore:
         """
         items: list[Any] = list(entries)
         names = [_find_name(entry) for entry in items]
-        is_main, is_new = "subpath" not in key, False
+        is_main, is_new = key.get("subpath") is None, False
 
         def fold(state: SessionState) -> StateChange:
             nonlocal is_new
@@ -84,14 +86,14 @@ class HelixSessionStore:
             {
                 "session_id": str(each.metadata["session_id"]),
                 "mtime": each.updated_at,
-                "data": dict((each.custom_state or {}).get(_SUMMARY) or {}),  # type: ignore[arg-type]
+                "data": _read_summary(each.custom_state or {}) or {},
             }
             async for each in self._list_transcripts(project_key, with_summary=True)
         ]
 
     async def delete(self, key: "SessionKey") -> None:
         """Delete a transcript, with those of its sub-agents; nothing if there is none."""
-        if "subpath" not in key:
+        if key.get("subpath") is None:
             for subpath in await self._list_subpaths(key):
                 await self._store.delete_session(_session_id({**key, "subpath": subpath}))
         await self._store.delete_session(_session_id(key))
@@ -128,7 +130,7 @@ class HelixSessionStore:
     def _open_log(self, key: "SessionKey") -> ItemLog:
         metadata: dict[str, Any] = {"project_key": key["project_key"], "session_id": key["session_id"]}
         parent = None
-        if "subpath" in key:
+        if key.get("subpath") is not None:
             metadata["subpath"] = key["subpath"]
             parent = _main_id(key["project_key"], key["session_id"])
         create = CreateSession(agent_type=_KIND, metadata=metadata, parent_session_id=parent)
@@ -188,7 +190,12 @@ def _fold_summary(key: "SessionKey", state: SessionState, entries: list[Any]) ->
         before = {
             "session_id": key["session_id"],
             "mtime": state.updated_at,
-            "data": state.custom_state[_SUMMARY],
+            "data": _read_summary(state.custom_state),
         }
     folded = fold_session_summary(before, key, entries)
-    return StateChange(merge=MergeChanges(values={_SUMMARY: folded["data"]}))
+    # Escaped: what a prompt or a title holds need not be text that every store can keep.
+    return StateChange(merge=MergeChanges(values={_SUMMARY: json.dumps(folded["data"])}))
+
+
+def _read_summary(custom: Mapping[str, Any]) -> Any:
+    return json.loads(custom.get(_SUMMARY) or "null")

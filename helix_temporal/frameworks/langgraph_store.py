@@ -18,6 +18,8 @@ from langgraph.store.base import (
 from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.frameworks.background_loop import BackgroundLoop, shared_loop
+from helix_temporal.frameworks.given_stores import check_records, check_sessions
+from helix_temporal.frameworks.home_loop import call_at_home
 from helix_temporal.frameworks.langgraph_items import (
     ITEM,
     STORE_KIND,
@@ -80,7 +82,10 @@ class HelixStore(BaseStore):
     ) -> None:
         if session_labels < 1:
             raise InvalidRequestError(f"session_labels {session_labels}: at least 1 expected")
-        self._records, self._store = records, sessions
+        check_records(records)
+        check_sessions(sessions)
+        self._records = call_at_home(records, together_with=records)
+        self._store = call_at_home(sessions, together_with=records)
         self._sessions = ItemSessions(name, session_labels)
         self._loop = shared_loop() if loop is None else loop
         self.ttl_config = ttl

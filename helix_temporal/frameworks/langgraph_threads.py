@@ -52,11 +52,16 @@ class ThreadWriter:
         self.records, self._exclusive = records, exclusive
         self._epochs: dict[str, int] = {}
         self._absent: dict[str, None] = {}
-        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._turns: weakref.WeakValueDictionary[tuple[int, str], asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
 
     def take_turn(self, thread_id: str) -> asyncio.Lock:
-        """The lock around changes of a thread: in the order in which they are asked for."""
-        return self._turns.setdefault(thread_id, asyncio.Lock())
+        """The lock around changes of a thread: in the order in which they are asked for.
+
+        Each event loop has its own.  Between two loops revisions decide, as between processes.
+        """
+        return self._turns.setdefault((id(asyncio.get_running_loop()), thread_id), asyncio.Lock())
 
     def note_absent(self, thread_id: str) -> None:
         """Remember that there was no thread: a run that has seen that may begin it anew.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 
+from helix_temporal.frameworks.given_stores import check_sessions
 from helix_temporal.frameworks.item_log import ItemLog
 from helix_temporal.frameworks.openai_agents_store import ITEM_FORMAT, KIND, thread_of
 from helix_temporal.frameworks.openai_agents_worker import HelixOpenAIPlugin
@@ -49,6 +50,7 @@ class HelixSession:
         self.session_id = validate_id(session_id, "session id")
         self.session_settings = coerce_session_settings(session_settings or SessionSettings())
         create = CreateSession(agent_type=KIND, user_id=user_id)
+        check_sessions(store)
         self._log = ItemLog(store, thread_of(session_id), ITEM_FORMAT, create)
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":

@@ -1,7 +1,6 @@
 """Conversations of pydantic-ai: ``conversation = await HelixConversationStore(store).load("user-42")``."""
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
 )
 from helix_temporal.frameworks.entry_tree import EntryNotFoundError, EntryPlace, EntryTree, TreeEntry
+from helix_temporal.frameworks.given_stores import check_sessions
 from helix_temporal.models.ids import encode_id, validate_id
 from helix_temporal.models.states import CreateSession, MergeChanges, SessionState, StateChange
 from helix_temporal.models.store_calls import SessionQuery, SessionSummary
@@ -95,6 +95,7 @@ class HelixConversationStore(ConversationStore):
     """
 
     def __init__(self, store: SessionStore) -> None:
+        check_sessions(store)
         self._store = store
         self._tree = EntryTree(store, ENTRY_FORMAT, (LIVE, DELETED))
 
@@ -113,6 +114,8 @@ class HelixConversationStore(ConversationStore):
     ) -> Sequence[ConversationRecord]:
         """The records, or those of a scope, newest ``updated_at`` first.
 
+        One that this version of pydantic-ai can't read is left out, with a warning in the log.
+
         With a ``limit`` they are the ones that were written last by the store's clock.
         """
         if limit is not None and limit <= 0:
@@ -123,9 +126,13 @@ class HelixConversationStore(ConversationStore):
             if limit is not None and len(found) >= limit and each.updated_at < last:
                 break
             stored = _read_custom(each.custom_state or {})
-            if stored.record is not None:
+            if stored.record is None:
+                continue
+            last = each.updated_at
+            try:
                 found.append(self._decode_record(each.session_id, stored))
-                last = each.updated_at
+            except StoreCorruptError as error:
+                logger.warning("left out of a list: %s", error)
         found.sort(key=lambda record: record.updated_at, reverse=True)
         return found[:limit]
 
@@ -179,8 +186,15 @@ class HelixConversationStore(ConversationStore):
 
     async def delete(self, conversation_id: str, *, scope: str | None = None) -> None:
         """Delete a conversation; asked again, end the erasure of one whose delete was interrupted."""
-        await super().delete(conversation_id, scope=scope)
-        await repeat_unanswered(lambda: self._erase_entries(_session_id(conversation_id)))
+        session_id = _session_id(conversation_id)
+        try:
+            await super().delete(conversation_id, scope=scope)
+        except StoreCorruptError:
+            if scope is not None:
+                raise  # whose it is can't be told
+            stored = _read_state(await self._store.load_state(session_id))
+            await self.delete_record(conversation_id, expected_revision=stored.revision or "")
+        await repeat_unanswered(lambda: self._erase_entries(session_id))
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """The entry of an id.
@@ -583,16 +597,23 @@ def _pause(attempt: int) -> float:
 
 
 def _encode_record(record: ConversationRecord) -> str:
+    what = f"conversation {record.conversation_id!r}: its record"
     try:
-        return _RECORDS.dump_json(record).decode()
+        text = _RECORDS.dump_json(record, warnings=False).decode()
+        _RECORDS.validate_json(text)
+    except ValidationError as error:
+        raise _unreadable_error(what, error) from None
     except (PydanticSerializationError, UnicodeError) as error:
-        raise _no_json_error(f"conversation {record.conversation_id!r}: its record", error) from None
+        raise _no_json_error(what, error) from None
+    return text
 
 
 def _encode_entry(entry: ConversationEntry) -> TreeEntry:
     try:
-        text = ModelMessagesTypeAdapter.dump_json([entry.message]).decode()[1:-1]
-        json.loads(text)
+        text = ModelMessagesTypeAdapter.dump_json([entry.message], warnings=False).decode()[1:-1]
+        ModelMessagesTypeAdapter.validate_json(f"[{text}]")
+    except ValidationError as error:
+        raise _unreadable_error(f"entry {entry.id!r}", error) from None
     except (PydanticSerializationError, ValueError) as error:
         raise _no_json_error(f"entry {entry.id!r}", error) from None
     return TreeEntry(validate_id(entry.id, "entry id"), entry.parent_id, text, entry.kind)
@@ -602,7 +623,27 @@ def _no_json_error(what: str, error: Exception) -> InvalidRequestError:
     return InvalidRequestError(f"{what} is no JSON ({type(error).__name__}); give plain values")
 
 
+def _unreadable_error(what: str, error: ValidationError) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{what} would not be read back by pydantic-ai ({_describe_problems(error)}); was a value "
+        "set that is of another type than its field?"
+    )
+
+
 def _corrupt_error(what: str, error: ValidationError) -> StoreCorruptError:
-    # Of the error's text only the kinds: the rest shows what people said.
-    kinds = sorted({str(each["type"]) for each in error.errors(include_url=False, include_input=False)})
-    return StoreCorruptError(f"{what} is none that this version of pydantic-ai reads ({', '.join(kinds)})")
+    return StoreCorruptError(
+        f"{what} is none that this version of pydantic-ai reads ({_describe_problems(error)})"
+    )
+
+
+def _describe_problems(error: ValidationError) -> str:
+    """Fields and kinds of problems; not the values, which show what people said."""
+    problems = error.errors(include_url=False, include_input=False)
+    found = {f"{_name_field(each['loc'])}: {each['type']}" for each in problems}
+    return ", ".join(sorted(found)[:5])
+
+
+def _name_field(place: tuple[int | str, ...]) -> str:
+    """The last part of a place that is a field's name, not a key of somebody's dict."""
+    names = [each for each in place if isinstance(each, str) and each.isidentifier()]
+    return names[-1] if names else "it"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from helix_temporal.errors import HelixError
 from helix_temporal.frameworks.background_loop import BackgroundLoop, shared_loop
+from helix_temporal.frameworks.given_stores import check_records
+from helix_temporal.models.ids import validate_id
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.records import Record, RecordChange, RecordName, Records, WantedRecords
 
@@ -53,8 +55,10 @@ class HelixStorage:
         search_strategy: "SearchStrategy[HelixStorage] | None" = None,
         loop: BackgroundLoop | None = None,
     ) -> None:
-        self.session_id = session_id
+        self.session_id = validate_id(session_id, "session id")
+        check_records(records)
         self._records, self._id = records, f"{AGENT_TYPE}/{session_id}"
+        self._is_new = True
         self._create = CreateSession(agent_type=AGENT_TYPE, user_id=user_id)
         self._exclusive, self._search_strategy = exclusive, search_strategy
         self._loop = loop or shared_loop()
@@ -105,7 +109,9 @@ class HelixStorage:
 
     async def _write(self, change: RecordChange) -> None:
         epoch = await self._own()
-        await self._records.write(self._id, change, epoch=epoch, create=self._create)
+        # Only what has not been written to from here: who has begun before a delete is refused after it.
+        await self._records.write(self._id, change, epoch=epoch, create=self._create, revive=self._is_new)
+        self._is_new = False
 
     async def _read(self, name: RecordName) -> bytes | None:
         await self._own()
@@ -121,7 +127,8 @@ class HelixStorage:
         if not self._exclusive:
             return None
         if self._taking is None or (self._taking.done() and _has_failed(self._taking)):
-            self._taking = asyncio.ensure_future(self._records.take_over(self._id, create=self._create))
+            take_over = self._records.take_over(self._id, create=self._create, revive=self._is_new)
+            self._taking = asyncio.ensure_future(take_over)
         # Others wait for the same one: a cancel of one of them must not take it from all.
         return await asyncio.shield(self._taking)
 

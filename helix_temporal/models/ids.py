@@ -63,8 +63,14 @@ def encode_id(value: str) -> str:
 
     Distinct ids have distinct forms up to 120 bytes; beyond that they differ unless 128 bits of
     SHA-256 collide.
+
+    Raises:
+        InvalidIdError: It has a lone surrogate, which no store can keep.
     """
-    raw = value.encode()
+    try:
+        raw = value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidIdError(f"id: lone surrogate at {error.start}") from None
     encoded = "".join(chr(byte) if byte in _KEPT else f"~{byte:02x}" for byte in raw)
     if len(encoded) <= MAX_ENCODED:
         return encoded

@@ -140,6 +140,29 @@ async def test_the_summary_is_that_of_all_entries(open_store: StoreOpener) -> No
         assert (summary["session_id"], summary["data"]) == (KEY["session_id"], folded["data"])
 
 
+async def test_a_summary_may_hold_any_text(sessions: HelixSessionStore) -> None:
+    """A first prompt with a NUL must not cost its batch."""
+    odd = "a\0b \ud800 c"
+    await sessions.append(KEY, [entry(0, message={"role": "user", "content": odd}, cwd=odd)])
+    await sessions.append(KEY, [entry(1, type="summary", customTitle=odd)])
+    loaded = await sessions.load(KEY)
+    assert loaded is not None
+    assert [each["uuid"] for each in loaded] == ["u0", "u1"]
+    (summary,) = await sessions.list_session_summaries(KEY["project_key"])
+    assert summary["data"]["cwd"] == odd
+
+
+async def test_no_subpath_is_the_main_transcript(sessions: HelixSessionStore) -> None:
+    """Also where it is said to be None."""
+    none: Any = {**KEY, "subpath": None}
+    await sessions.append(none, [entry(0)])
+    await sessions.append(SUB, [entry(1)])
+    assert [each["session_id"] for each in await sessions.list_sessions(KEY["project_key"])] == ["0b7c"]
+    assert await sessions.list_subkeys(none) == ["subagents/agent-1"]
+    await sessions.delete(none)
+    assert (await sessions.load(KEY), await sessions.load(SUB)) == (None, None)
+
+
 async def test_the_newest_transcript_is_told_by_its_time(sessions: HelixSessionStore) -> None:
     """An append changes it."""
     other: Any = {**KEY, "session_id": "other"}

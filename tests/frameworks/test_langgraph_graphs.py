@@ -6,17 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 
 from helix_temporal import Backends
-from helix_temporal.errors import FencedError, InvalidRequestError
-from helix_temporal.frameworks.langgraph import HelixSaver
+from helix_temporal.errors import FencedError, InvalidRequestError, RunningLoopError
+from helix_temporal.frameworks.background_loop import shared_loop
+from helix_temporal.frameworks.langgraph import HelixSaver, HelixStore
 from helix_temporal.frameworks.langgraph_records import CHECKPOINT
 from tests.docs._pages import ROOT, titled
 from tests.frameworks.conftest import BackendsOpener
@@ -313,3 +316,72 @@ class TestPages:
             "before:  model: The refund is on its way.",
             "pruned:  5 checkpoints before the branch, 1 now",
         ]
+
+
+class TestThreadsBesideALoop:
+    """LangGraph runs synchronous nodes in threads; what they call belongs to the graph's event loop."""
+
+    async def test_a_synchronous_node_uses_the_store_of_an_asynchronous_graph(
+        self, saver: HelixSaver, backends: Backends
+    ) -> None:
+        """What it has put, an asynchronous one gets."""
+        store = HelixStore(backends.records, backends.sessions)
+
+        def remember(state: State, runtime: Runtime[Any]) -> Any:
+            assert runtime.store is not None
+            runtime.store.put(("ann", "memories"), "k", {"likes": "pizza"})
+            return {"told": ["put"]}
+
+        async def recall(state: State, runtime: Runtime[Any]) -> Any:
+            assert runtime.store is not None
+            found = await runtime.store.aget(("ann", "memories"), "k")
+            assert found is not None
+            return {"told": [found.value["likes"]]}
+
+        graph = line(remember=remember, recall=recall).compile(checkpointer=saver, store=store)
+        assert (await graph.ainvoke({"told": ["hi"]}, CONFIG))["told"] == ["hi", "put", "pizza"]
+
+    async def test_a_synchronous_node_runs_a_graph_of_its_own(self, saver: HelixSaver) -> None:
+        """With the saver of the graph above it, and an interrupt."""
+        inner = line(ask=ask_at_once).compile()
+
+        def run_inner(state: State) -> Any:
+            return {"told": inner.invoke({"told": []})["told"]}
+
+        graph = line(outer=run_inner).compile(checkpointer=saver)
+        await graph.ainvoke({"told": ["hi"]}, CONFIG)
+        done = await graph.ainvoke(Command(resume="yes"), CONFIG)
+        assert done["told"] == ["hi", "answered yes"]
+
+    async def test_an_asynchronous_call_follows_a_synchronous_one(
+        self, saver: HelixSaver, backends: Backends
+    ) -> None:
+        """The loop in a thread that was first stays the one of the stores."""
+        graph = line(first=say("first")).compile(checkpointer=saver)
+        config: Any = {"configurable": {"thread_id": "s"}}
+        store = HelixStore(backends.records, backends.sessions)
+
+        def use_first() -> None:
+            store.put(("ann", "memories"), "k", {"n": 1})
+
+        await asyncio.to_thread(use_first)
+        assert (await graph.ainvoke({"told": []}, config))["told"] == ["first"]
+        history = [each.values["told"] async for each in graph.aget_state_history(config)]
+        assert history[0] == ["first"]
+        found = await store.aget(("ann", "memories"), "k")
+        assert found is not None
+        await shared_loop().call(backends.close())
+
+    async def test_a_loop_that_waits_for_such_a_call_is_told(
+        self, saver: HelixSaver, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It can't be answered: rather an error than a program that stands still."""
+        monkeypatch.setattr("helix_temporal.frameworks.home_loop.BEGIN_WITHIN", 0.2)
+        assert await saver.aget_tuple(CONFIG) is None
+        with ThreadPoolExecutor() as pool, pytest.raises(RunningLoopError, match="has not turned"):
+            pool.submit(saver.get_tuple, CONFIG).result()
+
+
+def ask_at_once(state: Any) -> Any:
+    """As `ask`, for graphs that are not asynchronous."""
+    return {"told": [f"answered {interrupt('go on?')}"]}

@@ -235,6 +235,54 @@ async def test_text_that_is_no_unicode_is_refused_without_being_shown(
     assert await conversations.load("c") is None
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        ModelResponse(parts=[TextPart("said")], finish_reason=cast("Any", "weird")),
+        ModelResponse(parts=[TextPart("said")], model_name=cast("Any", 5)),
+        ModelResponse(parts=[ToolCallPart("tool", {}, tool_call_id=cast("Any", 5))]),
+    ],
+)
+async def test_a_message_that_could_not_be_read_back_is_refused(
+    conversations: HelixConversationStore, response: ModelResponse
+) -> None:
+    """The conversation stands as it was."""
+    conversation = await begin(conversations, "c")
+    saved = list(conversation.messages)
+    conversation.messages = [*saved, response]
+    with pytest.raises(InvalidRequestError, match="read back") as refused:
+        await conversations.save(conversation)
+    assert "said" not in str(refused.value)
+    assert (await load(conversations, "c")).messages == saved
+
+
+async def test_a_record_that_could_not_be_read_back_is_refused(conversations: HelixConversationStore) -> None:
+    """A scope is text."""
+    with pytest.raises(InvalidRequestError, match=r"read back.*scope"):
+        await begin(conversations, "c", scope=7)
+    assert await conversations.load("c") is None
+
+
+async def test_a_record_of_another_version_is_left_out_of_lists_and_deleted(
+    conversations: HelixConversationStore,
+) -> None:
+    """It is named where it is loaded."""
+    for name in ("c", "d"):
+        await begin(conversations, name)
+    state = await conversations._store.load_state("pydantic-ai/c")
+    assert state is not None
+    custom = {**state.custom_state, "record": '{"conversation_id": "c", "head_id": 7, "format_version": 2}'}
+    await conversations._store.save_state(
+        "pydantic-ai/c", state.model_copy(update={"custom_state": custom}), expected_version=state.version
+    )
+    with pytest.raises(StoreCorruptError, match="format_version: literal_error"):
+        await conversations.load("c")
+    assert [each.conversation_id for each in await conversations.list_conversations()] == ["d"]
+    await conversations.delete("c")
+    assert await conversations.load("c") is None
+    assert await conversations._store.get_message_count("pydantic-ai/c") == 0
+
+
 async def test_an_id_that_no_store_can_keep_is_refused(conversations: HelixConversationStore) -> None:
     """As elsewhere."""
     with pytest.raises(InvalidIdError, match="control character"):

@@ -14,7 +14,7 @@ from strands.storage import InMemoryStorage, Storage
 from strands.types.exceptions import StorageError
 
 from helix_temporal import Backends, Settings
-from helix_temporal.errors import FencedError, SessionNotFoundError
+from helix_temporal.errors import FencedError, InvalidIdError, SessionNotFoundError
 from helix_temporal.frameworks.background_loop import shared_loop
 from helix_temporal.frameworks.strands import HelixStorage
 from tests.docs._pages import ROOT, titled
@@ -178,6 +178,27 @@ async def test_a_deleted_session_stays_deleted(backends: Backends, another: Back
         await storage.write("a", b"late")
     assert isinstance(caught.value.__cause__, SessionNotFoundError)
     assert (await storage.read("a"), await storage.list("")) == (None, [])
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_whoever_comes_after_a_delete_begins_anew(
+    backends: Backends, another: Backends, exclusive: bool
+) -> None:
+    """The user talks to the agent again; a process from before is refused still."""
+    before = storage_of(another)
+    await before.write("a", b"x")
+    assert await shared_loop().call(backends.sessions.delete_session("strands-agents/user-42"))
+    after = storage_of(backends, exclusive=exclusive)
+    assert await after.read("a") is None
+    await after.write("b", b"y")
+    assert await storage_of(backends).list("") == ["b"]
+
+
+@pytest.mark.parametrize("session_id", [None, 42, "", "a\0"])
+async def test_an_id_that_is_none_is_refused(backends: Backends, session_id: Any) -> None:
+    """Nobody's session must not be everybody's."""
+    with pytest.raises(InvalidIdError, match="session id"):
+        storage_of(backends, session_id)
 
 
 async def test_sessions_do_not_meet(backends: Backends) -> None:

@@ -20,6 +20,7 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
+from helix_temporal.frameworks.given_stores import check_records
 from helix_temporal.frameworks.google_adk.keys import Scope, UserSessionKey
 from helix_temporal.models.states import CreateSession
 from helix_temporal.stores.protocols.records import (
@@ -96,6 +97,7 @@ class HelixArtifactService(BaseArtifactService):
     """
 
     def __init__(self, records: Records) -> None:
+        check_records(records)
         self._records = records
 
     async def save_artifact(

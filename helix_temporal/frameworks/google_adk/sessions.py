@@ -33,6 +33,7 @@ from helix_temporal.errors import (
     SessionNotFoundError,
     StaleStateError,
 )
+from helix_temporal.frameworks.given_stores import check_sessions
 from helix_temporal.frameworks.google_adk.events import EventFacts, EventRows, encode_event, is_same_event
 from helix_temporal.frameworks.google_adk.keys import SESSION_TYPE, Scope, UserSessionKey
 from helix_temporal.frameworks.google_adk.state import (
@@ -69,6 +70,7 @@ class HelixSessionService(BaseSessionService):
     """
 
     def __init__(self, store: SessionStore) -> None:
+        check_sessions(store)
         self._store = store
         self._rows = EventRows(store)
         # Agents that run side by side share one session object: each append waits for the place that the

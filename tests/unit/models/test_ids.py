@@ -54,3 +54,9 @@ def test_what_is_beyond_is_refused(value: object) -> None:
     """The message names the field."""
     with pytest.raises(InvalidIdError, match=r"^session id: "):
         validate_id(value, "session id")
+
+
+def test_a_lone_surrogate_has_no_key_form() -> None:
+    """No store can keep it."""
+    with pytest.raises(InvalidIdError, match="lone surrogate at 1"):
+        encode_id("a\ud800")
