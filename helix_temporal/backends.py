@@ -31,7 +31,7 @@ from helix_temporal.blobs.probe import ProvedPlace, prove_once
 from helix_temporal.coldtier import Backlog, KeepHot, TieredThreads, V1Snapshots
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
-from helix_temporal.models.maintenance import SweepResult
+from helix_temporal.models.maintenance import SweepInput, SweepResult
 from helix_temporal.settings import Settings
 from helix_temporal.stores.archive_mark import ArchiveMark, compare_archives
 from helix_temporal.stores.cleanup import Cleanup
@@ -49,7 +49,6 @@ from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.stores.threads.sweep import sweep_threads
 from helix_temporal.stores.workspace_providers import import_providers
-from helix_temporal.workflows.maintenance import add_swept
 
 _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or `PostgresDatabase` is given; nothing connects to it."""
@@ -242,7 +241,7 @@ class Backends:
         # Not Redis, which would have to be scanned whole: nothing takes its threads over.
         for kind in sorted(there - {here}):
             try:
-                holds = await anext(self._places[kind].threads.scan(), None) is not None
+                holds = bool((await self._places[kind].threads.scan_page(count=1)).threads)
             except HelixError as error:
                 # No worker may fail to start for a store of threads that it does not use.
                 _log.warning("whether the store of %s holds threads cannot be told: %s", _WHERE[kind], error)
@@ -268,8 +267,7 @@ class Backends:
         """
         if self.tiered is None:
             raise InvalidConfigError("there is no archive to sweep into: set s3_bucket or cold_directory")
-        found = sweep_threads(self.hot, self.threads, evict=evict, parallel=parallel)
-        return add_swept(SweepResult(), await found)
+        return await sweep_threads(self.hot, self.threads, SweepInput(evict=evict, parallel=parallel))
 
     async def close(self) -> None:
         """Close all connections, once usage that is still being recorded is, for 5 s at most."""

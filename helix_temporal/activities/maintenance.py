@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from temporalio import activity
 from temporalio.common import WorkflowIDConflictPolicy
@@ -17,7 +17,7 @@ from helix_temporal.activities._runtime import (
 )
 from helix_temporal.activities.executions import find_execution
 from helix_temporal.errors import HelixError, StoreUnavailableError
-from helix_temporal.models.base import only_set
+from helix_temporal.models.base import WireModel, only_set
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import SESSION_WORKFLOW, workflow_id
 from helix_temporal.models.maintenance import (
@@ -30,13 +30,11 @@ from helix_temporal.models.maintenance import (
     KeepThreadResult,
     ListArchivedInput,
     ListArchivedResult,
-    ListHotInput,
-    ListHotResult,
     PurgeOperationsInput,
     PurgeOperationsResult,
     RecordsKept,
-    SweepThreadInput,
-    SweepThreadResult,
+    SweepInput,
+    SweepResult,
 )
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.models.states import SessionState, SessionStatus, is_past
@@ -47,10 +45,12 @@ from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ArchiveUpkeep, ThreadStore
 from helix_temporal.stores.records import RecordUpkeep
-from helix_temporal.stores.threads.sweep import sweep_thread
+from helix_temporal.stores.threads.sweep import sweep_threads
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecutionDescription
+
+T = TypeVar("T", bound=WireModel)
 
 
 class MaintenanceActivities:
@@ -73,27 +73,26 @@ class MaintenanceActivities:
         self._hot, self._threads, self._upkeep, self._beat_every = hot, threads, upkeep, beat_every
         self._records = records
 
-    @activity.defn(name="helix.maintenance.list_hot")
+    @activity.defn(name="helix.maintenance.sweep")
     @raise_application_errors
     @limited_as("maintenance")
-    async def list_hot(self, request: ListHotInput) -> ListHotResult:
-        """Scan the hot prefix; only active threads are there, so the list stays small."""
-        async with heartbeat_with_progress(self._beat_every):
-            found = sorted([thread_id async for thread_id in self._hot.scan() if thread_id > request.after])
-        return ListHotResult(thread_ids=tuple(found[: request.limit]), more=len(found) > request.limit)
+    async def sweep(self, request: SweepInput) -> SweepResult:
+        """Archive all that is hot, each thread under its own epoch; a session that is alive does not notice.
 
-    @activity.defn(name="helix.maintenance.sweep_thread")
-    @raise_application_errors
-    @limited_as("maintenance")
-    async def sweep_thread(self, request: SweepThreadInput) -> SweepThreadResult:
-        """Archive one hot thread under its own epoch; a session that is alive does not notice.
-
-        With ``evict`` its hot copy is dropped once it is archived; a live session then hydrates it with
-        its next step.  A thread that cannot be archived for good is reported, not raised: it must not
-        stop a sweep.
+        The next attempt goes on where this one was.  A thread that cannot be archived for good is reported,
+        not raised: it must not stop a sweep.
         """
-        async with heartbeat_with_progress(self._beat_every) as progress:
-            return await sweep_thread(self._hot, self._threads, request, progress)
+        last = list(activity.info().heartbeat_details[:2])
+        cursor, summary = _parse_progress(last, SweepResult)
+
+        def report(at: str, done: SweepResult) -> None:
+            last[:] = at, done.model_dump(mode="json")
+            activity.heartbeat(*last)
+
+        async with heartbeat_in_background(self._beat_every, lambda: last):
+            return await sweep_threads(
+                self._hot, self._threads, request, cursor=cursor, done=summary, report=report
+            )
 
     @activity.defn(name="helix.maintenance.list_archived")
     @raise_application_errors
@@ -180,7 +179,8 @@ class WakingActivities:
         if store is None:
             return WakeResult(no_session_store=True)
         last = list(activity.info().heartbeat_details[:2])
-        cursor, summary = _parse_wake_progress(last)
+        cursor, found = _parse_progress(last, WakeResult)
+        summary = found or WakeResult()
         now = await store.now()
         async with heartbeat_in_background(self._beat_every, lambda: last):
             while summary.woken < request.most:
@@ -262,10 +262,9 @@ def _newest_passed_deadline(state: SessionState, now: int) -> int:
     return max((each for each in call_deadlines(state) if is_past(each, now)), default=0)
 
 
-def _parse_wake_progress(details: Sequence[Any]) -> tuple[str | None, WakeResult]:
-    if len(details) < 2:
-        return None, WakeResult()
-    return details[0], WakeResult.model_validate(details[1])
+def _parse_progress(details: Sequence[Any], kind: type[T]) -> tuple[str | None, T | None]:
+    """Where the attempt before was, and what it had done."""
+    return (None, None) if len(details) < 2 else (details[0], kind.model_validate(details[1]))
 
 
 class CleanupActivities:
@@ -284,7 +283,7 @@ class CleanupActivities:
     async def expired(self, request: CleanUpExpiredInput) -> CleanupSummary:
         """End sessions past their time; the next attempt goes on where this one was."""
         last = list(activity.info().heartbeat_details[:2])
-        cursor, summary = _resumed_cleanup(last)
+        cursor, summary = _parse_progress(last, CleanupSummary)
 
         def report(at: str | None, done: CleanupSummary) -> None:
             last[:] = at, done.model_dump(mode="json")
@@ -309,9 +308,3 @@ class CleanupActivities:
         """Forget operations of long ago."""
         async with heartbeat_with_progress(self._beat_every):
             return PurgeOperationsResult(purged=await self._cleanup.forget_operations(request.older_than_ms))
-
-
-def _resumed_cleanup(details: Sequence[Any]) -> tuple[str | None, CleanupSummary | None]:
-    if len(details) < 2:
-        return None, None
-    return details[0], CleanupSummary.model_validate(details[1])

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,7 @@ from helix_temporal.stores.protocols.hot import (
     HotTier,
     PageRange,
     Rebase,
+    ScannedPage,
     StepAppend,
     StepView,
 )
@@ -502,9 +503,13 @@ class RepairingHotTier:
         """See `HotTier.drop_damaged`."""
         return await self._inner.drop_damaged(thread_id, archived, slice_)
 
-    def scan(self) -> AsyncIterator[str]:
-        """See `HotTier.scan`."""
-        return self._inner.scan()
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        """See `HotTier.scan_page`."""
+        return await self._inner.scan_page(cursor, count)
+
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        """See `HotTier.mark_archived`."""
+        await self._inner.mark_archived(thread_id, place)
 
     async def check(self) -> None:
         """See `HotTier.check`."""

@@ -15,36 +15,6 @@ ARCHIVE_PARTS: Final = 256
 """So many parts has an archive: by the first byte of the hash of a thread's id."""
 
 
-class ListHotInput(WireModel):
-    """Which hot threads to list; ``limit`` bounds one answer."""
-
-    after: str = ""
-    limit: int = 1000
-
-
-class ListHotResult(WireModel):
-    """Ids of hot threads in order; ``more`` if there are further ones after the last."""
-
-    thread_ids: tuple[str, ...] = ()
-    more: bool = False
-
-
-class SweepThreadInput(WireModel):
-    """Archive one hot thread that nobody may be looking after any more; ``evict`` drops it then."""
-
-    thread_id: Id
-    evict: bool = False
-
-
-class SweepThreadResult(WireModel):
-    """What the sweep found and did; ``outcome`` is ``archived``, ``clean``, ``gone`` or ``failed``."""
-
-    thread_id: str
-    outcome: str
-    pending_bytes: int = 0
-    detail: str = ""
-
-
 class KeepThreadInput(WireModel):
     """Compact, collect garbage of, and audit one thread.
 
@@ -76,16 +46,13 @@ class SweepInput(WireModel):
 
     Attributes:
         parallel: Threads flushed side by side.
+        page: Threads that are looked at together, about.
         evict: Drop what is archived from the hot tier: leftovers of sessions that were terminated.
-        after: Where an earlier run of this sweep stopped.
     """
 
     parallel: int = 8
     page: int = 500
-    after: str = ""
     evict: bool = False
-    upkeep: bool = False
-    summary: "SweepResult | None" = None
 
 
 class SweepResult(WireModel):
@@ -174,7 +141,6 @@ class RecordsKept(WireModel):
     failures: int = 0
 
 
-SweepInput.model_rebuild()
 KeepResult.model_rebuild()
 KeepInput.model_rebuild()
 

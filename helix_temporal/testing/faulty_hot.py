@@ -10,7 +10,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
@@ -26,6 +26,7 @@ from helix_temporal.stores.protocols.hot import (
     HotTier,
     PageRange,
     Rebase,
+    ScannedPage,
     StepAppend,
     StepView,
 )
@@ -184,14 +185,13 @@ class FaultyHot:
             "drop_damaged", thread_id, lambda: self.inner.drop_damaged(thread_id, archived, slice_)
         )
 
-    async def scan(self) -> AsyncIterator[str]:
-        """See `HotTier.scan`; a fault hits before the first id."""
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        """See `HotTier.scan_page`."""
+        return await self._call("scan_page", "", lambda: self.inner.scan_page(cursor, count))
 
-        async def all_ids() -> list[str]:
-            return [thread_id async for thread_id in self.inner.scan()]
-
-        for thread_id in await self._call("scan", "", all_ids):
-            yield thread_id
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        """See `HotTier.mark_archived`."""
+        await self._call("mark_archived", thread_id, lambda: self.inner.mark_archived(thread_id, place))
 
     async def check(self) -> None:
         """See `HotTier.check`."""

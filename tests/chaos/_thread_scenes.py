@@ -6,8 +6,7 @@ from typing import Any
 from helix_temporal.models.maintenance import (
     KeepThreadInput,
     ListArchivedInput,
-    ListHotInput,
-    SweepThreadInput,
+    SweepInput,
 )
 from helix_temporal.models.messages import Message
 from helix_temporal.models.steps import OpenSessionResult
@@ -156,22 +155,16 @@ async def a_thread_is_deleted(stage: Stage, session: str) -> Task:
 # -- maintenance
 
 
-@scene("helix.maintenance.list_hot")
-async def hot_threads_are_listed(stage: Stage, session: str) -> Task:
-    await talked(stage, session)
-    return stage.task("helix.maintenance.list_hot", ListHotInput())
-
-
 @scene("helix.maintenance.list_archived")
 async def archived_threads_are_listed(stage: Stage, session: str) -> Task:
     await talked(stage, session)
     return stage.task("helix.maintenance.list_archived", ListArchivedInput())
 
 
-@scene("helix.maintenance.sweep_thread")
-async def a_thread_is_swept(stage: Stage, session: str) -> Task:
+@scene("helix.maintenance.sweep")
+async def threads_are_swept(stage: Stage, session: str) -> Task:
     await _unarchived(stage, session)
-    return stage.task("helix.maintenance.sweep_thread", SweepThreadInput(thread_id=session))
+    return stage.task("helix.maintenance.sweep", SweepInput())
 
 
 @scene("helix.maintenance.keep_thread")

@@ -189,7 +189,7 @@ async def sweep(served: Served, prefix: str) -> list[tuple[str, str | None]]:
         await served.sessions.ask(f"{prefix}-swept-{number}", "one", agent="player")
         await served.client.get_workflow_handle(workflow_id(f"{prefix}-swept-{number}")).terminate()
     swept = await served.client.start_workflow(
-        SweepWorkflow.run, SweepInput(page=2, upkeep=True, evict=True), id=f"{prefix}-sweep", task_queue=queue
+        SweepWorkflow.run, SweepInput(page=2, evict=True), id=f"{prefix}-sweep", task_queue=queue
     )
     await swept.result()
     kept = await served.client.start_workflow(

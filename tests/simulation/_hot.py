@@ -1,6 +1,6 @@
 """A hot tier that fails as Redis does: lost replies, scripts that run late, memory wiped or rolled back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from helix_temporal.errors import HelixError, StoreUnavailableError
@@ -14,6 +14,7 @@ from helix_temporal.stores.protocols.hot import (
     HotSnapshot,
     PageRange,
     Rebase,
+    ScannedPage,
     StepAppend,
     StepView,
 )
@@ -90,12 +91,15 @@ class SimHot:
             writes=False,
         )
 
-    async def scan(self) -> AsyncIterator[str]:
-        await self._world.boundary()
-        async for thread_id in self.inner.scan():
-            yield thread_id
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        return await self._call(  # type: ignore[no-any-return]
+            "scan_page", lambda: self.inner.scan_page(cursor, count), writes=False
+        )
 
     # -- writes
+
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        await self._call("mark_archived", lambda: self.inner.mark_archived(thread_id, place), writes=True)
 
     async def append(self, step: StepAppend) -> Appended | None:
         async def effect() -> Appended | None:

@@ -129,7 +129,7 @@ def test_a_worker_gets_activities_workflows_and_pass_through() -> None:
     assert isinstance(runner, SandboxedWorkflowRunner)
     assert {"helix_temporal", "redis"} <= runner.restrictions.passthrough_modules
     names = {each.__temporal_activity_definition.name for each in config["activities"]}  # type: ignore[attr-defined]
-    assert {"helix.sessions.run_step", "helix.threads.append", "helix.maintenance.list_hot"} <= names
+    assert {"helix.sessions.run_step", "helix.threads.append", "helix.maintenance.sweep"} <= names
 
 
 def test_a_worker_gets_the_intervals_of_the_settings() -> None:

@@ -62,7 +62,7 @@ async def test_a_second_sweep_finds_nothing_to_do(lazy: Stand, unique: str) -> N
 
 
 async def test_pages_of_a_sweep_add_up(lazy: Stand, unique: str) -> None:
-    """However many threads are hot, a history holds one page of them."""
+    """A page is what one look at the hot store finds."""
     await leave(lazy, *(f"{unique}-{number}" for number in range(5)))
     found = await sweep(lazy, page=2)
     assert (found.seen, found.archived) == (5, 5)
@@ -81,20 +81,6 @@ async def test_a_thread_that_cannot_be_archived_is_named_and_stops_nobody(lazy: 
     )
     found = await sweep(lazy)
     assert (found.seen, found.archived, found.failures, found.failed) == (3, 2, 1, (f"{unique}-b-damaged",))
-
-
-async def test_upkeep_comes_with_a_sweep_if_it_is_wanted(lazy: Stand, unique: str) -> None:
-    """Objects that no manifest names are gone after it."""
-    await leave(lazy, f"{unique}-a")
-    await sweep(lazy)
-    backends = lazy.served.plugin.backends
-    prefix = backends.tiered.layout.thread_prefix(f"{unique}-a")
-    stray = f"{prefix}seg/000-stray"
-    await backends.blobs.put(stray, b"left by a crash")
-    await sweep(lazy)
-    assert await backends.blobs.get(stray) is not None
-    await sweep(lazy, upkeep=True)
-    assert await backends.blobs.get(stray) is None
 
 
 async def test_an_evicting_sweep_empties_redis_and_harms_no_live_session(lazy: Stand, unique: str) -> None:

@@ -1,7 +1,7 @@
 """Hot threads in this process: for tests, simulations and the first try; gone with the process."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from helix_temporal.models.stored_messages import Head, StoredMessage
@@ -13,6 +13,8 @@ from helix_temporal.stores.protocols.hot import (
     HotSnapshot,
     PageRange,
     Rebase,
+    ScannedPage,
+    ScannedThread,
     StepAppend,
     StepView,
 )
@@ -32,12 +34,14 @@ class MemoryThreads:
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._threads: dict[str, HotThread] = {}
+        self._archived_places: dict[str, str] = {}
 
     # -- for tests: what happens to a real server's memory
 
     def wipe(self) -> None:
         """Forget everything, as a restart without a disk does."""
         self._threads.clear()
+        self._archived_places.clear()
 
     def backup(self) -> dict[str, object]:
         """All threads as of now, for `restore`."""
@@ -76,13 +80,26 @@ class MemoryThreads:
             return None
         return ops.step_view(thread, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids)
 
-    async def scan(self) -> AsyncIterator[str]:
-        """See `HotTier.scan`."""
-        for thread_id in list(self._threads):
-            if self._find_thread(thread_id) is not None:
-                yield thread_id
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        """See `HotTier.scan_page`."""
+        ids = sorted(each for each in self._threads if cursor is None or each > cursor)[:count]
+        found = [thread for each in ids if (thread := self._find_thread(each)) is not None]
+        threads = tuple(
+            ScannedThread(
+                each.header.thread_id,
+                each.header.place,
+                self._archived_places.get(each.header.thread_id, ""),
+            )
+            for each in found
+        )
+        return ScannedPage(threads, ids[-1] if len(ids) == count else None)
 
     # -- writes
+
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        """See `HotTier.mark_archived`."""
+        if self._find_thread(thread_id) is not None:
+            self._archived_places[thread_id] = place
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""

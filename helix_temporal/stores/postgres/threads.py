@@ -3,7 +3,7 @@
 A step is appended alone, or inside the transaction of a session's commit.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace as changed
 from typing import Final, NamedTuple, TypeVar
 
@@ -35,8 +35,11 @@ from helix_temporal.stores.protocols.hot import (
     HotSnapshot,
     PageRange,
     Rebase,
+    ScannedPage,
+    ScannedThread,
     StepAppend,
     StepView,
+    place_of,
 )
 from helix_temporal.stores.threads import operations as ops
 from helix_temporal.stores.threads.fences import Fence
@@ -141,7 +144,8 @@ T = TypeVar("T")
 
 _STATEMENT_MESSAGES: Final = 2000
 _STATEMENT_BYTES: Final = 4 * 1024 * 1024
-_SCAN: Final = 500
+_PLACE: Final = ("epoch", "head", "last_id", "committed", "slice_version", "closed")
+_PURGED: Final = 500
 
 
 class _Locked(NamedTuple):
@@ -233,17 +237,23 @@ class PostgresThreads:
             check_none_is_missing(thread_id, at, min(after, end - at), len(view.after))
         return view
 
-    async def scan(self) -> AsyncIterator[str]:
-        """See `HotTier.scan`.  Also removes what has expired: no other process does."""
-        while await self._database.fetchval(self._queries["thread_purge"], _SCAN) == _SCAN:
-            pass
-        last = ""
-        while rows := await self._database.fetch(self._queries["thread_scan"], last, _SCAN):
-            for row in rows:
-                yield row["thread_id"]
-            last = rows[-1]["thread_id"]
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        """See `HotTier.scan_page`.  The first page removes what has expired: no other process does."""
+        if cursor is None:
+            while await self._database.fetchval(self._queries["thread_purge"], _PURGED) == _PURGED:
+                pass
+        rows = await self._database.fetch(self._queries["thread_scan"], cursor or "", count)
+        threads = tuple(
+            ScannedThread(row["thread_id"], place_of(*(row[name] for name in _PLACE)), row["archived_place"])
+            for row in rows
+        )
+        return ScannedPage(threads, threads[-1].thread_id if len(threads) == count else None)
 
     # -- writes
+
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        """See `HotTier.mark_archived`."""
+        await self._database.execute(self._queries["thread_mark_archived"], thread_id, place)
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`.  One round trip where the thread stands at the step's head."""

@@ -73,6 +73,47 @@ class HotHeader:
     cut: int = 0
     origin: str = ""
 
+    @property
+    def place(self) -> str:
+        """Where the thread stands: two headers of a thread with equal places hold the same for an archive."""
+        return place_of(
+            self.epoch, self.head.position, self.head.last_id, self.committed, self.slice_version, self.closed
+        )
+
+
+def place_of(
+    epoch: int, position: int, last_id: str, committed: int, slice_version: int, closed: bool, /
+) -> str:
+    """`HotHeader.place` of what a store knows without reading the whole header."""
+    return f"{epoch} {position} {committed} {slice_version} {int(closed)} {last_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedThread:
+    """A hot thread as a scan sees it.
+
+    Attributes:
+        place: Where it stands, as `HotHeader.place`; empty if its header is damaged.
+        archived_place: Where it stood when `HotTier.mark_archived` was called last; empty if it never was.
+    """
+
+    thread_id: str
+    place: str
+    archived_place: str
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether nothing has changed since all of it was archived."""
+        return self.place != "" and self.place == self.archived_place
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedPage:
+    """Some hot threads, and where the next page begins; None after the last one."""
+
+    threads: tuple[ScannedThread, ...]
+    cursor: str | None
+
 
 @dataclass(frozen=True, slots=True)
 class HotSnapshot:
@@ -335,10 +376,19 @@ class HotTier(Protocol):
         """
         ...
 
-    def scan(self) -> AsyncIterator[str]:
-        """Ids of all threads that are hot, in no order.
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        """About ``count`` of the threads that are hot, in no order; from the beginning without a cursor.
 
-        One that comes or goes meanwhile may be missed, and one may come twice.
+        Over all pages one that comes or goes meanwhile may be missed, and one may come twice.  A damaged
+        thread is named as well.  May remove what has expired.
+        """
+        ...
+
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        """Remember that all of the thread was archived as it stood at ``place``.
+
+        For scans alone: nothing else of the thread changes, nor when it expires; a thread that is not here
+        stays away.
         """
         ...
 
@@ -354,6 +404,18 @@ class HotTier(Protocol):
     async def close(self) -> None:
         """Give back connections."""
         ...
+
+
+async def scan_threads(hot: HotTier, count: int = 500) -> AsyncIterator[ScannedThread]:
+    """All pages of `HotTier.scan_page`."""
+    cursor: str | None = None
+    while True:
+        page = await hot.scan_page(cursor, count)
+        for each in page.threads:
+            yield each
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 class PayloadStore(Protocol):

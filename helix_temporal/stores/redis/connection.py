@@ -465,16 +465,28 @@ class RedisConnection:
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Batches of the keys of hashes that match, from every primary; a key may come twice."""
-        for server in await self.list_primaries():
-            cursor = 0
-            while True:
-                cursor, keys = await self.send_command(
-                    "SCAN", cursor, "MATCH", pattern, "COUNT", 500, "TYPE", "hash", at=server
-                )
-                if keys:
-                    yield keys
-                if cursor == 0:
-                    break
+        cursor: str | None = None
+        while True:
+            keys, cursor = await self.scan_page(pattern, cursor, 500)
+            if keys:
+                yield keys
+            if cursor is None:
+                break
+
+    async def scan_page(self, pattern: str, cursor: str | None, count: int) -> tuple[list[bytes], str | None]:
+        """Some of these keys, and the cursor of the next ones: the number of a primary, and that one's own.
+
+        Where primaries come or go meanwhile keys may be missed.
+        """
+        number, at = (int(each) for each in (cursor or "0 0").split())
+        servers = await self.list_primaries()
+        if number >= len(servers):
+            return [], None
+        following, keys = await self.send_command(
+            "SCAN", at, "MATCH", pattern, "COUNT", count, "TYPE", "hash", at=servers[number]
+        )
+        number += not int(following)
+        return keys, None if number == len(servers) else f"{number} {int(following)}"
 
     def id_in(self, key: bytes, stored: bytes, suffix: str = "") -> str | None:
         """The id that has a key; where the hot thread that should tell is damaged, what the key tells."""
@@ -489,7 +501,10 @@ class RedisConnection:
         """Every server that holds keys, for `send_command`."""
 
         async def call(client: Redis | RedisCluster) -> list[Server]:
-            return [client] if isinstance(client, Redis) else [*client.get_primaries()]
+            if isinstance(client, Redis):
+                return [client]
+            nodes = {node.name: node for node in client.get_primaries()}
+            return [nodes[name] for name in sorted(nodes)]
 
         return await self.within_deadline(call)
 

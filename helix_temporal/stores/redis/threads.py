@@ -5,7 +5,7 @@ fields of their own.  The scripts know where they lie.
 """
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -30,8 +30,11 @@ from helix_temporal.stores.protocols.hot import (
     HotSnapshot,
     PageRange,
     Rebase,
+    ScannedPage,
+    ScannedThread,
     StepAppend,
     StepView,
+    place_of,
 )
 from helix_temporal.stores.redis import scripts
 from helix_temporal.stores.redis.connection import Answer, RedisConnection, Value, check_server
@@ -319,15 +322,23 @@ class RedisThreads:
             last_id_at_head=data[after_size:ids_start].decode() if last_size >= 0 else None,
         )
 
-    async def scan(self) -> AsyncIterator[str]:
-        """See `HotTier.scan`."""
-        async for keys in self._connection.scan(f"{self._connection.prefix}{{*}}"):
-            stored = await self._connection.send_pipeline([("HGET", key, "i") for key in keys])
-            for key, found in zip(keys, stored, strict=True):
-                if found is not None and (thread_id := self._connection.id_in(key, found)) is not None:
-                    yield thread_id
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        """See `HotTier.scan_page`."""
+        keys, following = await self._connection.scan_page(f"{self._connection.prefix}{{*}}", cursor, count)
+        stored = await self._connection.send_pipeline([("HMGET", key, *_SCANNED) for key in keys])
+        found = []
+        for key, values in zip(keys, stored, strict=True):
+            if values[0] is not None and (thread_id := self._connection.id_in(key, values[0])) is not None:
+                found.append(_scanned_thread(thread_id, values))
+        return ScannedPage(tuple(found), following)
 
     # -- writes
+
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        """See `HotTier.mark_archived`."""
+        await self._connection.run_script(
+            scripts.MARK_ARCHIVED, [self._connection.key_of(thread_id)], thread_id, place
+        )
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
@@ -481,6 +492,21 @@ class RedisThreads:
                 ]
             )
         return staging
+
+
+_SCANNED: Final = ("i", "e", "n", "l", "c", "v", "x", "w")
+"""Fields that a scan reads: id, what `place_of` is made of, and the place that was marked."""
+
+
+def _scanned_thread(thread_id: str, values: Sequence[bytes | None]) -> ScannedThread:
+    _, *header, marked = values
+    try:
+        told = [each.decode() for each in header if each is not None]
+        epoch, position, last_id, committed, version, closed = told
+        place = place_of(int(epoch), int(position), last_id, int(committed), int(version), closed != "0")
+    except ValueError:  # one is missing, or is no number
+        place = ""
+    return ScannedThread(thread_id, place, (marked or b"").decode("utf-8", "replace"))
 
 
 def _snapshot_of_reply(reply: Reply | None) -> HotSnapshot | None:

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from math import ceil
 from typing import Any, Final, TypeVar
@@ -23,8 +23,11 @@ from helix_temporal.stores.protocols.hot import (
     HotSnapshot,
     PageRange,
     Rebase,
+    ScannedPage,
+    ScannedThread,
     StepAppend,
     StepView,
+    place_of,
 )
 from helix_temporal.stores.sqlite.connection import Database, Statements
 from helix_temporal.stores.threads import operations as ops
@@ -32,7 +35,7 @@ from helix_temporal.stores.threads.operations import HotThread, OperationOutcome
 
 T = TypeVar("T")
 
-_SCAN: Final = 500
+_PURGED: Final = 500
 _HEADER: Final = TypeAdapter(HotHeader)
 _UNREAD: Final = StoredMessage("", "", b"")
 _FIELDS: Final = tuple(name for name in HotHeader.__dataclass_fields__ if name != "slice")
@@ -107,17 +110,26 @@ class SqliteThreads:
             held = await _with_messages(on, thread, max(at - max(limit, ids, 1), base), min(at + after, end))
             return ops.step_view(held, head, after=after, limit=limit, max_bytes=max_bytes, ids=ids)
 
-    async def scan(self) -> AsyncIterator[str]:
-        """See `HotTier.scan`; a damaged thread is named as well.  Removes what has expired."""
-        while await self._purge_expired() == _SCAN:
-            pass
-        last = ""
-        while rows := await self._database.fetch("thread_scan", {"after": last, "limit": _SCAN}):
-            for row in rows:
-                yield row["thread_id"]
-            last = rows[-1]["thread_id"]
+    async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
+        """See `HotTier.scan_page`.  The first page removes what has expired."""
+        if cursor is None:
+            while await self._purge_expired() == _PURGED:
+                pass
+        rows = await self._database.fetch("thread_scan", {"after": cursor or "", "limit": count})
+        threads = tuple(
+            ScannedThread(
+                row["thread_id"], _place_of_body(row["header"], row["thread_id"]), row["archived_place"]
+            )
+            for row in rows
+        )
+        return ScannedPage(threads, threads[-1].thread_id if len(threads) == count else None)
 
     # -- writes
+
+    async def mark_archived(self, thread_id: str, place: str) -> None:
+        """See `HotTier.mark_archived`."""
+        async with self._database.write() as on:
+            await on.fetch("thread_mark_archived", {"thread_id": thread_id, "place": place})
 
     async def append(self, step: StepAppend) -> Appended | None:
         """See `HotTier.append`."""
@@ -239,7 +251,7 @@ class SqliteThreads:
         """Remove some of the threads that have expired; how many were looked at."""
         now = self._clock()
         async with self._database.write() as on:
-            rows = await on.fetch("thread_expired", {"now": int(now * 1000), "limit": _SCAN})
+            rows = await on.fetch("thread_expired", {"now": int(now * 1000), "limit": _PURGED})
             found = 0
             for thread_id in [row["thread_id"] for row in rows]:
                 # The column is for the search; what counts is in the header, which has a checksum.
@@ -337,6 +349,22 @@ async def _delete_thread(on: Statements, thread_id: str) -> None:
 def _header_body(header: HotHeader, expires_at: float | None) -> bytes:
     fields = {name: _plain_value(getattr(header, name)) for name in _FIELDS}
     return with_checksum(dump_json({"header": fields, "expires_at": expires_at}), header.thread_id)
+
+
+def _place_of_body(body: bytes, thread_id: str) -> str:
+    """`HotHeader.place` of a stored header; empty if that is damaged."""
+    if not _is_sound(body, thread_id):
+        return ""
+    header = orjson.loads(verify_checksum(body, "", thread_id))["header"]
+    head = header["head"]
+    return place_of(
+        header["epoch"],
+        head["position"],
+        head["last_id"],
+        header["committed"],
+        header["slice_version"],
+        header["closed"],
+    )
 
 
 def _plain_value(value: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from helix_temporal.errors import FencedError
 from helix_temporal.models.stored_messages import Head
-from helix_temporal.stores.protocols.hot import Archived, Eviction, HotHeader, HotTier, Rebase
+from helix_temporal.stores.protocols.hot import Archived, Eviction, HotHeader, HotTier, Rebase, scan_threads
 from helix_temporal.testing.builders import (
     EPOCH,
     a_header,
@@ -205,10 +205,10 @@ class IdentityContract(HotTierFixtures):
             assert header is not None
             assert header.thread_id == thread_id
             assert await stored(store, thread_id) == (a_message(f"of {n}", message_id=f"m{n}"),)
-        assert sorted([found async for found in store.scan()]) == sorted(HOSTILE_IDS)
+        assert sorted([each.thread_id async for each in scan_threads(store)]) == sorted(HOSTILE_IDS)
         for thread_id in HOSTILE_IDS:
             await store.drop(thread_id, EPOCH)
-        assert [found async for found in store.scan()] == []
+        assert [each.thread_id async for each in scan_threads(store)] == []
 
     async def test_message_ids_may_hold_anything(self, store: HotTier, thread_id: str) -> None:
         """Clients choose them."""
@@ -223,8 +223,62 @@ class IdentityContract(HotTierFixtures):
         """The maintenance worker sees whatever is hot, and nothing else."""
         expected = {f"{thread_id}-{n}" for n in range(300)}
         await asyncio.gather(*(opened(store, name) for name in expected))
-        found = [name async for name in store.scan()]
+        found = [each.thread_id async for each in scan_threads(store)]
         assert set(found) == expected
+
+    async def test_pages_of_a_scan_add_up(self, store: HotTier, thread_id: str) -> None:
+        """However small they are; a page may be empty before the end."""
+        expected = {f"{thread_id}-{n}" for n in range(50)}
+        await asyncio.gather(*(opened(store, name) for name in expected))
+        found = [each.thread_id async for each in scan_threads(store, 7)]
+        assert set(found) == expected
+
+    async def test_a_scan_tells_what_has_changed_since_it_was_archived(
+        self, store: HotTier, thread_id: str
+    ) -> None:
+        """A message, a commit, a state, another epoch, the end."""
+        header = await grown(store, thread_id, LOG)
+        assert not await self._is_archived(store, thread_id)
+        step = a_step(thread_id, header.head)
+        for change in (
+            lambda: store.append(step),
+            lambda: store.append(replace(step, commits=True)),
+            lambda: store.save_slice(thread_id, EPOCH, b"state", 0),
+            lambda: store.close_epoch(thread_id, EPOCH),
+            lambda: store.install(replace(a_header(thread_id, LOG), epoch=EPOCH + 1), LOG, replace=True),
+        ):
+            before = await store.read_header(thread_id)
+            assert before is not None
+            await store.mark_archived(thread_id, before.place)
+            assert await self._is_archived(store, thread_id)
+            assert await store.read_header(thread_id) == before
+            await change()
+            assert not await self._is_archived(store, thread_id)
+
+    async def test_a_mark_of_what_has_changed_meanwhile_is_none(self, store: HotTier, thread_id: str) -> None:
+        """It says what was archived, not when."""
+        before = await grown(store, thread_id, LOG)
+        await store.append(a_step(thread_id, before.head))
+        await store.mark_archived(thread_id, before.place)
+        assert not await self._is_archived(store, thread_id)
+
+    async def test_a_mark_brings_no_thread_back_and_keeps_none(
+        self, store: HotTier, thread_id: str, time_to_live: TimeToLive
+    ) -> None:
+        """What is not here stays away, and what expires goes on to."""
+        await store.mark_archived(thread_id, "a place")
+        assert await store.read_header(thread_id) is None
+        assert [each async for each in scan_threads(store)] == []
+        header = await grown(store, thread_id, LOG)
+        await store.evict(thread_id, EPOCH, all_of(header), warm_ttl=60)
+        await store.mark_archived(thread_id, header.place)
+        assert await time_to_live(thread_id) is not None
+
+    @staticmethod
+    async def _is_archived(store: HotTier, thread_id: str) -> bool:
+        (found,) = [each async for each in scan_threads(store)]
+        assert found.thread_id == thread_id
+        return found.is_archived
 
     async def test_a_usable_server_passes_the_check(self, store: HotTier) -> None:
         """The start-up check does not refuse what works."""

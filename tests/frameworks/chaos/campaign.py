@@ -16,7 +16,7 @@ from typing import Any, Final
 import redis.asyncio as redis
 
 from helix_temporal import Backends, Settings
-from helix_temporal.models.maintenance import SweepThreadInput
+from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.threads.sweep import sweep_thread
 from helix_temporal.testing.proxy import FaultProxy
 from tests.docs._pages import ROOT
@@ -138,9 +138,8 @@ class Campaign:
         """Archive, as the scheduled sweep does; what was acknowledged before is then safe."""
         began = time.monotonic_ns()
         is_all_archived = True
-        async for thread_id in backends.hot.scan():
-            request = SweepThreadInput(thread_id=thread_id)
-            result = await sweep_thread(backends.hot, backends.threads, request)
+        async for each in scan_threads(backends.hot):
+            result = await sweep_thread(backends.hot, backends.threads, each.thread_id)
             is_all_archived &= result.outcome in {"archived", "clean", "gone"} and not result.detail
             self.faults[f"sweep: {result.outcome} {result.detail.partition(':')[0]}".strip()] += 1
         if is_all_archived:

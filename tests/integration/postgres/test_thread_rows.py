@@ -9,7 +9,7 @@ import pytest
 
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.stores.postgres import PostgresBackend, PostgresThreads
-from helix_temporal.stores.protocols.hot import Rebase
+from helix_temporal.stores.protocols.hot import Rebase, scan_threads
 from helix_temporal.testing.builders import EPOCH, a_header, a_step, all_of, messages
 from helix_temporal.testing.contracts._rows_base import a_change
 from tests import _postgres
@@ -69,7 +69,7 @@ async def test_what_has_expired_is_removed_by_a_scan(backend: PostgresBackend) -
     await asyncio.sleep(0.005)
     assert await backend.threads.read_header(THREAD) is None
     assert len(await positions(backend)) == 20
-    assert [thread_id async for thread_id in backend.threads.scan()] == ["other"]
+    assert [each.thread_id async for each in scan_threads(backend.threads)] == ["other"]
     assert len(await positions(backend)) == 10
 
 

@@ -1,10 +1,7 @@
 """Hot threads that a deletion or a later open left behind: dropped by whoever comes by, never revived."""
 
-from temporalio.testing import ActivityEnvironment
-
-from helix_temporal.activities.maintenance import MaintenanceActivities
-from helix_temporal.models.maintenance import SweepThreadInput, SweepThreadResult
 from helix_temporal.stores.protocols.threads import OpenThread, ReadPage
+from helix_temporal.stores.threads.sweep import sweep_thread
 from tests.unit.coldtier._tiers import Tiers
 
 
@@ -54,7 +51,7 @@ async def test_a_copy_of_an_earlier_time_of_the_present_epoch_is_dropped() -> No
     await author.flush()
     assert await tiers.worker().evict("t", author.epoch) == "dropped"
     tiers.hot.restore(kept)
-    swept = await sweep(tiers, SweepThreadInput(thread_id="t", evict=True))
+    swept = await sweep_thread(tiers.hot, tiers.worker(), "t", evict=True)
     assert (swept.outcome, swept.detail) == ("clean", "dropped")
     assert await tiers.hot.read_header("t") is None
     assert len((await tiers.worker().read(ReadPage("t"))).messages) == 2
@@ -72,11 +69,3 @@ async def test_a_copy_with_something_that_the_archive_lacks_is_kept() -> None:
     await author.turn()
     assert await tiers.worker().evict("t", author.epoch) == "newer"
     assert await tiers.hot.read_header("t") is not None
-
-
-async def sweep(tiers: Tiers, request: SweepThreadInput) -> SweepThreadResult:
-    """As the maintenance worker does."""
-    worker = tiers.worker()
-    sweeper = MaintenanceActivities(tiers.hot, worker, worker.upkeep)
-    swept: SweepThreadResult = await ActivityEnvironment().run(sweeper.sweep_thread, request)
-    return swept

@@ -9,6 +9,7 @@ from helix_temporal.blobs.memory import MemoryBlobs
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.errors import StoreCorruptError
 from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.protocols.threads import ReadPage
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.contracts._threads_base import Author, pages
@@ -118,7 +119,7 @@ async def test_what_only_the_thread_has_is_left_as_it_is(hurt: Hurt, field: str)
 async def test_the_scan_names_a_thread_whose_thread_does_not(hurt: Hurt) -> None:
     """The maintenance worker comes by, and it is mended there."""
     await hurt.damage("i")
-    assert [each async for each in hurt.backend.threads.scan()] == ["t"]
+    assert [each.thread_id async for each in scan_threads(hurt.backend.threads)] == ["t"]
 
 
 # -- PostgreSQL

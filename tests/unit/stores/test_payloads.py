@@ -7,6 +7,7 @@ import pytest
 
 from helix_temporal.stores.memory import MemoryPayloads
 from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.redis import RedisBackend
 from tests import _postgres
 
@@ -41,7 +42,7 @@ async def test_a_payload_in_redis_has_a_time_to_live(redis_backend: RedisBackend
     connection = redis_backend.threads._connection
     left = await connection.send_command("PTTL", f"{connection.key_of('t')}:payloads")
     assert 0 < left <= 60_000
-    assert [thread_id async for thread_id in redis_backend.threads.scan()] == []
+    assert [each.thread_id async for each in scan_threads(redis_backend.threads)] == []
 
 
 async def test_payloads_in_postgres_expire_by_its_clock_and_are_removed(

@@ -21,7 +21,7 @@ from helix_temporal.errors import (
     UnsupportedServerError,
 )
 from helix_temporal.models.stored_messages import StoredMessage
-from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase
+from helix_temporal.stores.protocols.hot import HotHeader, PageRange, Rebase, scan_threads
 from helix_temporal.stores.redis import RedisBackend, RedisThreads
 from helix_temporal.stores.redis.connection import translate_error
 from helix_temporal.stores.redis.scripts import Script
@@ -175,7 +175,7 @@ async def test_more_callers_than_connections_wait(redis_url: str, redis_prefix: 
     """A burst is served late, not refused."""
     backend = RedisBackend(redis_url, prefix=redis_prefix, max_connections=2)
     await asyncio.gather(*(opened(backend.threads, f"t{n}") for n in range(100)))
-    assert len([thread_id async for thread_id in backend.threads.scan()]) == 100
+    assert len([each.thread_id async for each in scan_threads(backend.threads)]) == 100
     await backend.close()
 
 
@@ -223,7 +223,7 @@ async def test_what_an_address_says_of_the_protocol_changes_nothing(own_valkey: 
         for _ in range(2):  # the first call of a script goes by its text
             assert await backend.threads.read_header("none") is None
         await asyncio.gather(*(grown(backend.threads, f"t{n}", LOG) for n in range(3)))
-        assert len([each async for each in backend.threads.scan()]) == 3
+        assert len([each.thread_id async for each in scan_threads(backend.threads)]) == 3
 
 
 async def test_what_nobody_asked_for_is_not_taken_for_an_answer(own_valkey: Valkey) -> None:
@@ -376,7 +376,7 @@ async def test_messages_put_aside_expire_by_themselves(backend: RedisBackend) ->
     connection = backend.threads._connection
     staging = await backend.threads._stage_fields(connection.key_of("t"), ["0", b"x"])
     assert 0 < await connection.send_command("PTTL", staging) <= 120_000
-    assert [thread_id async for thread_id in backend.threads.scan()] == []
+    assert [each.thread_id async for each in scan_threads(backend.threads)] == []
 
 
 async def test_an_install_whose_messages_expired_is_refused(

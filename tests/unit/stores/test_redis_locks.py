@@ -7,6 +7,7 @@ import pytest
 from helix_temporal.devstack import Valkey
 from helix_temporal.errors import InvalidIdError, StoreCorruptError, StoreUnavailableError
 from helix_temporal.models.usage import UsageQuery
+from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.redis import RedisBackend
 from helix_temporal.testing.contracts._usage_base import some_tokens
 from tests.unit.stores._redis import backend_on
@@ -70,7 +71,7 @@ async def test_locks_and_usage_are_no_threads(backend: RedisBackend) -> None:
     """The maintenance worker sweeps what it finds under the prefix."""
     await backend.locks.acquire("k")
     await backend.usage.record_entry(some_tokens("k"))
-    assert [thread_id async for thread_id in backend.threads.scan()] == []
+    assert [each.thread_id async for each in scan_threads(backend.threads)] == []
 
 
 async def test_an_entry_whose_writer_died_before_the_index_is_indexed_by_the_repeat(

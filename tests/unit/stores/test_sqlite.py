@@ -22,7 +22,7 @@ from helix_temporal.models.store_calls import SessionQuery
 from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.models.streams import StreamLimits
 from helix_temporal.models.usage import UsageQuery
-from helix_temporal.stores.protocols.hot import Archived, PageRange
+from helix_temporal.stores.protocols.hot import Archived, PageRange, scan_threads
 from helix_temporal.stores.protocols.session_rows import RowKind, SessionRow, WantedRows
 from helix_temporal.stores.sqlite import (
     Database,
@@ -377,9 +377,9 @@ async def test_a_scan_removes_warm_threads_that_have_expired(empty: SqliteBacken
         header = await opened(threads, name)
         await threads.evict(name, EPOCH, all_of(header), warm_ttl=60)
     await empty.sessions.commit(change("kept"))
-    assert sorted([name async for name in threads.scan()]) == ["gone", "kept"]
+    assert sorted([each.thread_id async for each in scan_threads(threads)]) == ["gone", "kept"]
     now[0] += 60
-    assert [name async for name in threads.scan()] == []
+    assert [each.thread_id async for each in scan_threads(threads)] == []
     assert sql(file, "SELECT thread_id FROM threads") == []
     assert [name async for name in empty.sessions.scan()] == ["kept"]
 
@@ -388,7 +388,7 @@ async def test_a_damaged_end_removes_no_thread(empty: SqliteBackend, file: Path)
     """The column is for the search; what counts has a checksum."""
     await opened(empty.threads, "t")
     sql(file, "UPDATE threads SET expires_at = 1")
-    assert [name async for name in empty.threads.scan()] == ["t"]
+    assert [each.thread_id async for each in scan_threads(empty.threads)] == ["t"]
 
 
 async def test_payloads_expire_by_the_clock_and_are_removed(empty: SqliteBackend, file: Path) -> None:

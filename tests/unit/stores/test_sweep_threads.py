@@ -1,14 +1,20 @@
 """A pass over all hot threads where the archive does not answer for some, or for none."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
 from helix_temporal import Backends, Settings
+from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
+from helix_temporal.models.maintenance import SweepInput
 from helix_temporal.models.messages import Message
+from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Progress, no_progress
 from helix_temporal.stores.threads import sweep
 
@@ -51,7 +57,7 @@ async def test_a_thread_that_the_archive_refuses_stops_no_other(
     tried = refuse(backends, monkeypatch, lambda thread_id, _: thread_id == "s0")
     found = await backends.sweep(evict=True)
     assert (found.archived, found.failed, found.failures) == (COUNT - 1, ("s0",), 1)
-    assert [each async for each in backends.hot.scan()] == ["s0"]
+    assert [each.thread_id async for each in scan_threads(backends.hot)] == ["s0"]
     assert tried["s0"] == 5
 
 
@@ -72,7 +78,7 @@ async def test_a_pass_ends_where_the_archive_is_away(
     with pytest.raises(StoreUnavailableError, match="SlowDown"):
         await backends.sweep(evict=True)
     assert len(tried) <= sweep._GIVES_UP_AFTER + 8
-    assert len([each async for each in backends.hot.scan()]) == COUNT
+    assert len([each.thread_id async for each in scan_threads(backends.hot)]) == COUNT
 
 
 async def test_a_damaged_thread_stops_no_other(backends: Backends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +93,73 @@ async def test_a_damaged_thread_stops_no_other(backends: Backends, monkeypatch: 
     monkeypatch.setattr(backends.hot, "read_header", read_or_find_damage)
     found = await backends.sweep(evict=True)
     assert (found.archived, found.failed) == (COUNT - 1, ("s7",))
+
+
+async def test_what_has_not_changed_is_passed_over(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs no look at the archive; one that has changed does."""
+    await backends.sweep()
+    tried = refuse(backends, monkeypatch, lambda *_: False)
+    found = await backends.sweep()
+    assert (found.seen, found.clean, tried) == (COUNT, COUNT, {})
+    await backends.sessions.append_messages("s7", [Message(id="m2", role="user", content="more")])
+    found = await backends.sweep()
+    assert (found.seen, found.clean, found.archived, tried) == (COUNT, COUNT - 1, 1, {"s7": 1})
+
+
+async def test_what_has_not_changed_is_dropped_all_the_same(backends: Backends) -> None:
+    """A pass that drops looks at all threads."""
+    await backends.sweep()
+    found = await backends.sweep(evict=True)
+    assert (found.seen, found.clean) == (COUNT, COUNT)
+    assert [each async for each in scan_threads(backends.hot)] == []
+
+
+async def test_a_thread_that_could_not_be_archived_is_tried_by_the_next_pass(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for one that has not changed."""
+    refuse(backends, monkeypatch, lambda thread_id, times: thread_id == "s0" and times <= 5)
+    assert (await backends.sweep()).failed == ("s0",)
+    found = await backends.sweep()
+    assert (found.archived, found.clean) == (1, COUNT - 1)
+
+
+async def test_a_thread_that_takes_too_long_is_put_off(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those behind it are archived meanwhile, and afterwards."""
+    monkeypatch.setattr(sweep, "_THREAD_SECONDS", 0.2)
+    flush = backends.threads.flush
+
+    async def flush_or_hang(request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        if request.thread_id == "s0":
+            await asyncio.Event().wait()
+        return await flush(request, progress)
+
+    monkeypatch.setattr(backends.threads, "flush", flush_or_hang)
+    found = await backends.sweep()
+    assert (found.archived, found.failed) == (COUNT - 1, ("s0",))
+
+
+async def test_an_attempt_goes_on_where_the_one_before_was(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its heartbeats say; each page is one."""
+    sweeper = MaintenanceActivities(backends.hot, backends.threads, None)
+    beaten: list[tuple[object, ...]] = []
+    first = ActivityEnvironment()
+    first.on_heartbeat = lambda *details: beaten.append(details)
+    request = SweepInput(page=10)
+    assert (await first.run(sweeper.sweep, request)).archived == COUNT
+    pages = list(dict.fromkeys(cursor for cursor, _ in beaten))
+    assert len(pages) == COUNT // 10
+    tried = refuse(backends, monkeypatch, lambda *_: False)
+    for number in range(COUNT):
+        await backends.sessions.append_messages(f"s{number}", [Message(id="m2", role="user", content="more")])
+    second = ActivityEnvironment()
+    at, done = next(details for details in beaten if details[0] == pages[1])
+    second.info = replace(second.info, heartbeat_details=[at, done], attempt=2)
+    found = await second.run(sweeper.sweep, request)
+    assert (found.seen, found.archived, len(tried)) == (COUNT, COUNT, COUNT - 20)

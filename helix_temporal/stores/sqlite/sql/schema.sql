@@ -4,7 +4,8 @@ CREATE TABLE threads (
     thread_id TEXT NOT NULL PRIMARY KEY,
     expires_at INTEGER,
     header BLOB NOT NULL,
-    slice BLOB NOT NULL
+    slice BLOB NOT NULL,
+    archived_place TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX threads_expiring ON threads (expires_at) WHERE expires_at IS NOT NULL;
 

@@ -39,4 +39,7 @@ SELECT max(position) AS position FROM messages WHERE thread_id = :thread_id
 SELECT thread_id FROM threads WHERE expires_at <= :now ORDER BY expires_at LIMIT :limit
 
 -- name: thread_scan
-SELECT thread_id FROM threads WHERE thread_id > :after ORDER BY thread_id LIMIT :limit
+SELECT thread_id, header, archived_place FROM threads WHERE thread_id > :after ORDER BY thread_id LIMIT :limit
+
+-- name: thread_mark_archived
+UPDATE threads SET archived_place = :place WHERE thread_id = :thread_id
