@@ -66,14 +66,30 @@ class _Group(BaseModel):
 Group = TypeVar("Group", bound=_Group)
 
 
+_PROFILES: Final[Mapping[str, Mapping[str, timedelta]]] = {
+    "fast": {},
+    "cloud": {
+        "heartbeat_timeout": timedelta(seconds=60),
+        "heartbeat_every": timedelta(seconds=10),
+        "max_heartbeat_throttle_interval": timedelta(seconds=60),
+    },
+}
+"""Time-outs with other defaults: a hosted Temporal has a price for each heartbeat that it is sent."""
+
+
 def _read_group(
-    group: type[Group], environment: Mapping[str, str], problems: list[str], **more: Any
+    group: type[Group],
+    environment: Mapping[str, str],
+    problems: list[str],
+    defaults: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Group | None:
     """A group from its variables, and ``more`` fields; None, and what is wrong, where some are refused."""
     names = (name for name in group.model_fields if name not in more)
     values = {name: environment.get(f"{group.VARIABLES}{name.upper()}") for name in names}
+    given = {name: value for name, value in values.items() if value}
     try:
-        return group(**{name: value for name, value in values.items() if value}, **more)
+        return group(**{**(defaults or {}), **given}, **more)
     except InvalidConfigError as error:
         problems.append(str(error))
         return None
@@ -181,6 +197,9 @@ class Settings(_Group):
         name: The deployment's, where several share a Temporal namespace or servers.  Task queue, prefixes of
             keys, objects and tables, ids of workflows and schedules follow from it; each prefix, and the
             queue, can be set alone.
+        profile: ``"cloud"``: fewer heartbeats, each of which has a price on a hosted Temporal.  A worker that
+            was lost, and a cancel of a call, are then noticed within a minute, not within ten seconds.
+            Time-outs that are given themselves count for more.
         also_known_as: Identities that are this deployment as well (see `deployment`): the same stores under
             other addresses, or where they were before they were moved.
         redis_cluster: The address is one node of a Redis Cluster.
@@ -233,6 +252,7 @@ class Settings(_Group):
     name: Annotated[str, AfterValidator(rules.deployment_name)] = DEFAULT_NAME
     also_known_as: Annotated[tuple[str, ...], BeforeValidator(rules.parse_identities)] = ()
 
+    profile: Literal["fast", "cloud"] = "fast"
     temporal_address: Annotated[str, AfterValidator(rules.check_host_port)] = "localhost:7233"
     temporal_namespace: str = Field(default="default", min_length=1, max_length=255)
     temporal_tls: bool = False
@@ -291,6 +311,16 @@ class Settings(_Group):
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_timeouts_of_profile(cls, values: Any) -> Any:
+        profile = _PROFILES.get(values.get("profile", "fast")) if isinstance(values, dict) else None
+        given = values.get("timeouts", Timeouts()) if profile else None
+        if not profile or not isinstance(given, Timeouts):
+            return values
+        fields = {name: getattr(given, name) for name in given.model_fields_set}
+        return {**values, "timeouts": Timeouts(**{**profile, **fields})}
+
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:
         """Read settings from variables such as ``HELIX_REDIS_URL``; an empty one counts as absent.
@@ -304,7 +334,8 @@ class Settings(_Group):
         except ValueError as error:
             raise InvalidConfigError(str(error)) from None
         problems: list[str] = []
-        timeouts = _read_group(Timeouts, environment, problems) or Timeouts()
+        defaults = _PROFILES.get(environment.get("HELIX_PROFILE", ""))
+        timeouts = _read_group(Timeouts, environment, problems, defaults) or Timeouts()
         limits = _read_group(Limits, environment, problems) or Limits()
         found = _read_group(cls, environment, problems, timeouts=timeouts, limits=limits)
         if found is None or problems:

@@ -65,6 +65,21 @@ def test_a_partial_override_of_timeouts_keeps_the_rest() -> None:
     assert settings.timeouts.heartbeat_timeout == timedelta(seconds=10)
 
 
+def test_a_profile_sets_what_is_not_given() -> None:
+    """From variables and in Python, as a whole and in part."""
+    cloud = Settings(profile="cloud").timeouts
+    assert (cloud.heartbeat_timeout, cloud.heartbeat_every) == (timedelta(seconds=60), timedelta(seconds=10))
+    assert Settings.from_env({"HELIX_PROFILE": "cloud"}).timeouts == cloud
+    given = {"HELIX_PROFILE": "cloud", "HELIX_TIMEOUT_HEARTBEAT_EVERY": "5"}
+    changed = cloud.model_copy(update={"heartbeat_every": timedelta(seconds=5)})
+    assert Settings.from_env(given).timeouts == changed
+    own = Timeouts(heartbeat_every=timedelta(seconds=5))
+    assert Settings(profile="cloud", timeouts=own).timeouts == changed
+    assert Settings(profile="fast", timeouts=own).timeouts == own
+    with pytest.raises(InvalidConfigError, match="HELIX_PROFILE"):
+        Settings.from_env({"HELIX_PROFILE": "clouds"})
+
+
 def test_a_misspelt_name_is_told_with_the_nearest() -> None:
     """As that of a variable."""
     with pytest.raises(InvalidConfigError, match="temporal_adress is no setting: temporal_address is meant"):
