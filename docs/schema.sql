@@ -268,6 +268,8 @@ CREATE TABLE "__agents_threads" (
     cut              BIGINT  NOT NULL,
     origin           TEXT    NOT NULL,
     expires_at       BIGINT,
+    -- Where the thread stood when all of it was archived: for scans, and not in the checksum.
+    archived_place   TEXT    NOT NULL DEFAULT '',
     checksum         BIGINT GENERATED ALWAYS AS (
         hashtextextended((thread_id || ' ' || epoch::text || ' ' || owner || ' ' || closed::text || ' ' || head::text
             || ' ' || last_id || ' ' || committed::text || ' ' || base::text || ' ' || base_id || ' '
