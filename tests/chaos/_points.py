@@ -48,8 +48,8 @@ READS: Final = frozenset(
 )  # fmt: skip
 """Say where the thread stands now: a late attempt may see more than its successor did."""
 
-COUNTS: Final = frozenset({"helix.checkpoints.discard", "helix.checkpoints.prune"})
-"""Answer with what this very attempt removed."""
+COUNTS: Final = frozenset({"helix.checkpoints.discard", "helix.checkpoints.prune", "helix.maintenance.sweep"})
+"""Answer with what this very attempt did, or saw."""
 
 BESIDE: Final = frozenset({"streams", "writer", "usage"})
 """Stores that are written behind a step's back: it goes on without them, and does not hang where they do."""
