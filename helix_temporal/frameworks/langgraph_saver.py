@@ -10,7 +10,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_
 from helix_temporal.errors import InvalidRequestError
 from helix_temporal.frameworks.background_loop import BackgroundLoop, shared_loop
 from helix_temporal.frameworks.given_stores import check_records, check_sessions
-from helix_temporal.frameworks.home_loop import call_at_home
 from helix_temporal.frameworks.langgraph_codec import (
     decode_checkpoint,
     decode_history,
@@ -29,6 +28,7 @@ from helix_temporal.frameworks.langgraph_threads import (
     ThreadWriter,
 )
 from helix_temporal.frameworks.langgraph_upkeep import RunIndex, ThreadUpkeep
+from helix_temporal.frameworks.stores_loop import bind_to_loop
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import (
@@ -76,8 +76,8 @@ class HelixSaver(BaseCheckpointSaver[str]):
         # LangGraph runs synchronous nodes and tools in threads, beside a loop that uses the same saver.
         check_records(records)
         check_sessions(sessions)
-        sessions = call_at_home(sessions, together_with=records)
-        records = call_at_home(records, together_with=records)
+        sessions = bind_to_loop(sessions, together_with=records)
+        records = bind_to_loop(records, together_with=records)
         self._threads = GraphThreads(ThreadWriter(records, exclusive=exclusive))
         self._runs = RunIndex(records)
         self._upkeep = ThreadUpkeep(self._threads, sessions, self._runs)

@@ -19,7 +19,6 @@ from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
 from helix_temporal.frameworks.background_loop import BackgroundLoop, shared_loop
 from helix_temporal.frameworks.given_stores import check_records, check_sessions
-from helix_temporal.frameworks.home_loop import call_at_home
 from helix_temporal.frameworks.langgraph_items import (
     ITEM,
     STORE_KIND,
@@ -35,6 +34,7 @@ from helix_temporal.frameworks.langgraph_items import (
     read_item,
 )
 from helix_temporal.frameworks.langgraph_threads import repeat_overtaken
+from helix_temporal.frameworks.stores_loop import bind_to_loop
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
 from helix_temporal.stores.protocols.records import RecordChange, WantedRecords
 
@@ -84,8 +84,8 @@ class HelixStore(BaseStore):
             raise InvalidRequestError(f"session_labels {session_labels}: at least 1 expected")
         check_records(records)
         check_sessions(sessions)
-        self._records = call_at_home(records, together_with=records)
-        self._store = call_at_home(sessions, together_with=records)
+        self._records = bind_to_loop(records, together_with=records)
+        self._store = bind_to_loop(sessions, together_with=records)
         self._sessions = ItemSessions(name, session_labels)
         self._loop = shared_loop() if loop is None else loop
         self.ttl_config = ttl

@@ -376,7 +376,7 @@ class TestThreadsBesideALoop:
         self, saver: HelixSaver, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It can't be answered: rather an error than a program that stands still."""
-        monkeypatch.setattr("helix_temporal.frameworks.home_loop.BEGIN_WITHIN", 0.2)
+        monkeypatch.setattr("helix_temporal.frameworks.stores_loop.BEGIN_WITHIN", 0.2)
         assert await saver.aget_tuple(CONFIG) is None
         with ThreadPoolExecutor() as pool, pytest.raises(RunningLoopError, match="has not turned"):
             pool.submit(saver.get_tuple, CONFIG).result()

@@ -145,7 +145,7 @@ T = TypeVar("T")
 _STATEMENT_MESSAGES: Final = 2000
 _STATEMENT_BYTES: Final = 4 * 1024 * 1024
 _PLACE: Final = ("epoch", "head", "last_id", "committed", "slice_version", "closed")
-_PURGED: Final = 500
+_PURGE_ROWS: Final = 500
 
 
 class _Locked(NamedTuple):
@@ -240,7 +240,7 @@ class PostgresThreads:
     async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
         """See `HotTier.scan_page`.  The first page removes what has expired: no other process does."""
         if cursor is None:
-            while await self._database.fetchval(self._queries["thread_purge"], _PURGED) == _PURGED:
+            while await self._database.fetchval(self._queries["thread_purge"], _PURGE_ROWS) == _PURGE_ROWS:
                 pass
         rows = await self._database.fetch(self._queries["thread_scan"], cursor or "", count)
         threads = tuple(

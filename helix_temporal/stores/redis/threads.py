@@ -325,7 +325,7 @@ class RedisThreads:
     async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
         """See `HotTier.scan_page`."""
         keys, following = await self._connection.scan_page(f"{self._connection.prefix}{{*}}", cursor, count)
-        stored = await self._connection.send_pipeline([("HMGET", key, *_SCANNED) for key in keys])
+        stored = await self._connection.send_pipeline([("HMGET", key, *_SCANNED_FIELDS) for key in keys])
         found = []
         for key, values in zip(keys, stored, strict=True):
             if values[0] is not None and (thread_id := self._connection.id_in(key, values[0])) is not None:
@@ -494,7 +494,7 @@ class RedisThreads:
         return staging
 
 
-_SCANNED: Final = ("i", "e", "n", "l", "c", "v", "x", "w")
+_SCANNED_FIELDS: Final = ("i", "e", "n", "l", "c", "v", "x", "w")
 """Fields that a scan reads: id, what `place_of` is made of, and the place that was marked."""
 
 

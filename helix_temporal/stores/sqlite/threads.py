@@ -35,7 +35,7 @@ from helix_temporal.stores.threads.operations import HotThread, OperationOutcome
 
 T = TypeVar("T")
 
-_PURGED: Final = 500
+_PURGE_ROWS: Final = 500
 _HEADER: Final = TypeAdapter(HotHeader)
 _UNREAD: Final = StoredMessage("", "", b"")
 _FIELDS: Final = tuple(name for name in HotHeader.__dataclass_fields__ if name != "slice")
@@ -113,7 +113,7 @@ class SqliteThreads:
     async def scan_page(self, cursor: str | None = None, count: int = 500) -> ScannedPage:
         """See `HotTier.scan_page`.  The first page removes what has expired."""
         if cursor is None:
-            while await self._purge_expired() == _PURGED:
+            while await self._purge_expired() == _PURGE_ROWS:
                 pass
         rows = await self._database.fetch("thread_scan", {"after": cursor or "", "limit": count})
         threads = tuple(
@@ -251,7 +251,7 @@ class SqliteThreads:
         """Remove some of the threads that have expired; how many were looked at."""
         now = self._clock()
         async with self._database.write() as on:
-            rows = await on.fetch("thread_expired", {"now": int(now * 1000), "limit": _PURGED})
+            rows = await on.fetch("thread_expired", {"now": int(now * 1000), "limit": _PURGE_ROWS})
             found = 0
             for thread_id in [row["thread_id"] for row in rows]:
                 # The column is for the search; what counts is in the header, which has a checksum.

@@ -16,7 +16,7 @@ BEGIN_WITHIN: Final = 10.0
 """Seconds in which the loop of the stores has to begin a call of another one."""
 
 
-class HomeLoop:
+class StoresLoop:
     """The event loop that uses some stores: the first one that calls them, until it has ended."""
 
     def __init__(self) -> None:
@@ -24,15 +24,15 @@ class HomeLoop:
         self._claiming = threading.Lock()
 
     async def call(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do some work on the home loop, from whatever loop; a cancel reaches it.
+        """Do some work on that loop, from whatever loop; a cancel reaches it.
 
         Raises:
-            StoreUnavailableError: The home loop ended before the work did.
-            RunningLoopError: The home loop stands still, perhaps since it waits for this very call.
+            StoreUnavailableError: That loop ended before the work did.
+            RunningLoopError: That loop stands still, perhaps since it waits for this very call.
         """
         running = asyncio.get_running_loop()
-        home = self._claim(running)
-        return await work() if home is running else await _call_elsewhere(home, work)
+        chosen = self._claim(running)
+        return await work() if chosen is running else await _call_elsewhere(chosen, work)
 
     def _claim(self, running: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
         with self._claiming:
@@ -41,7 +41,7 @@ class HomeLoop:
             return self._loop
 
 
-async def _call_elsewhere(home: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[T]]) -> T:
+async def _call_elsewhere(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[T]]) -> T:
     has_begun = False
 
     async def begin() -> T:
@@ -49,7 +49,7 @@ async def _call_elsewhere(home: asyncio.AbstractEventLoop, work: Callable[[], Aw
         has_begun = True
         return await work()
 
-    future = asyncio.run_coroutine_threadsafe(begin(), home)
+    future = asyncio.run_coroutine_threadsafe(begin(), loop)
     answer = asyncio.wrap_future(future)
     try:
         await asyncio.wait([answer], timeout=BEGIN_WITHIN)
@@ -68,42 +68,42 @@ async def _call_elsewhere(home: asyncio.AbstractEventLoop, work: Callable[[], Aw
         future.cancel()
 
 
-class _Calls:
-    """A store whose calls are made on its home loop."""
+class _BoundStore:
+    """A store whose calls are made on one loop."""
 
-    def __init__(self, store: object, home: HomeLoop) -> None:
-        self._store, self._home = store, home
+    def __init__(self, store: object, loop: StoresLoop) -> None:
+        self._store, self._loop = store, loop
 
     def __getattr__(self, name: str) -> Any:
         found: Any = getattr(self._store, name)
         if inspect.iscoroutinefunction(found):
 
             async def call(*args: Any, **kwargs: Any) -> Any:
-                return await self._home.call(lambda: found(*args, **kwargs))
+                return await self._loop.call(lambda: found(*args, **kwargs))
 
             return call
         if inspect.isasyncgenfunction(found):
 
             async def iterate(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
                 each, end = found(*args, **kwargs), object()
-                while (item := await self._home.call(lambda: anext(each, end))) is not end:
+                while (item := await self._loop.call(lambda: anext(each, end))) is not end:
                     yield item
 
             return iterate
         return found
 
 
-_homes: Final[WeakKeyDictionary[Any, HomeLoop]] = WeakKeyDictionary()
+_loops: Final[WeakKeyDictionary[Any, StoresLoop]] = WeakKeyDictionary()
 _making: Final = threading.Lock()
 
 
-def call_at_home(store: S, *, together_with: object) -> S:
+def bind_to_loop(store: S, *, together_with: object) -> S:
     """A store that may be called from any event loop, and from threads that have one.
 
     Args:
         store: Whose calls are sent to the loop that used it first.
-        together_with: What has the same connections; all stores with the same have one home loop.
+        together_with: What has the same connections; all stores with the same have one loop.
     """
     with _making:
-        home = _homes.setdefault(together_with, HomeLoop())
-    return cast("S", _Calls(store, home))
+        loop = _loops.setdefault(together_with, StoresLoop())
+    return cast("S", _BoundStore(store, loop))
