@@ -25,11 +25,9 @@ from helix_temporal.models.maintenance import (
     CleanUpExpiredInput,
     CleanUpOldInput,
     CleanupSummary,
+    KeepPartInput,
     KeepRecordsInput,
-    KeepThreadInput,
-    KeepThreadResult,
-    ListArchivedInput,
-    ListArchivedResult,
+    KeepResult,
     PurgeOperationsInput,
     PurgeOperationsResult,
     RecordsKept,
@@ -45,6 +43,7 @@ from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ArchiveUpkeep, ThreadStore
 from helix_temporal.stores.records import RecordUpkeep
+from helix_temporal.stores.threads.keep import keep_part
 from helix_temporal.stores.threads.sweep import sweep_threads
 
 if TYPE_CHECKING:
@@ -94,41 +93,15 @@ class MaintenanceActivities:
                 self._hot, self._threads, request, cursor=cursor, done=summary, report=report
             )
 
-    @activity.defn(name="helix.maintenance.list_archived")
+    @activity.defn(name="helix.maintenance.keep_part")
     @raise_application_errors
     @limited_as("maintenance")
-    async def list_archived(self, request: ListArchivedInput) -> ListArchivedResult:
-        """List one part of the archive; what is cold is found here and nowhere else."""
+    async def keep_part(self, request: KeepPartInput) -> KeepResult:
+        """Look after one part of the archive: merge small segments, delete what no manifest names, verify."""
         if self._upkeep is None:
-            return ListArchivedResult()
-        async with heartbeat_with_progress(self._beat_every):
-            found = sorted(
-                [each async for each in self._upkeep.list_archived(request.part) if each > request.after]
-            )
-        return ListArchivedResult(thread_ids=tuple(found[: request.limit]), more=len(found) > request.limit)
-
-    @activity.defn(name="helix.maintenance.keep_thread")
-    @raise_application_errors
-    @limited_as("maintenance")
-    async def keep_thread(self, request: KeepThreadInput) -> KeepThreadResult:
-        """Merge small segments, delete what no manifest names, verify what is there."""
-        if self._upkeep is None:
-            return KeepThreadResult(thread_id=request.thread_id)
-        upkeep = self._upkeep
-        fields: dict[str, int] = {}
+            return KeepResult()
         async with heartbeat_with_progress(self._beat_every) as progress:
-            if request.compact:
-                done = await upkeep.compact(request.thread_id, progress)
-                fields |= {"segments_before": done.segments_before, "segments_after": done.segments_after}
-            if request.collect_garbage:
-                done = await upkeep.collect_garbage(
-                    request.thread_id, progress, abandoned_after=request.abandoned_after
-                )
-                fields |= {"objects_deleted": done.objects_deleted, "bytes_deleted": done.bytes_deleted}
-            problems: tuple[str, ...] = ()
-            if request.audit:
-                problems = (await upkeep.audit(request.thread_id, progress)).problems
-        return KeepThreadResult(thread_id=request.thread_id, problems=problems, **fields)
+            return await keep_part(self._upkeep, request, progress)
 
     @activity.defn(name="helix.maintenance.keep_records")
     @raise_application_errors

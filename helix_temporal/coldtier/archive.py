@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import secrets
+import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -78,6 +79,15 @@ class Archive:
         self.blobs, self.layout, self.key = blobs, layout, key
         self._remembered: OrderedDict[str, Stored] = OrderedDict()
         self._remembered_bytes = 0
+
+    async def tell_time(self) -> float | None:
+        """What time it is by the store's clock, by which its objects are dated; None if it dates none."""
+        key = f"{self.layout.probe_prefix()}clock/{uuid.uuid4().hex}"
+        await self.blobs.put(key, b"")
+        try:
+            return max([info.modified or 0.0 async for info in self.blobs.list(key)], default=0.0) or None
+        finally:
+            await self.blobs.delete(key)
 
     # -- manifests
 

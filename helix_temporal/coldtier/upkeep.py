@@ -7,7 +7,6 @@ until they have been old for a long time by the store's own clock.
 """
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
@@ -27,7 +26,13 @@ from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.stored_messages import EMPTY, Kind, StoredMessage
 from helix_temporal.stores.protocols.hot import HotTier
-from helix_temporal.stores.protocols.threads import Audit, Maintenance, Progress, no_progress
+from helix_temporal.stores.protocols.threads import (
+    ArchivedThread,
+    Audit,
+    Maintenance,
+    Progress,
+    no_progress,
+)
 from helix_temporal.stores.threads.fences import Fence
 
 
@@ -67,6 +72,12 @@ class Garbage:
         size = sum(info.size for info in garbage)
         return Maintenance(thread_id, objects_deleted=len(garbage), bytes_deleted=size)
 
+    async def has_garbage(
+        self, listed: Sequence[BlobInfo], manifest: Manifest, abandoned_after: float
+    ) -> bool:
+        """Whether a collection would delete something, of a listing from before the manifest was read."""
+        return bool(await self._find_garbage(listed, manifest, abandoned_after, buried=False))
+
     async def _find_garbage(
         self, listed: Sequence[BlobInfo], manifest: Manifest, abandoned_after: float, *, buried: bool
     ) -> list[BlobInfo]:
@@ -87,7 +98,7 @@ class Garbage:
         header = await self._hot.read_header(manifest.thread_id)
         if header is not None and not header.deleted:
             return ()
-        now = await self._store_time()
+        now = await self._archive.tell_time()
         own = self._archive.layout.manifest_key(manifest.thread_id)
 
         def is_old(info: BlobInfo) -> bool:
@@ -98,15 +109,6 @@ class Garbage:
         if manifest.version == 0 and not all(map(is_old, kept)):
             return ()  # a fork or a first open may be under way
         return [info for info in kept if is_old(info)]
-
-    async def _store_time(self) -> float | None:
-        """What time it is by the store's clock, the one that its objects were dated by."""
-        key = f"{self._archive.layout.probe_prefix()}clock/{uuid.uuid4().hex}"
-        await self._archive.blobs.put(key, b"")
-        try:
-            return max([info.modified or 0.0 async for info in self._archive.blobs.list(key)], default=None)
-        finally:
-            await self._archive.blobs.delete(key)
 
     async def _list_named_keys(self, manifest: Manifest) -> set[str]:
         layout, thread_id = self._archive.layout, manifest.thread_id
@@ -128,6 +130,19 @@ class Garbage:
         if stored.manifest.version == 0:
             raised = replace(raised, version=0)
         return await self._archive.try_commit(self._archive.plan_manifest_only(raised), stored)
+
+
+def _may_have_work(manifest_key: str, objects: Sequence[BlobInfo], since: float) -> bool:
+    """Whether there may be something to do for a thread that there was not at a time.
+
+    What a flush, a fork or a compaction left when it died was written when it died.  Only payloads, and what
+    has no manifest, become garbage by their age.
+    """
+    return (
+        any(info.modified is None or info.modified >= since for info in objects)
+        or all(info.key != manifest_key for info in objects)
+        or any(info.key.startswith(f"{manifest_key.removesuffix('manifest')}payload/") for info in objects)
+    )
 
 
 def _may_be_wanted(key: str, manifest: Manifest) -> bool:
@@ -233,22 +248,64 @@ class Upkeep:
         )  # fmt: skip
         return await self._archive.try_commit(self._archive.plan_manifest_only(tombstone), stored)
 
-    async def list_archived(self, part: int) -> AsyncIterator[str]:
+    async def keep(
+        self,
+        thread: ArchivedThread,
+        progress: Progress = no_progress,
+        *,
+        abandoned_after: float = ABANDONED_AFTER,
+    ) -> Maintenance:
+        """As `ArchiveUpkeep.keep`."""
+        manifest = (await self._archive.read_manifest(thread.thread_id)).manifest
+        count = len(manifest.segments)
+        found = Maintenance(thread.thread_id, segments_before=count, segments_after=count)
+        compact = await self._is_compact(manifest)
+        if compact and not await self._garbage.has_garbage(thread.objects, manifest, abandoned_after):
+            return found
+        if not compact:
+            found = await self.compact(thread.thread_id, progress)
+        collected = await self.collect_garbage(thread.thread_id, progress, abandoned_after=abandoned_after)
+        return replace(
+            found, objects_deleted=collected.objects_deleted, bytes_deleted=collected.bytes_deleted
+        )
+
+    async def _is_compact(self, manifest: Manifest) -> bool:
+        """Whether `_plan_next_merge` finds nothing; without reading what would be merged."""
+        head = manifest.head.position
+        if find_mergeable_run(manifest.segments, head, UNBOUNDED) is not None:
+            return False
+        moved, _ = split_direct_segments(manifest)
+        if moved or manifest.index is None:
+            return not moved
+        return find_mergeable_run(tuple(await self._archive.read_index(manifest)), head, UNBOUNDED) is None
+
+    async def tell_time(self) -> float | None:
+        """As `ArchiveUpkeep.tell_time`."""
+        return await self._archive.tell_time()
+
+    async def list_archived(self, part: int, since: float | None = None) -> AsyncIterator[ArchivedThread]:
         """As `ArchiveUpkeep.list_archived`."""
         prefix = self._archive.layout.part_prefix(part)
-        found: dict[str, bool] = {}
+        found: dict[str, list[BlobInfo]] = {}
         async for info in self._archive.blobs.list(prefix):
-            encoded, slash, rest = info.key.removeprefix(prefix).partition("/")
+            encoded, slash, _ = info.key.removeprefix(prefix).partition("/")
             if slash:
-                found[encoded] = found.get(encoded, False) or rest == "manifest"
-        for encoded, has_manifest in found.items():
-            key, thread_id = f"{prefix}{encoded}/manifest", decode_id(encoded)
-            if thread_id is None and has_manifest:
-                # The key holds a hash of a long id: the object names it.
-                blob = await self._archive.blobs.get(key)
-                thread_id = thread_id_of(blob.data) if blob is not None else None
+                found.setdefault(encoded, []).append(info)
+        for encoded, objects in found.items():
+            key = f"{prefix}{encoded}/manifest"
+            if since is not None and not _may_have_work(key, objects, since):
+                continue
+            thread_id = await self._find_id(encoded, key, objects)
             if thread_id is not None and self._archive.layout.manifest_key(thread_id) == key:
-                yield thread_id
+                yield ArchivedThread(thread_id, tuple(objects))
+
+    async def _find_id(self, encoded: str, key: str, objects: Sequence[BlobInfo]) -> str | None:
+        thread_id = decode_id(encoded)
+        if thread_id is None and any(info.key == key for info in objects):
+            # The key holds a hash of a long id: the object names it.
+            blob = await self._archive.blobs.get(key)
+            return thread_id_of(blob.data) if blob is not None else None
+        return thread_id
 
     async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
         """Read and verify everything of one thread; changes nothing.

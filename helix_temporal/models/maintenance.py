@@ -1,44 +1,20 @@
 """Upkeep and cleaning up: what to do, and what was done."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field
 
 from helix_temporal.models.base import WireModel
-from helix_temporal.models.ids import Id
 from helix_temporal.models.store_calls import Limit
 
 ABANDONED_AFTER: Final = 7 * 24 * 3600.0
 """Seconds; as long as payload stores keep what was put aside: longer than any step may be retried."""
 
+NAMED: Final = 20
+"""So many threads that failed, or are damaged, are named in a result."""
+
 ARCHIVE_PARTS: Final = 256
 """So many parts has an archive: by the first byte of the hash of a thread's id."""
-
-
-class KeepThreadInput(WireModel):
-    """Compact, collect garbage of, and audit one thread.
-
-    Attributes:
-        abandoned_after: Seconds after which what was put aside for no step, or copied for no thread, is
-            garbage.
-    """
-
-    thread_id: Id
-    compact: bool = True
-    collect_garbage: bool = True
-    audit: bool = False
-    abandoned_after: float = ABANDONED_AFTER
-
-
-class KeepThreadResult(WireModel):
-    """What upkeep did to one thread."""
-
-    thread_id: str
-    segments_before: int = 0
-    segments_after: int = 0
-    objects_deleted: int = 0
-    bytes_deleted: int = 0
-    problems: tuple[str, ...] = ()
 
 
 class SweepInput(WireModel):
@@ -67,47 +43,51 @@ class SweepResult(WireModel):
     pending_bytes: int = 0
 
 
-class ListArchivedInput(WireModel):
-    """Which archived threads to list: those of one of the archive's parts."""
-
-    part: Annotated[int, Field(ge=0, lt=ARCHIVE_PARTS)] = 0
-    after: str = ""
-    limit: int = 500
-
-
-class ListArchivedResult(WireModel):
-    """Ids of archived threads in order; ``more`` if there are further ones in this part."""
-
-    thread_ids: tuple[str, ...] = ()
-    more: bool = False
-
-
 class KeepInput(WireModel):
     """Upkeep of all archived threads, hot or cold.
 
     Attributes:
-        audit: Also read and verify everything: as much traffic as the archive is large.
+        audit: Also read and verify: a thirtieth of the archive each day, so much traffic; with ``whole`` all.
         records: Then archive old records of sessions, too.
+        whole: Look at all threads, not only at those that have changed since the last run.
+        parts: Which parts of the archive; None for all.
         parallel: Threads kept side by side.
-        abandoned_after: As for one thread.
-        part: Where an earlier run of this upkeep stopped, with ``after``.
+        abandoned_after: Seconds after which what was put aside for no step, or copied for no thread, is
+            garbage.
     """
 
     audit: bool = False
     records: bool = False
+    whole: bool = False
+    parts: tuple[int, ...] | None = None
     parallel: int = 8
-    page: int = 500
-    part: int = 0
-    after: str = ""
     abandoned_after: float = ABANDONED_AFTER
-    summary: "KeepResult | None" = None
+
+
+class KeepPartInput(WireModel):
+    """Upkeep of one part of the archive.
+
+    Attributes:
+        part: Which one.
+        since: Only threads that have changed since then, in seconds since 1970 by the archive's clock.
+        audit: Also read and verify all that is looked at.
+    """
+
+    part: Annotated[int, Field(ge=0, lt=ARCHIVE_PARTS)] = 0
+    since: float | None = None
+    audit: bool = False
+    parallel: int = 8
+    abandoned_after: float = ABANDONED_AFTER
 
 
 class KeepResult(WireModel):
     """Sums over all threads; ``damaged`` holds the first ids with problems, ``failed`` those not kept.
 
     Attributes:
+        seen: Threads that were looked at.
         records: What was done to records; None where that was not asked for, or failed.
+        since: The next run looks at what has changed since then, in seconds since 1970 by the clock of the
+            archive; None: at everything.
     """
 
     seen: int = 0
@@ -119,6 +99,24 @@ class KeepResult(WireModel):
     failed: tuple[str, ...] = ()
     failures: int = 0
     records: "RecordsKept | None" = None
+    since: float | None = None
+
+    def plus(self, part: Self) -> Self:
+        """With another part counted in; ``since`` is the earlier one."""
+        began = [each for each in (self.since, part.since) if each is not None]
+        return self.model_copy(
+            update={
+                "seen": self.seen + part.seen,
+                "segments_merged": self.segments_merged + part.segments_merged,
+                "objects_deleted": self.objects_deleted + part.objects_deleted,
+                "bytes_deleted": self.bytes_deleted + part.bytes_deleted,
+                "damaged": (*self.damaged, *part.damaged)[:NAMED],
+                "problems": self.problems + part.problems,
+                "failed": (*self.failed, *part.failed)[:NAMED],
+                "failures": self.failures + part.failures,
+                "since": min(began, default=None),
+            }
+        )
 
 
 class KeepRecordsInput(WireModel):

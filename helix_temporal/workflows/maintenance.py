@@ -1,8 +1,7 @@
 """Workflows that schedules start: sweep, archive upkeep, clean-up, expired calls."""
 
-import asyncio
-from collections.abc import Sequence
 from datetime import timedelta
+from typing import Final
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -16,18 +15,15 @@ from helix_temporal.models.maintenance import (
     CleanupResult,
     CleanupSummary,
     KeepInput,
+    KeepPartInput,
     KeepRecordsInput,
     KeepResult,
-    KeepThreadInput,
-    KeepThreadResult,
-    ListArchivedInput,
     RecordsKept,
     SweepInput,
     SweepResult,
 )
 from helix_temporal.models.waiting import WakeInput, WakeResult
 
-_NAMED_FAILURES = 20
 _RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=10)
 
 
@@ -51,36 +47,54 @@ class SweepWorkflow:
         )
 
 
-Kept = KeepThreadResult | str
-"""What was done to a thread, or the id of one that could not be kept."""
+_ALL_WITHIN: Final = 30
+"""Days within which each part of the archive is looked at as a whole."""
+_SLACK: Final = 600.0
+"""Seconds by which a run looks back further than to the begin of the last one: what was written then may
+have become visible later."""
 
 
 @workflow.defn(name="helix.keep")
 class KeepWorkflow:
-    """Compacts, collects garbage and, if asked, audits; a live session does not notice."""
+    """Compacts, collects garbage and, if asked, audits; a live session does not notice.
+
+    A run looks at the threads that have changed since the last one of its schedule, and at all of a thirtieth
+    of the archive, another one each day.
+    """
 
     @workflow.run
     async def run(self, input: KeepInput) -> KeepResult:
-        """Go through the parts of the archive; continues as new when a page of threads is done."""
-        part, after, summary = input.part, input.after, input.summary or KeepResult()
-        seen = 0
-        while part < ARCHIVE_PARTS:
-            page = await workflow.execute_activity_method(
-                MaintenanceActivities.list_archived,
-                ListArchivedInput(part=part, after=after, limit=input.page),
-                start_to_close_timeout=timedelta(minutes=30),
-                heartbeat_timeout=timedelta(seconds=30),
+        """Go through the parts of the archive, one activity each."""
+        since = None if input.whole else _find_since()
+        today = int(workflow.now().timestamp() // 86_400)
+        summary = KeepResult()
+        for part in range(ARCHIVE_PARTS) if input.parts is None else input.parts:
+            whole = since is None or part % _ALL_WITHIN == today % _ALL_WITHIN
+            audit = input.audit and (input.whole or part % _ALL_WITHIN == today % _ALL_WITHIN)
+            request = KeepPartInput(
+                part=part,
+                since=None if whole else since,
+                audit=audit,
+                parallel=input.parallel,
+                abandoned_after=input.abandoned_after,
             )
-            summary = add_kept(summary, await self._keep_threads(page.thread_ids, input))
-            seen += len(page.thread_ids)
-            part, after = (part, page.thread_ids[-1]) if page.more else (part + 1, "")
-            if seen >= input.page and part < ARCHIVE_PARTS:
-                workflow.continue_as_new(
-                    input.model_copy(update={"part": part, "after": after, "summary": summary})
-                )
+            summary = summary.plus(await self._keep_part(request))
         if input.records:
             summary = summary.model_copy(update={"records": await self._keep_records()})
-        return summary
+        return summary.model_copy(update={"since": _next_since(summary, since, input)})
+
+    async def _keep_part(self, request: KeepPartInput) -> KeepResult:
+        try:
+            return await workflow.execute_activity_method(
+                MaintenanceActivities.keep_part,
+                request,
+                start_to_close_timeout=timedelta(hours=6),
+                heartbeat_timeout=timedelta(seconds=30),
+                retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5),
+            )
+        except ActivityError as error:
+            workflow.logger.warning("part %d is not kept: %s", request.part, error.cause or error)
+            return KeepResult(failures=1, failed=(f"part {request.part}",))
 
     async def _keep_records(self) -> RecordsKept | None:
         try:
@@ -95,47 +109,20 @@ class KeepWorkflow:
             workflow.logger.warning("records are not kept: %s", error.cause or error)
             return None
 
-    async def _keep_threads(self, thread_ids: Sequence[str], input: KeepInput) -> list[Kept]:
-        slots = asyncio.Semaphore(input.parallel)
 
-        async def one(thread_id: str) -> Kept:
-            async with slots:
-                return await self._keep_thread(thread_id, input)
-
-        return list(await asyncio.gather(*(one(thread_id) for thread_id in thread_ids)))
-
-    async def _keep_thread(self, thread_id: str, input: KeepInput) -> Kept:
-        try:
-            return await workflow.execute_activity_method(
-                MaintenanceActivities.keep_thread,
-                KeepThreadInput(
-                    thread_id=thread_id, audit=input.audit, abandoned_after=input.abandoned_after
-                ),
-                start_to_close_timeout=timedelta(minutes=30),
-                heartbeat_timeout=timedelta(seconds=30),
-                retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=5),
-            )
-        except ActivityError as error:
-            workflow.logger.warning("thread %r is not kept: %s", thread_id, error.cause or error)
-            return thread_id
+def _find_since() -> float | None:
+    """What the last run of the same schedule says; None: look at everything."""
+    if not workflow.has_last_completion_result():
+        return None
+    last: KeepResult | None = workflow.get_last_completion_result(KeepResult)
+    return None if last is None else last.since
 
 
-def add_kept(summary: KeepResult, found: Sequence[Kept]) -> KeepResult:
-    """The summary with these threads counted in."""
-    done = [each for each in found if isinstance(each, KeepThreadResult)]
-    failed = tuple(each for each in found if isinstance(each, str))
-    damaged = tuple(each.thread_id for each in done if each.problems)
-    merged = sum(max(each.segments_before - each.segments_after, 0) for each in done)
-    return KeepResult(
-        seen=summary.seen + len(found),
-        segments_merged=summary.segments_merged + merged,
-        objects_deleted=summary.objects_deleted + sum(each.objects_deleted for each in done),
-        bytes_deleted=summary.bytes_deleted + sum(each.bytes_deleted for each in done),
-        damaged=(*summary.damaged, *damaged)[:_NAMED_FAILURES],
-        problems=summary.problems + sum(len(each.problems) for each in done),
-        failed=(*summary.failed, *failed)[:_NAMED_FAILURES],
-        failures=summary.failures + len(failed),
-    )
+def _next_since(summary: KeepResult, since: float | None, input: KeepInput) -> float | None:
+    """Not later than what was missed: after a failure, or where only some parts were asked for, as before."""
+    if summary.failures or input.parts is not None or summary.since is None:
+        return since
+    return summary.since - _SLACK
 
 
 @workflow.defn(name="helix.cleanup")

@@ -1,13 +1,10 @@
 """Scenes of the activities on threads and of the maintenance worker's."""
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from helix_temporal.models.maintenance import (
-    KeepThreadInput,
-    ListArchivedInput,
-    SweepInput,
-)
+from helix_temporal.models.maintenance import KeepPartInput, SweepInput
 from helix_temporal.models.messages import Message
 from helix_temporal.models.steps import OpenSessionResult
 from helix_temporal.models.threads import (
@@ -155,23 +152,18 @@ async def a_thread_is_deleted(stage: Stage, session: str) -> Task:
 # -- maintenance
 
 
-@scene("helix.maintenance.list_archived")
-async def archived_threads_are_listed(stage: Stage, session: str) -> Task:
-    await talked(stage, session)
-    return stage.task("helix.maintenance.list_archived", ListArchivedInput())
-
-
 @scene("helix.maintenance.sweep")
 async def threads_are_swept(stage: Stage, session: str) -> Task:
     await _unarchived(stage, session)
     return stage.task("helix.maintenance.sweep", SweepInput())
 
 
-@scene("helix.maintenance.keep_thread")
+@scene("helix.maintenance.keep_part")
 async def an_archive_is_kept(stage: Stage, session: str) -> Task:
     opened = await talked(stage, session)
     for number in range(2, 5):
         # Above the inline tail: segments to merge.
         step = await stage.turn(session, opened, "hello " * 4000, message_id=f"u{number}")
         opened = opened.model_copy(update={"handle": opened.handle.model_copy(update={"head": step.head})})
-    return stage.task("helix.maintenance.keep_thread", KeepThreadInput(thread_id=session))
+    part = hashlib.sha256(session.encode()).digest()[0]
+    return stage.task("helix.maintenance.keep_part", KeepPartInput(part=part))

@@ -193,7 +193,7 @@ async def sweep(served: Served, prefix: str) -> list[tuple[str, str | None]]:
     )
     await swept.result()
     kept = await served.client.start_workflow(
-        KeepWorkflow.run, KeepInput(part=250), id=f"{prefix}-keep", task_queue=queue
+        KeepWorkflow.run, KeepInput(parts=(250, 251)), id=f"{prefix}-keep", task_queue=queue
     )
     await kept.result()
     return [

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+from helix_temporal.blobs import BlobInfo
 from helix_temporal.models.maintenance import ABANDONED_AFTER
 from helix_temporal.models.stored_messages import Head, StoredMessage
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend, StepView
@@ -479,6 +480,14 @@ class Audit:
     unarchived: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedThread:
+    """A thread of the archive, and all its objects, as they were listed."""
+
+    thread_id: str
+    objects: tuple[BlobInfo, ...]
+
+
 class ArchiveUpkeep(Protocol):
     """Maintenance of one thread's archive; harmless beside a live session.
 
@@ -490,13 +499,32 @@ class ArchiveUpkeep(Protocol):
         """Merge small segments, and list the oldest ones apart."""
         ...
 
-    def list_archived(self, part: int) -> AsyncIterator[str]:
-        """Ids of all archived threads in one of the 256 parts of the archive.
+    def list_archived(self, part: int, since: float | None = None) -> AsyncIterator[ArchivedThread]:
+        """The archived threads in one of the 256 parts of the archive: one listing, however many they are.
 
         Deleted ones are among them, and those of which objects are there without a manifest: a fork that was
         given up.  One that comes meanwhile may be missed; one whose manifest names no thread is left out,
         as is one without a manifest whose id is so long that its key holds a hash of it.
+
+        Args:
+            part: From 0 on.
+            since: Only threads for which there may be something to do that was not there at this time, in
+                seconds since 1970 by the archive's clock: what was written since, or is garbage by its age.
         """
+        ...
+
+    async def tell_time(self) -> float | None:
+        """The time by the archive's clock, as ``since``; None if the archive does not date its objects."""
+        ...
+
+    async def keep(
+        self,
+        thread: ArchivedThread,
+        progress: Progress = no_progress,
+        *,
+        abandoned_after: float = ABANDONED_AFTER,
+    ) -> Maintenance:
+        """Compact, and delete what no manifest names; one read where there is nothing to do."""
         ...
 
     async def collect_garbage(

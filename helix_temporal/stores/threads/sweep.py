@@ -3,25 +3,21 @@
 A thread that has not changed since all of it was archived is passed over: the scan sees it.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
-from helix_temporal._retries import repeat_unanswered
-from helix_temporal.errors import FencedError, HeadMovedError, HelixError, StoreUnavailableError
-from helix_temporal.models.maintenance import SweepInput, SweepResult
-from helix_temporal.stores.protocols.hot import HotHeader, HotTier
+from helix_temporal.errors import FencedError, HeadMovedError
+from helix_temporal.models.maintenance import NAMED, SweepInput, SweepResult
+from helix_temporal.stores.protocols.hot import HotTier
 from helix_temporal.stores.protocols.threads import FlushStatus, FlushThread, ThreadStore
+from helix_temporal.stores.threads.visits import Visits
 
 Outcome = Literal["archived", "clean", "gone", "failed"]
 ReportPage = Callable[[str, SweepResult], None]
 """Told after each page where the next one begins, and of what was done up to there."""
 
-_GIVES_UP_AFTER: Final = 16
-"""A pass ends when a store did not answer for so many threads in a row: it is away, and asking takes long."""
 _THREAD_SECONDS: Final = 120.0
 """A thread that takes longer is put off: those behind it wait."""
-_NAMED_FAILURES: Final = 20
 
 
 class SweptThread(NamedTuple):
@@ -55,11 +51,17 @@ async def sweep_threads(
     Raises:
         StoreUnavailableError: A store answered for none of 16 threads, though asked several times for each.
     """
-    summary, sweep = done or SweepResult(), _Sweep(hot, threads, request)
+    summary = done or SweepResult()
+    visits = Visits[str, SweptThread](
+        lambda thread_id: sweep_thread(hot, threads, thread_id, evict=request.evict),
+        lambda thread_id, why: SweptThread(thread_id, "failed", detail=why),
+        parallel=request.parallel,
+        seconds=_THREAD_SECONDS,
+    )
     while True:
         page = await hot.scan_page(cursor, request.page)
         waiting = [each.thread_id for each in page.threads if request.evict or not each.is_archived]
-        summary = add_swept(summary, await sweep.sweep_page(waiting), len(page.threads) - len(waiting))
+        summary = add_swept(summary, await visits.visit_all(waiting), len(page.threads) - len(waiting))
         cursor = page.cursor
         if cursor is None:
             return summary
@@ -79,43 +81,10 @@ def add_swept(summary: SweepResult, found: Sequence[SweptThread], unchanged: int
         archived=summary.archived + count("archived"),
         clean=summary.clean + count("clean") + unchanged,
         gone=summary.gone + count("gone"),
-        failed=(*summary.failed, *failed)[:_NAMED_FAILURES],
+        failed=(*summary.failed, *failed)[:NAMED],
         failures=summary.failures + len(failed),
         pending_bytes=summary.pending_bytes + sum(each.pending_bytes for each in found),
     )
-
-
-class _Sweep:
-    """One pass: so many threads at a time, over all its pages."""
-
-    def __init__(self, hot: HotTier, threads: ThreadStore, request: SweepInput) -> None:
-        self._hot, self._threads, self._evict = hot, threads, request.evict
-        self._slots, self._unanswered = asyncio.Semaphore(request.parallel), 0
-
-    async def sweep_page(self, thread_ids: Sequence[str]) -> list[SweptThread]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._sweep_one(each)) for each in thread_ids]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        return [each.result() for each in tasks]
-
-    async def _sweep_one(self, thread_id: str) -> SweptThread:
-        async with self._slots:
-            try:
-                async with asyncio.timeout(_THREAD_SECONDS):
-                    result = await repeat_unanswered(
-                        lambda: sweep_thread(self._hot, self._threads, thread_id, evict=self._evict)
-                    )
-            except TimeoutError:
-                return SweptThread(thread_id, "failed", detail=f"not done within {_THREAD_SECONDS:.0f} s")
-            except StoreUnavailableError as error:
-                self._unanswered += 1
-                if self._unanswered >= _GIVES_UP_AFTER:
-                    raise
-                return _describe_failure(thread_id, error)
-            self._unanswered = 0
-            return result
 
 
 async def sweep_thread(
@@ -124,26 +93,16 @@ async def sweep_thread(
     """Archive one hot thread under its own epoch; a session that is alive does not notice.
 
     With ``evict`` its hot copy is dropped once it is archived; a live session then hydrates it with its next
-    step.  A thread that cannot be archived for good is reported, not raised: it must not stop a sweep.
+    step.
 
     Raises:
         StoreUnavailableError: A store did not answer; repeat the call.
+        HelixError: It cannot be archived.
     """
-    try:
-        header = await hot.read_header(thread_id)
-        if header is None or header.deleted or not threads.archives:
-            return SweptThread(thread_id, "gone", detail="" if threads.archives else "no_cold_tier")
-        return await _archive_thread(hot, threads, header, drops=header.closed or evict)
-    except StoreUnavailableError:
-        raise
-    except HelixError as error:
-        return _describe_failure(thread_id, error)
-
-
-async def _archive_thread(
-    hot: HotTier, threads: ThreadStore, header: HotHeader, *, drops: bool
-) -> SweptThread:
-    thread_id = header.thread_id
+    header = await hot.read_header(thread_id)
+    if header is None or header.deleted or not threads.archives:
+        return SweptThread(thread_id, "gone", detail="" if threads.archives else "no_cold_tier")
+    drops = header.closed or evict
     try:
         receipt = await threads.flush(FlushThread(thread_id, header.epoch, closes=header.closed, ends=False))
         evicted = await threads.evict(thread_id, header.epoch) if drops else ""
@@ -158,7 +117,3 @@ async def _archive_thread(
         await hot.mark_archived(thread_id, header.place)
     outcome: Outcome = "archived" if receipt.puts else "clean"
     return SweptThread(thread_id, outcome, receipt.pending_bytes, evicted)
-
-
-def _describe_failure(thread_id: str, error: HelixError) -> SweptThread:
-    return SweptThread(thread_id, "failed", detail=f"{type(error).__name__}: {error}"[:500])

@@ -146,7 +146,7 @@ class GivenUpForkContract(ColdFixtures):
 async def archived(threads: TieredThreads, thread_id: str) -> list[str]:
     """The threads that the maintenance worker finds in the part of the archive that this one is in."""
     part = int(sha256(thread_id.encode()).hexdigest()[:2], 16)
-    return [each async for each in threads.upkeep.list_archived(part)]
+    return [each.thread_id async for each in threads.upkeep.list_archived(part)]
 
 
 class ColdDeleteContract(ColdFixtures):

@@ -120,7 +120,7 @@ async def test_the_maintenance_worker_comes_by_there(copy: str) -> None:
     shelf = await a_shelf(copy)
     await shelf.give_up_a_fork()
     part = int(shelf.tiers.threads.layout.thread_prefix(copy).split("/")[1], 16)
-    assert copy in [each async for each in shelf.tiers.threads.upkeep.list_archived(part)]
+    assert copy in [each.thread_id async for each in shelf.tiers.threads.upkeep.list_archived(part)]
 
 
 async def test_a_fork_that_may_be_under_way_is_let_alone(shelf: Shelf) -> None:

@@ -16,7 +16,7 @@ from helix_temporal.models.maintenance import SweepInput
 from helix_temporal.models.messages import Message
 from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Progress, no_progress
-from helix_temporal.stores.threads import sweep
+from helix_temporal.stores.threads import sweep, visits
 
 COUNT = 40
 
@@ -77,7 +77,7 @@ async def test_a_pass_ends_where_the_archive_is_away(
     tried = refuse(backends, monkeypatch, lambda *_: True)
     with pytest.raises(StoreUnavailableError, match="SlowDown"):
         await backends.sweep(evict=True)
-    assert len(tried) <= sweep._GIVES_UP_AFTER + 8
+    assert len(tried) <= visits.GIVES_UP_AFTER + 8
     assert len([each.thread_id async for each in scan_threads(backends.hot)]) == COUNT
 
 

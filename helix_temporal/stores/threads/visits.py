@@ -1,0 +1,70 @@
+"""Does something to many threads, some at a time; one that a store does not answer for stops no other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from helix_temporal._retries import repeat_unanswered
+from helix_temporal.errors import HelixError, StoreUnavailableError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+GIVES_UP_AFTER: Final = 16
+"""A pass ends when a store did not answer for so many threads in a row: it is away, and asking takes long."""
+
+
+class Visits(Generic[T, R]):
+    """One pass over threads, in one page or several.
+
+    Args:
+        visit: What is done to a thread; repeated while a store does not answer, so it may happen twice.
+        fail: The result of one that failed, of the thread and why.
+        parallel: Threads at a time.
+        seconds: A thread that takes longer has failed: those behind it wait.
+    """
+
+    def __init__(
+        self,
+        visit: Callable[[T], Awaitable[R]],
+        fail: Callable[[T, str], R],
+        *,
+        parallel: int,
+        seconds: float,
+    ) -> None:
+        self._visit, self._fail, self._seconds = visit, fail, seconds
+        self._slots, self._unanswered = asyncio.Semaphore(parallel), 0
+
+    async def visit_all(self, threads: Sequence[T]) -> list[R]:
+        """Visit them; the results in their order.
+
+        Raises:
+            StoreUnavailableError: A store answered for none of 16 in a row, though asked several times.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._visit_one(each)) for each in threads]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [each.result() for each in tasks]
+
+    async def _visit_one(self, thread: T) -> R:
+        async with self._slots:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    result = await repeat_unanswered(lambda: self._visit(thread))
+            except TimeoutError:
+                return self._fail(thread, f"not done within {self._seconds:.0f} s")
+            except StoreUnavailableError as error:
+                self._unanswered += 1
+                if self._unanswered >= GIVES_UP_AFTER:
+                    raise
+                return self._fail(thread, _describe(error))
+            except HelixError as error:
+                result = self._fail(thread, _describe(error))
+            self._unanswered = 0
+            return result
+
+
+def _describe(error: HelixError) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
