@@ -1,7 +1,8 @@
 """From settings to stores: the one place that picks implementations.  Opens nothing by itself."""
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -74,6 +75,22 @@ def _name_setting_in_errors(kind: str) -> Iterator[None]:
         if kind not in _WHERE:
             raise
         raise StoreUnavailableError(f"{error}; see the setting {_WHERE[kind]}") from error
+
+
+_PROBED: Final = "probed-by-helix-health"
+"""An id that no session has."""
+
+
+async def _ask_store(read: Callable[[], Awaitable[object]], within: float) -> str:
+    """Why a store does not answer; empty if it does."""
+    try:
+        async with asyncio.timeout(within):
+            await read()
+    except TimeoutError:
+        return f"did not answer within {within:.0f} s"
+    except HelixError as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    return ""
 
 
 class Backends:
@@ -268,6 +285,22 @@ class Backends:
         if self.tiered is None:
             raise InvalidConfigError("there is no archive to sweep into: set s3_bucket or cold_directory")
         return await sweep_threads(self.hot, self.threads, SweepInput(evict=evict, parallel=parallel))
+
+    async def find_unanswered(self, within: float) -> dict[str, str]:
+        """Stores that do not answer a read within so many seconds, and what they say; for probes.
+
+        Of the archive only where it is required: sessions go on without it otherwise.
+        """
+        asked: dict[str, Callable[[], Awaitable[object]]] = {
+            f"threads in {self.settings.threads_in}": lambda: self.hot.read_header(_PROBED)
+        }
+        if self._sessions is not None:
+            asked[f"state in {self.settings.state_in}"] = self._sessions.now
+        blobs = self.blobs
+        if blobs is not None and self.settings.archive == "required":
+            asked["archive"] = lambda: blobs.get(f"{self.settings.s3_prefix}/{_PROBED}")
+        found = await asyncio.gather(*(_ask_store(each, within) for each in asked.values()))
+        return {name: why for name, why in zip(asked, found, strict=True) if why}
 
     async def close(self) -> None:
         """Close all connections, once usage that is still being recorded is, for 5 s at most."""

@@ -243,7 +243,8 @@ class Settings(_Group):
         other_reference_key: Is taken for such a reference too, and signs none: the next ``reference_key``,
             then the former one, while workers get a new one.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
-        health_file: Touched every five seconds by a worker that serves, and removed when it ends.
+        health_port: Where a worker answers probes, by HTTP without encryption; on all addresses, or on
+            ``health_host``.
 
     Raises:
         InvalidConfigError: A value is outside its range, or two contradict each other.
@@ -306,7 +307,8 @@ class Settings(_Group):
     reference_key: SecretStr | None = None
     other_reference_key: SecretStr | None = None
     allow_plaintext: bool = False
-    health_file: Path | None = None
+    health_port: int | None = Field(default=None, ge=1, le=65_535)
+    health_host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 (probes come from other hosts)
 
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()

@@ -2,13 +2,12 @@
 
 import asyncio
 import gc
-import logging
 import signal
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -18,12 +17,9 @@ from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._diagnosis import check_namespace_exists
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.health import HealthServer, WorkerHealth
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
-
-_HEALTH_SECONDS: Final = 5.0
-
-_logger = logging.getLogger(__name__)
 
 
 async def connect(
@@ -78,10 +74,11 @@ class HelixWorker:
     ) -> None:
         plugin = _plugin_of(client, plugin, options.get("plugins", ()))
         self._client, self._plugin = client, plugin
-        self._health = _HealthFile(plugin.settings.health_file)
         options.setdefault("task_queue", plugin.settings.task_queue)
         options.setdefault("graceful_shutdown_timeout", timedelta(seconds=drain))
         self._worker = Worker(client, **options)
+        self._health = WorkerHealth(self._worker, client, plugin.backends.find_unanswered)
+        self._probes = AsyncExitStack()
 
     async def __aenter__(self) -> Worker:
         """Check the stores, then serve.
@@ -89,16 +86,21 @@ class HelixWorker:
         Raises:
             UnsafeRedisPolicyError, ConditionalWritesUnsupportedError: A server would lose data.
             StoreUnavailableError: A server does not answer.
-            InvalidConfigError: The health file cannot be written, or the server does not have the namespace.
+            InvalidConfigError: The port of probes cannot be had, or the server does not have the namespace.
         """
+        settings = self._plugin.settings
         try:
+            if settings.health_port is not None:
+                server = HealthServer(self._health, settings.health_host, settings.health_port)
+                await self._probes.enter_async_context(server)
             # A worker that finds it missing itself cancels the block, which cannot say why.
             await check_namespace_exists(self._client)
             await self._plugin.backends.check()
-            self._health.start()
         except BaseException:
+            await self._probes.aclose()
             await self._plugin.backends.close()
             raise
+        self._health.start()
         return await self._worker.__aenter__()
 
     async def __aexit__(
@@ -108,10 +110,11 @@ class HelixWorker:
         traceback: TracebackType | None,
     ) -> None:
         """Drain, then close the stores."""
+        self._health.stop()
         try:
             await self._worker.__aexit__(kind, exception, traceback)
         finally:
-            await self._health.stop()
+            await self._probes.aclose()
             await self._plugin.backends.close()
 
 
@@ -135,46 +138,6 @@ def _plugin_of(client: Client, wanted: HelixPlugin | None, own: Sequence[Any]) -
         f"the client has {which}: give it to Client.connect (plugins=[plugin]), or make both with "
         "helix_temporal.worker.connect(settings, agents)"
     )
-
-
-class _HealthFile:
-    """A file that is touched for as long as a worker serves, and its event loop turns."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._touching: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Touch it from now on.
-
-        Raises:
-            InvalidConfigError: It cannot be written.
-        """
-        if self._path is not None:
-            _touch_file(self._path)
-            self._touching = asyncio.create_task(self._touch_always(self._path))
-
-    async def stop(self) -> None:
-        """Remove it."""
-        if self._path is not None and self._touching is not None:
-            self._touching.cancel()
-            await asyncio.wait([self._touching])
-            self._path.unlink(missing_ok=True)
-
-    async def _touch_always(self, path: Path) -> None:
-        while True:
-            await asyncio.sleep(_HEALTH_SECONDS)
-            try:
-                _touch_file(path)
-            except InvalidConfigError as error:
-                _logger.warning("%s", error)
-
-
-def _touch_file(path: Path) -> None:
-    try:
-        path.touch()
-    except OSError as error:
-        raise InvalidConfigError(f"health_file: {str(path)!r} cannot be written: {error.strerror}") from error
 
 
 def startup_line(settings: Settings, *, given: bool = False) -> str:

@@ -8,6 +8,7 @@ import typer
 from helix_temporal.cli import thread
 from helix_temporal.cli.cleanup import cleanup
 from helix_temporal.cli.dev import dev
+from helix_temporal.cli.health import health
 from helix_temporal.cli.maintenance import maintenance
 from helix_temporal.cli.migrate import migrate
 from helix_temporal.cli.sweep import sweep
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(cleanup)
 app.command()(dev)
+app.command()(health)
 app.command()(maintenance)
 app.command()(migrate)
 app.command()(sweep)

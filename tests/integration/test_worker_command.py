@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from helix_temporal.client import SessionClient
+from helix_temporal.devstack.programs import free_port
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect, startup_line
 from tests.docs._pages import ROOT
@@ -55,7 +56,7 @@ def variables(temporal_address: str, unique: str, shop: Path) -> dict[str, str]:
         "HELIX_TEMPORAL_ADDRESS": temporal_address,
         "HELIX_TASK_QUEUE": unique,
         "HELIX_COLD_DIRECTORY": str(shop / "archive"),
-        "HELIX_HEALTH_FILE": str(shop / "health"),
+        "HELIX_HEALTH_PORT": str(free_port()),
     }
 
 
@@ -92,13 +93,22 @@ def running(
     assert output.endswith("Stopped: what was running has finished.\n")
 
 
-def is_healthy(variables: dict[str, str]) -> bool:
-    """What Docker would say: the command of the image's health check, in a shell as Docker runs it."""
-    (command,) = re.findall(
-        r"^HEALTHCHECK .*? CMD (.*)$", (ROOT / "workers" / "Dockerfile").read_text(), re.MULTILINE
+def ask_health(variables: dict[str, str], *probe: str) -> "subprocess.CompletedProcess[str]":
+    """What Docker asks: the command of the image's health check."""
+    image = (ROOT / "workers" / "Dockerfile").read_text()
+    (command,) = re.findall(r"^HEALTHCHECK .*? CMD helix-temporal (.*)$", image, re.MULTILINE)
+    return subprocess.run(
+        [sys.executable, "-c", RUN, command, *probe],
+        env=environment(variables),
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    env = {"PATH": os.environ["PATH"], "HELIX_HEALTH_FILE": variables["HELIX_HEALTH_FILE"]}
-    return subprocess.run(["sh", "-c", command], env=env, capture_output=True, check=False).returncode == 0
+
+
+def is_healthy(variables: dict[str, str], *probe: str) -> bool:
+    """What Docker would say."""
+    return ask_health(variables, *probe).returncode == 0
 
 
 def wait_until_healthy(variables: dict[str, str]) -> None:
@@ -141,19 +151,17 @@ def test_a_name_picks_one_and_helix_agents_is_the_default(variables: dict[str, s
 
 
 def test_a_worker_is_healthy_while_its_loop_turns(variables: dict[str, str], shop: Path) -> None:
-    """One that is frozen is not; one that has ended leaves no file that says it lives."""
+    """One that is frozen is not, nor one that has ended."""
     assert not is_healthy(variables)
     with running(shop, variables, "worker", "shop", until="Starting a worker for") as process:
         wait_until_healthy(variables)
+        assert is_healthy(variables, "live")
         process.send_signal(signal.SIGSTOP)
-        # Two minutes pass: nobody touches the file.
-        then = time.time() - 120
-        os.utime(variables["HELIX_HEALTH_FILE"], (then, then))
-        assert not is_healthy(variables)
+        frozen = ask_health(variables, "live")
+        assert (frozen.returncode, "TimeoutError" in frozen.stdout) == (1, True)
         process.send_signal(signal.SIGCONT)
         wait_until_healthy(variables)
     assert not is_healthy(variables)
-    assert not Path(variables["HELIX_HEALTH_FILE"]).exists()
 
 
 def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, str], shop: Path) -> None:
@@ -175,7 +183,7 @@ def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, st
         (["worker", "shop:baker"], {}, "agents: 'shop:baker': module 'shop' has no attribute 'baker'"),
         (["worker", "shop:NUMBER"], {}, "'shop:NUMBER' is int; an Agent or a list of agents expected"),
         (["worker", "json"], {}, "agents: 'json' has no Agent"),
-        (["worker", "shop"], {"HELIX_HEALTH_FILE": "/no/such/place"}, "health_file: '/no/such/place'"),
+        (["worker", "shop"], {"HELIX_HEALTH_HOST": "192.0.2.1"}, "health_port: cannot listen on 192.0.2.1:"),
         (["worker", "shop"], {"HELIX_TEMPORAL_NAMESPACE": "nope"}, "InvalidConfigError: namespace 'nope'"),
         (["maintenance", "--sweep", "0.1"], {}, "InvalidConfigError: "),
         (["maintenance"], {"HELIX_COLD_DIRECTORY": ""}, "there is no store of threads that this command"),

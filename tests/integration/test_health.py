@@ -1,0 +1,237 @@
+"""Probes of a worker while a store, Temporal or the worker itself is away: each says what is wrong."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from helix_temporal import health
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse
+from helix_temporal.devstack import S3Endpoint
+from helix_temporal.devstack.programs import free_port
+from helix_temporal.errors import InvalidConfigError
+from helix_temporal.models.sessions import SessionOptions
+from helix_temporal.settings import Settings
+from helix_temporal.stores.postgres import PostgresBackend
+from helix_temporal.testing.proxy import FaultProxy
+from helix_temporal.testing.serving import Served, session_worker
+from helix_temporal.worker import HelixWorker, connect
+from tests import _postgres
+
+WITHIN = 15.0
+"""Seconds in which a probe must tell what has happened."""
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A model that answers when it may."""
+
+    answering: asyncio.Event
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Wait, and say so."""
+        await self.answering.wait()
+        return ModelResponse(text="done")
+
+
+@dataclass
+class Site:
+    """A worker's servers, each behind something that can be switched off."""
+
+    settings: Settings
+    proxies: dict[str, FaultProxy]
+    answering: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def probe(self, path: str) -> tuple[int, dict[str, str]]:
+        """Status and what is wrong; 0 if nobody listens."""
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.settings.health_port)
+        except OSError:
+            return 0, {}
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        head, _, body = (await asyncio.wait_for(reader.read(), 10)).partition(b"\r\n\r\n")
+        writer.close()
+        return int(head.split()[1]), json.loads(body).get("wrong", {})
+
+    async def wait_for(self, path: str, status: int, *wrong: str) -> dict[str, str]:
+        """What a probe says once it has this status, and names just these things."""
+        found: tuple[int, dict[str, str]] = (0, {})
+        async with asyncio.timeout(WITHIN):
+            while True:
+                found = await self.probe(path)
+                if found[0] == status and set(found[1]) == set(wrong):
+                    return found[1]
+                await asyncio.sleep(0.2)
+
+    @asynccontextmanager
+    async def worker(self, **options: Any) -> AsyncIterator[Served]:
+        """A worker of an agent that answers when it may."""
+        idle = SessionOptions(idle_timeout=60)
+        async with session_worker(
+            self.settings, [Agent(name="slow", model=Slow(self.answering))], options=idle, **options
+        ) as served:
+            yield served
+
+
+@pytest.fixture
+async def site(
+    temporal_address: str, redis_url: str, postgres_dsn: str, s3: S3Endpoint, unique: str
+) -> AsyncIterator[Site]:
+    """Threads in Redis, state in PostgreSQL, an archive in S3."""
+    prefix = _postgres.own_prefix("health")
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(_postgres.emptied(postgres_dsn, prefix))
+        tables = PostgresBackend(postgres_dsn, table_prefix=prefix)
+        await tables.migrations.run()
+        await tables.close()
+        redis, postgres, archive = (urlsplit(each) for each in (redis_url, postgres_dsn, s3.endpoint))
+        targets = {
+            "temporal": temporal_address,
+            "redis": f"{redis.hostname}:{redis.port}",
+            "postgres": f"{postgres.hostname}:{postgres.port}",
+            "s3": f"{archive.hostname}:{archive.port}",
+        }
+        proxies = {
+            name: await stack.enter_async_context(FaultProxy.start(target))
+            for name, target in targets.items()
+        }
+        user, at, _ = postgres.netloc.rpartition("@")
+        settings = Settings(
+            temporal_address=proxies["temporal"].address,
+            task_queue=unique,
+            redis_url=redis._replace(netloc=proxies["redis"].address).geturl(),
+            redis_prefix=f"{unique}:",
+            postgres_dsn=postgres._replace(netloc=f"{user}{at}{proxies['postgres'].address}").geturl(),
+            table_prefix=prefix,
+            s3_endpoint=f"http://{proxies['s3'].address}",
+            s3_bucket=s3.bucket,
+            s3_region=s3.region,
+            s3_access_key=s3.access_key,
+            s3_secret_key=s3.secret_key,
+            s3_prefix=unique,
+            allow_plaintext=True,
+            health_host="127.0.0.1",
+            health_port=free_port(),
+        )
+        yield Site(settings, proxies)
+
+
+async def test_a_worker_that_serves_is_well(site: Site) -> None:
+    """By all three probes; before it is there, and afterwards, nobody answers."""
+    assert await site.probe("/livez") == (0, {})
+    async with site.worker():
+        for path in ("/livez", "/startupz", "/readyz"):
+            await site.wait_for(path, 200)
+        assert (await site.probe("/healthz"))[0] == 404
+    assert await site.probe("/livez") == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("redis", "threads in redis"), ("postgres", "state in postgres"), ("temporal", "temporal")],
+)
+async def test_a_server_that_is_away_makes_a_worker_not_ready(site: Site, name: str, wrong: str) -> None:
+    """And never dead; when it is back, the worker is ready again."""
+    async with site.worker():
+        await site.wait_for("/readyz", 200)
+        site.proxies[name].refuse()
+        await site.wait_for("/readyz", 503, wrong)
+        assert (await site.probe("/livez"))[0] == 200
+        assert (await site.probe("/startupz"))[0] == 200
+        site.proxies[name].refuse(False)
+        await site.wait_for("/readyz", 200)
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_an_archive_that_is_away_counts_where_it_is_required(site: Site, required: bool) -> None:
+    """Sessions go on without it otherwise."""
+    if required:
+        site.settings = site.settings.model_copy(update={"archive": "required"})
+    async with site.worker():
+        await site.wait_for("/readyz", 200)
+        site.proxies["s3"].refuse()
+        await asyncio.sleep(health.ASKED_EVERY)
+        if required:
+            await site.wait_for("/readyz", 503, "archive")
+        else:
+            await site.wait_for("/readyz", 200)
+        site.proxies["s3"].refuse(False)
+
+
+async def test_a_worker_that_drains_is_not_ready(site: Site) -> None:
+    """It lives until its calls have ended."""
+
+    async def stop_in_the_middle() -> None:
+        async with site.worker(drain=WITHIN) as served:
+            await site.wait_for("/readyz", 200)
+            asked.append(asyncio.create_task(served.sessions.ask("s", "hello", agent="slow")))
+            await asyncio.sleep(1.0)
+
+    asked: list[asyncio.Task[Any]] = []
+    worker = asyncio.create_task(stop_in_the_middle())
+    found = await site.wait_for("/readyz", 503, "worker")
+    assert "drains" in found["worker"]
+    assert (await site.probe("/livez"))[0] == 200
+    site.answering.set()
+    await worker
+    for each in asked:
+        each.cancel()
+
+
+async def test_a_worker_whose_stores_are_being_checked_has_not_started(site: Site) -> None:
+    """It lives, and takes no work yet; one whose stores do not answer gives up by itself."""
+    site.proxies["postgres"].refuse()
+
+    async def begin() -> None:
+        async with site.worker():
+            pass
+
+    beginning = asyncio.create_task(begin())
+    found = await site.wait_for("/startupz", 503, "worker")
+    assert "has not started" in found["worker"]
+    site.proxies["postgres"].refuse(False)
+    await asyncio.wait([beginning])
+
+
+async def test_a_worker_that_ended_by_itself_is_dead(site: Site) -> None:
+    """Its process goes on and does nothing."""
+    client, helix = await connect(site.settings)
+    async with HelixWorker(client, helix) as worker:
+        await site.wait_for("/livez", 200)
+        await worker.shutdown()
+        found = await site.wait_for("/livez", 503, "worker")
+        assert "has ended" in found["worker"]
+
+
+async def test_a_worker_that_does_not_poll_is_not_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though all that it needs is there."""
+    monkeypatch.setattr(health, "POLLED_WITHIN", -3600.0)
+    async with site.worker():
+        found = await site.wait_for("/readyz", 503, "temporal")
+        assert "last polled" in found["temporal"]
+
+
+async def test_a_port_that_is_taken_is_told(site: Site) -> None:
+    """By which setting it is named."""
+    async with site.worker():
+        with pytest.raises(InvalidConfigError, match="health_port: cannot listen on"):
+            async with site.worker():
+                pass
+
+
+async def test_a_request_that_is_none_is_answered_or_dropped(site: Site) -> None:
+    """Whatever comes to an open port."""
+    async with site.worker():
+        for sent in (b"POST /livez HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n", b"x" * 100_000, b""):
+            reader, writer = await asyncio.open_connection("127.0.0.1", site.settings.health_port)
+            writer.write(sent)
+            writer.write_eof()
+            answer = await asyncio.wait_for(reader.read(), 10)
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 405")
+            writer.close()
+        await site.wait_for("/livez", 200)
