@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.activity import _Definition
@@ -103,6 +104,17 @@ class HelixPlugin(SimplePlugin):
 
             self._backends = Backends(self.settings)
         return self._backends
+
+    @property
+    def longest_step(self) -> timedelta:
+        """The longest time that one attempt of a model call, or of a tool of these agents, may take."""
+        timeouts = self.settings.timeouts
+        own = [each.timeout for agent in self._agents for each in agent.tools if each.timeout is not None]
+        return max(
+            timeouts.model_start_to_close,
+            timeouts.tool_start_to_close,
+            *(timedelta(seconds=each) for each in own),
+        )
 
     def configure_client(self, config: ClientConfig) -> ClientConfig:
         """Add to what `SimplePlugin` does the refusal of a second one, whose settings would be others."""

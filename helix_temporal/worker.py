@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -51,6 +51,10 @@ async def connect(
     return client, helix
 
 
+ACTIVITIES: Final = 1000
+"""All of the pack's wait for something else; each costs memory and no thread."""
+
+
 class HelixWorker:
     """A worker whose stores are checked before it serves and closed after it has drained.
 
@@ -62,20 +66,32 @@ class HelixWorker:
     Args:
         client: Connected with the plugin.
         plugin: By default the client's.
-        drain: Seconds that running activities have to end when the worker stops.
-        options: Further arguments for `temporalio.worker.Worker`.
+        drain: Seconds that running activities have to end when the worker stops; None for as long as the
+            longest of its model calls and tools may take, since a call that is cancelled is made, and paid
+            for, again.  A worker without running activities stops at once.
+        options: Further arguments for `temporalio.worker.Worker`.  Without a ``tuner``, an
+            ``activity_executor`` or a number of its own it takes 1,000 activities at once: model calls wait
+            for their provider, and must not keep store operations waiting.
 
     Raises:
         InvalidConfigError: The client has no `HelixPlugin`, or another than ``plugin``.
     """
 
     def __init__(
-        self, client: Client, plugin: HelixPlugin | None = None, *, drain: float = 10.0, **options: Any
+        self,
+        client: Client,
+        plugin: HelixPlugin | None = None,
+        *,
+        drain: float | None = None,
+        **options: Any,
     ) -> None:
         plugin = _plugin_of(client, plugin, options.get("plugins", ()))
         self._client, self._plugin = client, plugin
         options.setdefault("task_queue", plugin.settings.task_queue)
-        options.setdefault("graceful_shutdown_timeout", timedelta(seconds=drain))
+        longest = plugin.longest_step if drain is None else timedelta(seconds=drain)
+        options.setdefault("graceful_shutdown_timeout", longest)
+        if options.get("tuner") is None and options.get("activity_executor") is None:
+            options.setdefault("max_concurrent_activities", ACTIVITIES)
         self._worker = Worker(client, **options)
         self._health = WorkerHealth(self._worker, client, plugin.backends.find_unanswered)
         self._probes = AsyncExitStack()
@@ -190,14 +206,25 @@ def _describe_store(settings: Settings, where: str) -> str:
 async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> None:
     """Run a worker until SIGINT or SIGTERM; prints `startup_line` once it serves."""
     client, helix = await connect(settings, agents, **plugin)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     async with HelixWorker(client, helix):
         _spare_the_collector()
         print(startup_line(settings, given=plugin.get("backends") is not None), flush=True)  # noqa: T201 (whoever runs it must see where things are)
         await stop.wait()
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGINT or SIGTERM sets; the next one ends the process, whatever still runs."""
+    stop, loop, numbers = asyncio.Event(), asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+
+    def begin_to_stop() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, begin_to_stop)
+    return stop
 
 
 def _spare_the_collector() -> None:

@@ -1,8 +1,6 @@
 """``helix-temporal maintenance``: archive what sessions left behind, and keep the archive small."""
 
-import asyncio
 import os
-import signal
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated
@@ -12,7 +10,7 @@ import typer
 from helix_temporal.cli._running import check_stores_shared, run_service
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect, startup_line
+from helix_temporal.worker import HelixWorker, connect, startup_line, stop_on_signals
 
 
 def _interval_option(what: str) -> object:
@@ -29,7 +27,7 @@ def maintenance(
     ] = 3600,
     wake: Annotated[float, _interval_option("start sessions that nobody answered in time")] = 60,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Verify the whole archive each time it is kept.")
+        bool, typer.Option("--audit", help="Verify a thirtieth of the archive each day.")
     ] = False,
     delete_after: Annotated[
         float | None, typer.Option(metavar="DAYS", help="Delete sessions unchanged for so long.")
@@ -59,9 +57,7 @@ async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> None:
     check_stores_shared(settings)
     queue = maintenance_queue(settings.task_queue)
     client, helix = await connect(settings)
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_on_signals()
     async with HelixWorker(client, helix, task_queue=queue):
         names = await ensure_schedules(client, settings.task_queue, plan)
         print(startup_line(settings), flush=True)

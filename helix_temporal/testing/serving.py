@@ -57,5 +57,5 @@ async def session_worker(
         StoreUnavailableError: A server does not answer.
     """
     client, helix = await connect(settings, agents, **(plugin or {}))
-    async with HelixWorker(client, helix, **worker):
+    async with HelixWorker(client, helix, **{"drain": 10.0, **worker}):
         yield Served(client, helix, SessionClient(client, task_queue=settings.task_queue, options=options))

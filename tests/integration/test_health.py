@@ -36,7 +36,7 @@ class Slow:
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Wait, and say so."""
         await self.answering.wait()
-        return ModelResponse(text="done")
+        return ModelResponse("done")
 
 
 @dataclass
