@@ -1,7 +1,9 @@
 """Open and hydrate: take the epoch in the manifest, then make the hot thread a copy of it."""
 
+import asyncio
 import contextlib
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
@@ -138,6 +140,7 @@ class Opening:
 
     def __init__(self, hot: HotTier, archive: Archive, legacy: LegacySource | None = None) -> None:
         self._hot, self._archive, self._legacy = hot, archive, legacy
+        self._hydrating: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def open_thread(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
@@ -375,7 +378,17 @@ class Opening:
             FencedError: Another epoch has the thread, or this one is closed.
             HeadMovedError: The archive is from before the caller's open.
         """
+        turn = self._hydrating.setdefault(thread_id, asyncio.Lock())
+        waits = turn.locked()
+        async with turn:
+            if waits:
+                # Of several in this process that found it cold at once, one has read the archive.
+                there = await self._hot.read_header(thread_id)
+                if there is not None and _serves(there, epoch, back_to):
+                    return there
+            return await self._hydrate_alone(thread_id, epoch, progress, back_to)
 
+    async def _hydrate_alone(self, thread_id: str, epoch: int, progress: Progress, back_to: int) -> HotHeader:
         async def install() -> HotHeader | None:
             stored = await self._archive.read_manifest(thread_id)
             self._check_own(stored.manifest, epoch)
@@ -393,6 +406,12 @@ class Opening:
         if archive.is_absent and archive.epoch <= epoch:
             raise ThreadNotFoundError(f"thread {archive.thread_id!r} is not archived")
         Fence.of(archive).check_writer(epoch)
+
+
+def _serves(hot: HotHeader, epoch: int, back_to: int) -> bool:
+    """Whether a hot thread is what a hydration under this epoch would make."""
+    is_open = hot.epoch == epoch and not hot.closed and not hot.deleted
+    return is_open and hot.base.position <= back_to
 
 
 def _base_of_archive(archive: Manifest) -> OpenBase:
