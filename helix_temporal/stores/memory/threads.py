@@ -175,12 +175,14 @@ class MemoryThreads:
         thread = self._threads.get(thread_id)
         if thread is not None and thread.expired(self._clock()):
             del self._threads[thread_id]
+            self._archived_places.pop(thread_id, None)
             return None
         return thread
 
     def _store_outcome(self, thread_id: str, outcome: OperationOutcome[T]) -> T:
         if outcome.thread is None:
             self._threads.pop(thread_id, None)
+            self._archived_places.pop(thread_id, None)
         else:
             self._threads[thread_id] = outcome.thread
         return outcome.answer
