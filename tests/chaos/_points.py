@@ -48,7 +48,14 @@ READS: Final = frozenset(
 )  # fmt: skip
 """Say where the thread stands now: a late attempt may see more than its successor did."""
 
-COUNTS: Final = frozenset({"helix.checkpoints.discard", "helix.checkpoints.prune", "helix.maintenance.sweep"})
+COUNTS: Final = frozenset(
+    {
+        "helix.checkpoints.discard",
+        "helix.checkpoints.prune",
+        "helix.maintenance.sweep",
+        "helix.maintenance.keep_part",
+    }
+)
 """Answer with what this very attempt did, or saw."""
 
 BESIDE: Final = frozenset({"streams", "writer", "usage"})
