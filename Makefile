@@ -21,8 +21,8 @@ MINUTES ?= 30
 TESTS  ?= tests
 # Kills, wipes and seeded faults: `make test-faults`.
 FAULTS  = tests/chaos tests/outside tests/simulation
-# These, and what needs the frameworks' own packages: `make test-frameworks`.
-ELSEWHERE = $(FAULTS) tests/frameworks
+# These, and what needs the frameworks' own packages (`make test-frameworks`) or Helm (`make chart`).
+ELSEWHERE = $(FAULTS) tests/frameworks tests/chart
 # What runs against other versions of the dependencies; providers of models have bounds of their own.
 BOUNDS  = $(if $(filter tests,$(TESTS)),tests/unit tests/contracts tests/workflows,$(TESTS))
 # LangChain's packages for Anthropic and OpenAI want newer versions of theirs than these tests are for.
@@ -104,6 +104,23 @@ types: setup ## mypy (strict) and pyright
 arch: setup ## Import contracts and the other architecture tests
 	$(VENV)/bin/lint-imports --no-cache
 	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest tests/architecture $(ARGS)
+
+# Helm, as a Go module: no other registry that this project uses has it.
+HELM    = build/tools/helm-v3.22.0
+ACTIONLINT = build/tools/actionlint-v1.7.12
+GO      = $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
+
+.PHONY: chart
+chart: setup $(HELM) $(ACTIONLINT) ## The Helm chart: lint, bad values, golden manifests; and the workflows of .github.  WRITE=1 writes them
+	$(if $(WRITE),HELIX_HELM=$(HELM) $(PY) -m tests.chart)
+	HELIX_HELM=$(HELM) $(PY) -m pytest tests/chart $(ARGS)
+	$(ACTIONLINT) -shellcheck= -pyflakes=
+
+$(HELM):
+	@.ci/go-tool "$(GO)" helm.sh/helm/v3/cmd/helm@v3.22.0 $@
+
+$(ACTIONLINT):
+	@.ci/go-tool "$(GO)" github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 $@
 
 .PHONY: bench
 bench: setup ## Benchmarks against their floors.  ONLY=append,hydrate QUICK=1; writes build/bench.json

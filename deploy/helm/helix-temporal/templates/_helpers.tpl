@@ -1,0 +1,249 @@
+{{- define "helix.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "helix.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "helix.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{ include "helix.selector" . }}
+{{- end -}}
+
+{{- define "helix.image" -}}
+{{- $image := .Values.image -}}
+{{- if not $image.repository -}}
+{{- fail "image.repository is not set: build workers/Dockerfile, or an image of your own from it, push it, and give its name without a tag: --set image.repository=REGISTRY/NAME" -}}
+{{- end -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ default .Chart.AppVersion $image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{- define "helix.account" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ default (include "helix.fullname" .) .Values.serviceAccount.name }}
+{{- else -}}
+{{ default "default" .Values.serviceAccount.name }}
+{{- end -}}
+{{- end -}}
+
+{{/* A value as a variable: Helm reads numbers as floats, and would print 1048576 as 1.048576e+06. */}}
+{{- define "helix.text" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) -}}
+{{ printf "%.0f" . }}
+{{- else -}}
+{{ toString . }}
+{{- end -}}
+{{- end -}}
+
+{{/* A duration of the settings (30, 1.5s, 200ms, 10m, 24h, 7d) in whole seconds, rounded up. */}}
+{{- define "helix.seconds" -}}
+{{- $text := include "helix.text" . | trim -}}
+{{- $unit := regexFind "(ms|s|m|h|d)$" $text | default "s" -}}
+{{- $factor := get (dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0 "d" 86400.0) $unit -}}
+{{ mulf (regexFind "^[0-9.]+" $text | float64) $factor | ceil | int64 }}
+{{- end -}}
+
+{{/* Seconds that the longest model call or tool may take; what is not set is the settings' default. */}}
+{{- define "helix.longestStep" -}}
+{{- $settings := .root.Values.settings -}}
+{{- $model := include "helix.seconds" (default 600 $settings.HELIX_TIMEOUT_MODEL_START_TO_CLOSE) -}}
+{{- $tool := include "helix.seconds" (default 300 $settings.HELIX_TIMEOUT_TOOL_START_TO_CLOSE) -}}
+{{- $own := include "helix.seconds" (default 0 .own.longestStep) -}}
+{{ max (int64 $model) (int64 $tool) (int64 $own) }}
+{{- end -}}
+
+{{/* A worker drains for as long as its longest step may take, then closes its stores. */}}
+{{- define "helix.grace" -}}
+{{- $longest := include "helix.longestStep" . | int64 -}}
+{{- $least := add $longest 30 -}}
+{{- $given := int64 .own.terminationGracePeriodSeconds -}}
+{{- if and $given (lt $given $least) -}}
+{{- fail (printf "%s.terminationGracePeriodSeconds is %d and the longest step may take %d s: a worker that is killed before it ends has its model call made, and paid for, again; set at least %d, or shorten settings.HELIX_TIMEOUT_MODEL_START_TO_CLOSE" .component $given $longest $least) -}}
+{{- end -}}
+{{ default $least $given }}
+{{- end -}}
+
+{{- define "helix.healthPort" -}}
+{{ include "helix.text" (required "settings.HELIX_HEALTH_PORT is not set: probes need a port" .Values.settings.HELIX_HEALTH_PORT) }}
+{{- end -}}
+
+{{- define "helix.probe" -}}
+httpGet:
+  path: {{ .path }}
+  port: health
+{{ toYaml .probe }}
+{{- end -}}
+
+{{- define "helix.secretRef" -}}
+{{- if .Values.existingSecret -}}
+- secretRef:
+    name: {{ .Values.existingSecret }}
+{{- end -}}
+{{- end -}}
+
+{{/* The pods of one kind of worker: root, component, own (its values), and args. */}}
+{{- define "helix.podTemplate" -}}
+{{- $root := .root -}}
+{{- $own := .own -}}
+metadata:
+  labels:
+    {{- include "helix.selector" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+    {{- with $root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    # A worker reads its settings once: others are others' pods.
+    helix-temporal/settings: {{ toJson $root.Values.settings | sha256sum | trunc 16 }}
+    {{- with $root.Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "helix.account" $root }}
+  automountServiceAccountToken: false
+  # Variables of services named helix… would look like settings.
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ include "helix.grace" . }}
+  {{- with $root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
+  {{- with $own.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $own.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $own.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $own.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $own.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- $labels := include "helix.selector" $root | fromYaml | merge (dict "app.kubernetes.io/component" $.component) }}
+    {{- range . }}
+    - {{- merge (dict) . (dict "labelSelector" (dict "matchLabels" $labels)) | toYaml | nindent 6 }}
+    {{- end }}
+  {{- end }}
+  containers:
+    - name: {{ .component }}
+      image: {{ include "helix.image" $root | quote }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      {{- with $own.command }}
+      command:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .args }}
+      args:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if eq .component "sessions" }}
+      {{- $agents := join "," $own.agents }}
+      {{- if or $agents $root.Values.env }}
+      env:
+        {{- with $agents }}
+        - name: HELIX_AGENTS
+          value: {{ . | quote }}
+        {{- end }}
+        {{- with $root.Values.env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- end }}
+      {{- end }}
+      envFrom:
+        - configMapRef:
+            name: {{ include "helix.fullname" $root }}
+        {{- with include "helix.secretRef" $root }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        {{- if eq .component "sessions" }}
+        {{- with $root.Values.envFrom }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- end }}
+      ports:
+        - name: health
+          containerPort: {{ include "helix.healthPort" $root }}
+        {{- with $root.Values.metrics.port }}
+        - name: metrics
+          containerPort: {{ include "helix.text" . }}
+        {{- end }}
+      startupProbe:
+        {{- include "helix.probe" (dict "path" "/startupz" "probe" $root.Values.probes.startup) | nindent 8 }}
+      livenessProbe:
+        {{- include "helix.probe" (dict "path" "/livez" "probe" $root.Values.probes.liveness) | nindent 8 }}
+      readinessProbe:
+        {{- include "helix.probe" (dict "path" "/readyz" "probe" $root.Values.probes.readiness) | nindent 8 }}
+      securityContext:
+        {{- toYaml $root.Values.securityContext | nindent 8 }}
+      resources:
+        {{- toYaml $own.resources | nindent 8 }}
+      volumeMounts:
+        - name: tmp
+          mountPath: /tmp
+        {{- with $own.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: tmp
+      emptyDir: {}
+    {{- with $own.volumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
+{{/* What an autoscaler does, without the kind and name of what it scales. */}}
+{{- define "helix.autoscaling" -}}
+{{- $scaling := .Values.sessions.autoscaling -}}
+{{- if not (or $scaling.cpu $scaling.slots.enabled) -}}
+{{- fail "sessions.autoscaling is enabled and measures nothing: set sessions.autoscaling.cpu, or enable sessions.autoscaling.slots" -}}
+{{- end -}}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) -}}
+{{- fail (printf "sessions.autoscaling.minReplicas is %d and maxReplicas %d: at most maxReplicas expected" (int $scaling.minReplicas) (int $scaling.maxReplicas)) -}}
+{{- end -}}
+minReplicas: {{ $scaling.minReplicas }}
+maxReplicas: {{ $scaling.maxReplicas }}
+metrics:
+  {{- with $scaling.cpu }}
+  - type: Resource
+    resource:
+      name: cpu
+      target: { type: Utilization, averageUtilization: {{ . }} }
+  {{- end }}
+  {{- if $scaling.slots.enabled }}
+  - type: Pods
+    pods:
+      metric:
+        name: {{ $scaling.slots.metric }}
+        {{- with $scaling.slots.labels }}
+        selector:
+          matchLabels:
+            {{- toYaml . | nindent 12 }}
+        {{- end }}
+      target: { type: AverageValue, averageValue: {{ $scaling.slots.average | quote }} }
+  {{- end }}
+behavior:
+  {{- toYaml $scaling.behavior | nindent 2 }}
+{{- end -}}
