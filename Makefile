@@ -1,5 +1,5 @@
 # `make` alone prints this help.  Every target brings what it needs: Python 3.11 or newer and network
-# are enough, root or not, no Docker.
+# are enough (and Go for `make chart`), root or not, no Docker.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -10,8 +10,8 @@ MAKEFLAGS += --no-builtin-rules
 VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
-CODE    = $(wildcard helix_temporal workers examples bench tests .ci)
-TYPED   = helix_temporal tests $(wildcard workers/*.py bench/*.py bench/faults/*.py examples/*/*.py)
+CODE    = $(wildcard helix_temporal workers examples bench deploy tests .ci)
+TYPED   = helix_temporal tests $(wildcard workers/*.py deploy/helm/*/*.py bench/*.py bench/faults/*.py examples/*/*.py)
 
 SEEDS  ?= 20000
 KILLS  ?= 150
@@ -112,8 +112,8 @@ GO      = $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
 
 .PHONY: chart
 chart: setup $(HELM) $(ACTIONLINT) ## The Helm chart: lint, bad values, golden manifests; and the workflows of .github.  WRITE=1 writes them
-	$(if $(WRITE),HELIX_HELM=$(HELM) $(PY) -m tests.chart)
-	HELIX_HELM=$(HELM) $(PY) -m pytest tests/chart $(ARGS)
+	$(if $(WRITE),HELIX_HELM_BINARY=$(HELM) $(PY) -m tests.chart)
+	HELIX_HELM_BINARY=$(HELM) $(PY) -m pytest tests/chart $(ARGS)
 	$(ACTIONLINT) -shellcheck= -pyflakes=
 
 $(HELM):

@@ -35,6 +35,7 @@ def compose() -> dict[str, Any]:
     [
         ("docker-compose.yml", "vendor.compose-spec"),
         (".github/workflows/ci.yml", "vendor.github-workflows"),
+        (".github/workflows/release.yml", "vendor.github-workflows"),
     ],
 )
 def test_a_file_follows_its_published_schema(file: str, schema: str) -> None:

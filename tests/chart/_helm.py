@@ -12,14 +12,16 @@ KUBERNETES: Final = "1.33.0"
 
 
 def run_helm(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Helm, as HELIX_HELM names it.
+    """Run Helm, as HELIX_HELM_BINARY names it.
 
     Raises:
         RuntimeError: It names nothing that runs.
     """
-    program = shutil.which(os.environ.get("HELIX_HELM", "helm"))
+    program = shutil.which(os.environ.get("HELIX_HELM_BINARY", "helm"))
     if program is None:
-        raise RuntimeError("there is no helm; run `make chart`, which builds it, or name one in HELIX_HELM")
+        raise RuntimeError(
+            "there is no helm; run `make chart`, which builds it, or name one: HELIX_HELM_BINARY"
+        )
     version = [f"--kube-version={KUBERNETES}"] if command in {"lint", "template"} else []
     return subprocess.run(
         [program, command, *arguments, *version], capture_output=True, text=True, check=False

@@ -50,7 +50,7 @@ def test_the_chart_packs_with_what_it_reads(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("a value that is none", {"sesions": {}}, ["sesions", "not allowed"]),
+    ("a value that is none", {"workers": {}}, ["workers", "not allowed"]),
     ("a value within a group that is none", {"sessions": {"replica": 2}}, ["replica", "not allowed"]),
     ("a misspelt setting", {"settings": {"HELIX_REDIS_URI": "x"}}, ["HELIX_REDIS_URI", "not allowed"]),
     ("a secret among the settings", {"settings": {"HELIX_POSTGRES_DSN": "x"}}, ["HELIX_POSTGRES_DSN"]),
@@ -94,7 +94,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "a monitor of no port",
         {"metrics": {"podMonitor": {"enabled": True}}},
-        ["metrics.port is 0"],
+        ["metrics.podMonitor is enabled", "metrics.port"],
     ),
     (
         "versions without a connection",

@@ -82,6 +82,15 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{ include "helix.text" (required "settings.HELIX_HEALTH_PORT is not set: probes need a port" .Values.settings.HELIX_HEALTH_PORT) }}
 {{- end -}}
 
+{{/* Where workers serve metrics; nothing if they do not. */}}
+{{- define "helix.metricsPort" -}}
+{{- if .Values.metrics.port -}}
+{{ include "helix.text" .Values.metrics.port }}
+{{- else if eq "prometheus" (default "none" .Values.settings.HELIX_METRICS) -}}
+{{ include "helix.text" (default 9464 .Values.settings.HELIX_METRICS_PORT) }}
+{{- end -}}
+{{- end -}}
+
 {{- define "helix.probe" -}}
 httpGet:
   path: {{ .path }}
@@ -186,9 +195,9 @@ spec:
       ports:
         - name: health
           containerPort: {{ include "helix.healthPort" $root }}
-        {{- with $root.Values.metrics.port }}
+        {{- with include "helix.metricsPort" $root }}
         - name: metrics
-          containerPort: {{ include "helix.text" . }}
+          containerPort: {{ . }}
         {{- end }}
       startupProbe:
         {{- include "helix.probe" (dict "path" "/startupz" "probe" $root.Values.probes.startup) | nindent 8 }}
