@@ -236,6 +236,18 @@ def test_the_programs_of_the_workflow_are_there(workflow: dict[Any, Any]) -> Non
     assert [each for each in scripts if not (ROOT / each).stat().st_mode & 0o100] == []
 
 
+def test_without_go_the_check_of_the_chart_says_what_to_install(tmp_path: Path) -> None:
+    """It fails rather than checking nothing."""
+    ran = subprocess.run(
+        [ROOT / ".ci" / "go-tool", "", "helm.sh/helm/v3/cmd/helm@v3.22.0", tmp_path / "helm"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, "Install Go 1.26" in ran.stderr) == (1, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- the image -------------------------------------------------------------------------------------
 
 
