@@ -14,11 +14,11 @@ from helix_temporal import health
 from helix_temporal.agents import Agent, ModelRequest, ModelResponse
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.devstack.programs import free_port
-from helix_temporal.errors import InvalidConfigError
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.settings import Settings
 from helix_temporal.stores.postgres import PostgresBackend
-from helix_temporal.testing.proxy import FaultProxy
+from helix_temporal.testing.proxy import FaultProxy, HoldRequest
 from helix_temporal.testing.serving import Served, session_worker
 from helix_temporal.worker import HelixWorker, connect
 from tests import _postgres
@@ -58,13 +58,13 @@ class Site:
         writer.close()
         return int(head.split()[1]), json.loads(body).get("wrong", {})
 
-    async def wait_for(self, path: str, status: int, *wrong: str) -> dict[str, str]:
-        """What a probe says once it has this status, and names just these things."""
+    async def wait_for(self, path: str, status: int, *wrong: str, says: str = "") -> dict[str, str]:
+        """What a probe says once it has this status, names just these things, and says this of them."""
         found: tuple[int, dict[str, str]] = (0, {})
         async with asyncio.timeout(WITHIN):
             while True:
                 found = await self.probe(path)
-                if found[0] == status and set(found[1]) == set(wrong):
+                if found[0] == status and set(found[1]) == set(wrong) and says in str(found[1]):
                     return found[1]
                 await asyncio.sleep(0.2)
 
@@ -184,18 +184,32 @@ async def test_a_worker_that_drains_is_not_ready(site: Site) -> None:
 
 
 async def test_a_worker_whose_stores_are_being_checked_has_not_started(site: Site) -> None:
-    """It lives, and takes no work yet; one whose stores do not answer gives up by itself."""
-    site.proxies["postgres"].refuse()
+    """It lives, and takes no work yet; once they have answered, it has started."""
+    site.proxies["postgres"].fail(HoldRequest())
+    served = asyncio.Event()
 
     async def begin() -> None:
         async with site.worker():
-            pass
+            await served.wait()
 
     beginning = asyncio.create_task(begin())
     found = await site.wait_for("/startupz", 503, "worker")
     assert "has not started" in found["worker"]
-    site.proxies["postgres"].refuse(False)
-    await asyncio.wait([beginning])
+    assert (await site.probe("/livez"))[0] == 200
+    assert (await site.probe("/readyz"))[0] == 503
+    site.proxies["postgres"].release()
+    await site.wait_for("/startupz", 200)
+    served.set()
+    await beginning
+
+
+async def test_a_worker_whose_stores_do_not_answer_ends(site: Site) -> None:
+    """By itself, with an error that names the setting; its probes with it."""
+    site.proxies["postgres"].refuse()
+    with pytest.raises(StoreUnavailableError, match="postgres_dsn"):
+        async with site.worker():
+            pass
+    assert await site.probe("/livez") == (0, {})
 
 
 async def test_a_worker_that_ended_by_itself_is_dead(site: Site) -> None:
@@ -212,8 +226,8 @@ async def test_a_worker_that_does_not_poll_is_not_ready(site: Site, monkeypatch:
     """Though all that it needs is there."""
     monkeypatch.setattr(health, "POLLED_WITHIN", -3600.0)
     async with site.worker():
-        found = await site.wait_for("/readyz", 503, "temporal")
-        assert "last polled" in found["temporal"]
+        # Until its first poll has arrived the server sees nobody.
+        await site.wait_for("/readyz", 503, "temporal", says="last polled")
 
 
 async def test_a_port_that_is_taken_is_told(site: Site) -> None:
