@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from bench import (
     chats,
     cold,
     commits,
+    passes,
     reads,
     sessions,
     start,
@@ -51,6 +53,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "chats": chats.chats,
     "long_chat": chats.long_chat,
     "start": start.start,
+    "passes": passes.passes,
     "long": sessions.long,
     # The last one: Temporal's server may end under it.
     "full_chat": chats.full_chat,
@@ -63,6 +66,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", default="", help=f"some of {','.join(BENCHMARKS)}, separated by commas")
     parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer rounds")
+    parser.add_argument("--threads", type=int, help="the largest number of threads for the row passes")
     parser.add_argument("--out", type=Path, default=Path("build/bench.json"))
     given = parser.parse_args()
     names = [name for name in given.only.split(",") if name] or list(BENCHMARKS)
@@ -80,7 +84,10 @@ def main() -> int:
     }
     with start_stack(SERVERS, environment=programs) as stack, _postgres(programs) as dsn:
         settings = _settings(stack).model_copy(update={"postgres_dsn": dsn})
-        lab = Lab(settings, _processes(stack), QUICK if given.quick else FULL, say)
+        sizes = QUICK if given.quick else FULL
+        if given.threads:
+            sizes = replace(sizes, threads=tuple(_decades(given.threads)))
+        lab = Lab(settings, _processes(stack), sizes, say)
 
         def keep(rows: Sequence[Row]) -> None:
             facts: dict[str, Any] = {"quick": given.quick, "seconds": round(time.monotonic() - began)}
@@ -92,6 +99,15 @@ def main() -> int:
     judged = sum(row.met is not None for row in rows)
     console.print(f"{judged - len(missed)} of {judged} targets met; figures in {given.out}")
     return 0
+
+
+def _decades(largest: int) -> Iterator[int]:
+    """From 1,000 on tenfold up to a size, and it."""
+    size = 1_000
+    while size < largest:
+        yield size
+        size *= 10
+    yield largest
 
 
 async def _run(lab: Lab, names: Sequence[str], keep: Callable[[Sequence[Row]], None]) -> list[Row]:

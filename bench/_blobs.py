@@ -1,8 +1,12 @@
 """A blob store that counts."""
 
 from collections.abc import AsyncIterator
+from typing import Final
 
 from helix_temporal.blobs import Blob, BlobInfo, BlobStore
+
+_PAGE: Final = 1000
+"""Objects in one answer of S3."""
 
 
 class CountingBlobs:
@@ -10,11 +14,16 @@ class CountingBlobs:
 
     def __init__(self, inner: BlobStore) -> None:
         self._inner = inner
-        self.puts = self.gets = self.uploaded = 0
+        self.puts = self.gets = self.uploaded = self.listings = self.others = 0
+
+    @property
+    def requests(self) -> int:
+        """All of them; a listing is one for each thousand objects, as S3 pages them."""
+        return self.puts + self.gets + self.listings + self.others
 
     def reset(self) -> None:
         """Count from zero."""
-        self.puts = self.gets = self.uploaded = 0
+        self.puts = self.gets = self.uploaded = self.listings = self.others = 0
 
     async def get(self, key: str) -> Blob | None:
         """As `BlobStore.get`."""
@@ -29,14 +38,21 @@ class CountingBlobs:
 
     async def copy(self, source: str, target: str) -> None:
         """As `BlobStore.copy`."""
+        self.others += 1
         await self._inner.copy(source, target)
 
-    def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
+    async def list(self, prefix: str) -> AsyncIterator[BlobInfo]:
         """As `BlobStore.list`."""
-        return self._inner.list(prefix)
+        self.listings += 1
+        there = 0
+        async for info in self._inner.list(prefix):
+            there += 1
+            self.listings += there % _PAGE == 1 and there > 1
+            yield info
 
     async def delete(self, key: str) -> None:
         """As `BlobStore.delete`."""
+        self.others += 1
         await self._inner.delete(key)
 
     async def probe(self) -> None:

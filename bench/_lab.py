@@ -54,6 +54,7 @@ class Sizes:
     chat_rounds: tuple[int, ...] = (3, 1, 1)
     chat_long: int = 500
     chat_full: int = 650
+    threads: tuple[int, ...] = (1_000, 10_000, 100_000)
 
 
 FULL: Final = Sizes()
@@ -78,6 +79,7 @@ QUICK: Final = Sizes(
     chats=(1, 32),
     chat_rounds=(1, 1),
     chat_long=120,
+    threads=(1_000, 10_000),
 )
 TINY: Final = Sizes(
     rounds=2,
@@ -111,6 +113,7 @@ TINY: Final = Sizes(
     chat_turns=4,
     chat_rounds=(1, 1),
     chat_long=6,
+    threads=(20, 200),
 )
 
 
