@@ -28,6 +28,7 @@ from bench import (
     states,
     streams,
     turns,
+    waits,
 )
 from bench._lab import FULL, QUICK, Lab
 from bench._report import Row, table, write
@@ -54,6 +55,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "long_chat": chats.long_chat,
     "start": start.start,
     "passes": passes.passes,
+    "waits": waits.waits,
     "long": sessions.long,
     # The last one: Temporal's server may end under it.
     "full_chat": chats.full_chat,

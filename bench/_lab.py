@@ -55,6 +55,8 @@ class Sizes:
     chat_long: int = 500
     chat_full: int = 650
     threads: tuple[int, ...] = (1_000, 10_000, 100_000)
+    model_calls: int = 500
+    described: int = 400
 
 
 FULL: Final = Sizes()
@@ -80,6 +82,8 @@ QUICK: Final = Sizes(
     chat_rounds=(1, 1),
     chat_long=120,
     threads=(1_000, 10_000),
+    described=200,
+    model_calls=60,
 )
 TINY: Final = Sizes(
     rounds=2,
@@ -114,6 +118,8 @@ TINY: Final = Sizes(
     chat_rounds=(1, 1),
     chat_long=6,
     threads=(20, 200),
+    model_calls=5,
+    described=5,
 )
 
 

@@ -33,6 +33,15 @@ class Plain:
         return ModelResponse(content=ANSWER)
 
 
+class Waiting:
+    """A model that takes its time."""
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 (always the same)
+        """See `helix_temporal.agents.Model`."""
+        await asyncio.sleep(300)
+        return ModelResponse(content=ANSWER)
+
+
 class Fetching:
     """A model that asks for a large tool result, then answers."""
 
@@ -97,9 +106,13 @@ class BareActivities:
 
 async def serve_helix(settings: Settings, ended: asyncio.Event) -> None:
     """Sessions."""
-    agents = [Agent(name="plain", model=Plain()), Agent(name="fetching", model=Fetching(), tools=[fetch])]
+    agents = [
+        Agent(name="plain", model=Plain()),
+        Agent(name="waiting", model=Waiting()),
+        Agent(name="fetching", model=Fetching(), tools=[fetch]),
+    ]
     client, plugin = await connect(settings, agents)
-    async with HelixWorker(client, plugin):
+    async with HelixWorker(client, plugin, drain=1.0):
         _ready()
         await ended.wait()
 
