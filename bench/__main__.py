@@ -20,6 +20,7 @@ from bench import (
     chats,
     cold,
     commits,
+    cost,
     passes,
     reads,
     sessions,
@@ -55,6 +56,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "long_chat": chats.long_chat,
     "start": start.start,
     "passes": passes.passes,
+    "cost": cost.cost,
     "waits": waits.waits,
     "long": sessions.long,
     # The last one: Temporal's server may end under it.

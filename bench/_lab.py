@@ -57,6 +57,7 @@ class Sizes:
     threads: tuple[int, ...] = (1_000, 10_000, 100_000)
     model_calls: int = 500
     described: int = 400
+    cost_turns: int = 200
 
 
 FULL: Final = Sizes()
@@ -84,6 +85,7 @@ QUICK: Final = Sizes(
     threads=(1_000, 10_000),
     described=200,
     model_calls=60,
+    cost_turns=20,
 )
 TINY: Final = Sizes(
     rounds=2,
@@ -120,6 +122,7 @@ TINY: Final = Sizes(
     threads=(20, 200),
     model_calls=5,
     described=5,
+    cost_turns=2,
 )
 
 
