@@ -58,6 +58,7 @@ class Sizes:
     model_calls: int = 500
     described: int = 400
     cost_turns: int = 200
+    model_seconds: float = 12.0
 
 
 FULL: Final = Sizes()
@@ -123,6 +124,7 @@ TINY: Final = Sizes(
     model_calls=5,
     described=5,
     cost_turns=2,
+    model_seconds=0.1,
 )
 
 

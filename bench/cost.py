@@ -1,26 +1,29 @@
 """What turns cost where somebody bills for it: actions of Temporal, requests to S3, memory of Redis."""
 
+import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from bench._bare_stores import redis_client
 from bench._blobs import CountingBlobs
 from bench._lab import Lab
 from bench._report import Row, told
-from bench.worker import Plain
-from helix_temporal.agents import Agent
+from bench.worker import ANSWER, Plain
+from helix_temporal.agents import Agent, Model, ModelRequest, ModelResponse
 from helix_temporal.backends import Backends
 from helix_temporal.client import SessionClient
 from helix_temporal.models.ids import workflow_id
 from helix_temporal.models.sessions import AskStatus, SessionOptions
+from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect
+from helix_temporal.worker import HelixWorker
 
 ACTION_EVENTS: Final = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED: "starts",
@@ -35,9 +38,11 @@ ACTION_EVENTS: Final = {
 }
 """One action each by the rules of Temporal Cloud ("Actions" in its documentation, as of November 2026).
 
-Retries of activities and heartbeats that reach the server are actions as well and no events; a run in which
-nothing fails, with answers at once, has none.
+Retries of activities and heartbeats that reach the server are actions as well, and no events of their own.
 """
+
+
+_HEARTBEAT: Final = "RecordActivityTaskHeartbeat"
 
 
 def count_actions(history: WorkflowHistory) -> dict[str, int]:
@@ -60,8 +65,8 @@ class Site:
     settings: Settings
     client: Client
     sessions: SessionClient
-    backends: Backends
     blobs: CountingBlobs
+    metrics: MetricBuffer
 
     async def ask(self, session_id: str, text: str) -> None:
         """One turn.
@@ -77,27 +82,52 @@ class Site:
         """Actions of the session's newest execution."""
         return count_actions(await self.client.get_workflow_handle(workflow_id(session_id)).fetch_history())
 
+    def count_heartbeats(self) -> int:
+        """Heartbeats that reached the server since this was asked last."""
+        updates = self.metrics.retrieve_updates()
+        beats = [
+            each for each in updates if each.attributes.get("operation") == "RecordActivityTaskHeartbeat"
+        ]
+        return sum(int(each.value) for each in beats if each.metric.name == "temporal_request")
+
     async def end(self, session_id: str) -> None:
         """Close, and wait until it is archived and not hot any more."""
         await self.sessions.session(session_id).close()
         await self.sessions.session(session_id).result()
 
 
+class Slow:
+    """A model that takes as long as models take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:  # noqa: ARG002 (always the same)
+        """See `helix_temporal.agents.Model`."""
+        await asyncio.sleep(self._seconds)
+        return ModelResponse(content=ANSWER)
+
+
 @contextlib.asynccontextmanager
-async def site(lab: Lab) -> AsyncIterator[Site]:
+async def site(lab: Lab, model: Model, **changes: Any) -> AsyncIterator[Site]:
     """A worker in this process, with its defaults, state in PostgreSQL."""
-    settings = await lab.own_with_state()
+    settings = await lab.own_with_state(**changes)
     bucket = Backends(settings).blobs
     assert bucket is not None
     blobs = CountingBlobs(bucket)
     backends = Backends(settings, blobs=blobs)
-    agents = [Agent(name="plain", model=Plain())]
-    client, plugin = await connect(settings, agents, backends=backends)
+    plugin = HelixPlugin(settings, agents=[Agent(name="plain", model=model)], backends=backends)
+    metrics = MetricBuffer(100_000)
+    client = await Client.connect(
+        settings.temporal_address,
+        plugins=[plugin],
+        runtime=Runtime(telemetry=TelemetryConfig(metrics=metrics)),
+    )
     sessions = SessionClient(
         client, task_queue=settings.task_queue, options=SessionOptions(idle_timeout=3600)
     )
     async with HelixWorker(client, plugin, drain=1.0):
-        yield Site(settings, client, sessions, backends, blobs)
+        yield Site(settings, client, sessions, blobs, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +161,7 @@ async def cost(lab: Lab) -> list[Row]:
         for _ in range(count):
             await here.ask(session_id, lab.words.text(1024))
 
-    async with site(lab) as here:
+    async with site(lab, Plain()) as here:
         first = await _spend(here, session_id, lambda: talk(1))
         lab.say(f"cost: {turns} turns")
         more = await _spend(here, session_id, lambda: talk(turns))
@@ -150,7 +180,30 @@ async def cost(lab: Lab) -> list[Row]:
         *_session_rows("a session's first turn", first, first.actions),
         *_session_rows("a session's end", ended, _minus(ended.actions, more.actions)),
         *_session_rows("the first turn after it, from the archive", again, again.actions),
+        *await _slow_turns(lab),
     ]
+
+
+async def _slow_turns(lab: Lab) -> list[Row]:
+    """Actions of a plain turn whose model takes its time, with heartbeats, by the profile of settings."""
+    rows, seconds = [], lab.sizes.model_seconds
+    profiles: tuple[tuple[Literal["fast", "cloud"], float | None], ...] = (("fast", None), ("cloud", 4.0))
+    for profile, at_most in profiles:
+        lab.say(f"cost: a turn of {seconds:g} s, profile {profile}")
+        session_id = f"slow-{uuid.uuid4().hex[:8]}"
+        timeouts = Settings(profile=profile).timeouts
+        async with site(lab, Slow(seconds), profile=profile, timeouts=timeouts) as here:
+            await here.ask(session_id, lab.words.text(1024))
+            before = sum((await here.count_actions(session_id)).values())
+            here.count_heartbeats()
+            await here.ask(session_id, lab.words.text(1024))
+            turn = sum((await here.count_actions(session_id)).values()) - before
+            beats = here.count_heartbeats()
+            await here.end(session_id)
+        name = f"a turn with a model call of {seconds:g} s, profile {profile}: actions"
+        note = f"{turn} and {beats} heartbeats"
+        rows.append(told(name, "", [float(turn + beats)], at_most=at_most, note=note))
+    return rows
 
 
 def _session_rows(name: str, spent: Spent, actions: Mapping[str, int]) -> list[Row]:
