@@ -32,11 +32,10 @@ ACTION_EVENTS: Final = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED: "activities",
     EventType.EVENT_TYPE_TIMER_STARTED: "timers",
     EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES: "search attributes",
-    EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED: "child workflows",
-    EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED: "requests to cancel",
-    EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED: "signals to others",
 }
 """One action each by the rules of Temporal Cloud ("Actions" in its documentation, as of November 2026).
+
+A sub-agent's start and a signal to another execution are counted there.
 
 Retries of activities and heartbeats that reach the server are actions as well, and no events of their own.
 """
