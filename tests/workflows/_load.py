@@ -1,0 +1,69 @@
+"""People who talk with sessions while workers are replaced, and what they may expect of it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from helix_temporal.client import SessionClient
+from helix_temporal.models.sessions import AskResult, AskStatus
+from helix_temporal.models.waiting import ToolApproval
+from tests.workflows._releases import until
+
+WORDS = ("say", "act", "helper", "sign")
+
+
+@dataclass
+class Talk:
+    """One person and one session: a turn after the other, each of which must be answered once.
+
+    Attributes:
+        sessions: Of any client.
+        session_id: Whose.
+        word: What the turns are of; see `_releases.agents`.
+        agrees: Calls that wait for this person are approved once it is set.
+        said: The texts so far, one a turn.
+    """
+
+    sessions: SessionClient
+    session_id: str
+    word: str
+    agrees: asyncio.Event
+    said: list[str] = field(default_factory=list)
+
+    async def turn(self) -> None:
+        """Ask, approve what is to be, and look at the answer."""
+        text = f"{self.word} {len(self.said)}"
+        self.said.append(text)
+        result: AskResult | None = await self.sessions.ask(self.session_id, text, agent="main", timeout=90)
+        if result is not None and result.status is AskStatus.SUSPENDED:
+            approval = ToolApproval(approval_id=result.pending[0].id, approved=True)
+            await self.agrees.wait()
+            reply = await self.sessions.session(self.session_id).submit_approval(
+                approval, wait=True, timeout=90
+            )
+            result = reply.result
+        assert result is not None
+        assert (result.status, result.text) == (AskStatus.ANSWERED, f"done: {text}")
+
+    async def go_on(self, stop: asyncio.Event) -> None:
+        """Turns without a pause until that is set."""
+        while not stop.is_set():
+            await self.turn()
+
+    async def check_thread(self) -> None:
+        """Each message is there once, and each answer behind it."""
+        messages = await self.sessions.session(self.session_id).get_messages()
+        asked = [each.text for each in messages if each.role == "user"]
+        answers = [each.text for each in messages if each.role == "assistant" and each.text]
+        assert asked == self.said
+        assert answers == [f"done: {each}" for each in self.said]
+
+
+async def all_go_on(talks: Sequence[Talk], turns: int = 1) -> None:
+    """Come back once each of them has begun so many further turns."""
+    wanted = {talk.session_id: len(talk.said) + turns for talk in talks}
+
+    async def is_so() -> bool:
+        return all(len(talk.said) >= wanted[talk.session_id] for talk in talks)
+
+    await until(is_so, within=300)
