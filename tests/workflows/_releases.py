@@ -178,40 +178,45 @@ class Releases:
 
     async def make_current(self, release: Release, build: str) -> None:
         """All sessions go on with this release; comes back once the server routes them there."""
-        request = SetWorkerDeploymentCurrentVersionRequest(**self._version(release, build))
-        await until(
-            lambda: _is_taken(release.client.workflow_service.set_worker_deployment_current_version(request))
-        )
-        await until(lambda: self._is_routed(release))
+        await make_current(release.client, self.settings.task_queue, build)
 
     async def ramp(self, release: Release, build: str, percentage: float) -> None:
-        """So many of 100 sessions go on with this release."""
+        """So many of 100 sessions go on with this release; comes back as `make_current`."""
+        client, name = release.client, self.settings.task_queue
         request = SetWorkerDeploymentRampingVersionRequest(
-            **self._version(release, build), percentage=percentage
+            **_version(client, name, build), percentage=percentage
         )
-        await until(
-            lambda: _is_taken(release.client.workflow_service.set_worker_deployment_ramping_version(request))
-        )
-        await until(lambda: self._is_routed(release))
-
-    def _version(self, release: Release, build: str) -> dict[str, Any]:
-        return {
-            "namespace": release.client.namespace,
-            "deployment_name": self.settings.task_queue,
-            "build_id": build,
-            "ignore_missing_task_queues": True,
-        }
-
-    async def _is_routed(self, release: Release) -> bool:
-        request = DescribeWorkerDeploymentRequest(
-            namespace=release.client.namespace, deployment_name=self.settings.task_queue
-        )
-        found = await release.client.workflow_service.describe_worker_deployment(request)
-        done = RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_COMPLETED
-        return found.worker_deployment_info.routing_config_update_state == done
+        await until(lambda: _is_taken(client.workflow_service.set_worker_deployment_ramping_version(request)))
+        await until(lambda: _is_routed(client, name))
 
 
-async def until(is_so: Callable[[], Awaitable[bool]], *, within: float = 60) -> None:
+async def make_current(client: Client, worker_deployment: str, build: str) -> None:
+    """As ``temporal worker deployment set-current-version`` does, once the version's workers poll.
+
+    Comes back once the server routes tasks there.
+    """
+    request = SetWorkerDeploymentCurrentVersionRequest(**_version(client, worker_deployment, build))
+    await until(lambda: _is_taken(client.workflow_service.set_worker_deployment_current_version(request)))
+    await until(lambda: _is_routed(client, worker_deployment))
+
+
+def _version(client: Client, worker_deployment: str, build: str) -> dict[str, Any]:
+    return {
+        "namespace": client.namespace,
+        "deployment_name": worker_deployment,
+        "build_id": build,
+        "ignore_missing_task_queues": True,
+    }
+
+
+async def _is_routed(client: Client, worker_deployment: str) -> bool:
+    request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=worker_deployment)
+    found = await client.workflow_service.describe_worker_deployment(request)
+    done = RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_COMPLETED
+    return found.worker_deployment_info.routing_config_update_state == done
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], *, within: float = 90) -> None:
     """Come back once something is so; fail if it is not within so many seconds."""
     async with asyncio.timeout(within):
         while True:
@@ -244,7 +249,12 @@ async def pin(client: Client, worker_deployment: str, session_id: str, build: st
 
 async def build_of(client: Client, session_id: str) -> str:
     """The release that serves a session, or served it last."""
-    described = await client.get_workflow_handle(workflow_id(session_id)).describe()
+    return await build_of_run(client, workflow_id(session_id))
+
+
+async def build_of_run(client: Client, workflow_id: str) -> str:
+    """The release that serves a workflow, or served it last."""
+    described = await client.get_workflow_handle(workflow_id).describe()
     return described.raw_description.workflow_execution_info.versioning_info.deployment_version.build_id
 
 

@@ -1,17 +1,13 @@
 """Workers with Worker Versioning serve sessions, and a session goes on with the version that is current."""
 
-import asyncio
 import contextlib
-import itertools
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import WorkerDeploymentConfig
 from temporalio.workflow import _Definition
 
@@ -25,7 +21,7 @@ from helix_temporal.worker import HelixWorker
 from helix_temporal.workflows import WORKFLOWS
 from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
-from tests.workflows._releases import pin
+from tests.workflows._releases import make_current, pin
 from tests.workflows.conftest import make_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -60,41 +56,11 @@ async def versioned(
         yield Served(client, plugin, sessions)
 
 
-async def make_current(served: Served, build: str) -> None:
-    """As ``temporal worker deployment set-current-version`` does, once the version's workers poll."""
-    client, name = served.client, served.plugin.settings.task_queue
-    request = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=client.namespace, deployment_name=name, build_id=build, ignore_missing_task_queues=True
-    )
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await client.workflow_service.set_worker_deployment_current_version(request)
-            except RPCError as error:
-                if error.status not in {RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION}:
-                    raise
-                await asyncio.sleep(0.2)
-            else:
-                return
-
-
 async def version_of(served: Served, session_id: str) -> tuple[str, int]:
     """Build id of the worker that served the session's newest workflow task, and what it said of it."""
     handle = served.client.get_workflow_handle(workflow_id(session_id))
     info = (await handle.describe()).raw_description.workflow_execution_info.versioning_info
     return info.deployment_version.build_id, info.behavior
-
-
-async def ask_until_served_by(build: str, served: Served, session_id: str) -> None:
-    """The server routes tasks to a version that has become current a moment later."""
-    async with asyncio.timeout(60):
-        for turn in itertools.count():
-            assert (
-                await served.sessions.ask(session_id, f"b{turn}", timeout=30)
-            ).text == f"{2 * turn + 3}: b{turn}"
-            if (await version_of(served, session_id))[0] == build:
-                return
-            await asyncio.sleep(0.2)
 
 
 @pytest.mark.parametrize(
@@ -106,17 +72,13 @@ async def test_a_session_runs_on_versioned_workers_and_goes_on_with_the_next_ver
     """Pinned where the server tells of new versions; else taken over, as workflows of the pack replay."""
     desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
     async with versioned(settings, desk, "one", asks=asks) as first:
-        await make_current(first, "one")
+        await make_current(first.client, settings.task_queue, "one")
         assert (await first.sessions.ask(sid, "a", agent="main", timeout=30)).text == "1: a"
         assert await version_of(first, sid) == ("one", behaviour.value)
         async with versioned(settings, desk, "two", asks=asks) as second:
-            await make_current(second, "two")
-            await ask_until_served_by("two", second, sid)
-            said = [
-                each.text for each in await second.sessions.session(sid).get_messages() if each.role == "user"
-            ]
-            assert said[0] == "a"
-            assert len(said) == len(set(said)) > 1
+            await make_current(second.client, settings.task_queue, "two")
+            assert (await second.sessions.ask(sid, "b", timeout=30)).text == "3: b"
+            assert (await version_of(second, sid))[0] == "two"
             await second.sessions.session(sid).close()
             await second.sessions.session(sid).result()
 
@@ -125,17 +87,31 @@ async def test_a_run_that_is_pinned_to_a_build_without_workers_is_told_as_that(s
     """Workers of the next build poll its task queue, and are not given its tasks."""
     desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
     async with versioned(settings, desk, "one") as first:
-        await make_current(first, "one")
+        await make_current(first.client, settings.task_queue, "one")
         await first.sessions.ask(sid, "a", agent="main", timeout=30)
         await pin(first.client, settings.task_queue, sid, "one")
     async with versioned(settings, desk, "two") as second:
-        await make_current(second, "two")
+        await make_current(second.client, settings.task_queue, "two")
         with pytest.raises(TimeoutError) as caught:
             await second.sessions.ask(sid, "b", timeout=12)
         await second.client.get_workflow_handle(workflow_id(sid)).terminate()
     said = f"pinned to build 'one' of worker deployment '{settings.task_queue}', and no worker of that build"
     assert said in str(caught.value)
     assert "update-options --versioning-override-behavior auto_upgrade" in str(caught.value)
+
+
+async def test_workers_whose_version_is_not_current_are_told_as_that(settings: Settings) -> None:
+    """They poll, and get nothing: whoever has just switched versions on would look elsewhere."""
+    desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
+    async with versioned(settings, desk, "one") as first:
+        with pytest.raises(TimeoutError) as caught:
+            await first.sessions.ask(sid, "a", agent="main", timeout=12)
+        await make_current(first.client, settings.task_queue, "one")
+        assert (await first.sessions.ask(sid, "b", agent="main", timeout=30)).status == "answered"
+    assert f"as build 'one' of Worker Deployment '{settings.task_queue}', which is not current" in str(
+        caught.value
+    )
+    assert f"set-current-version --deployment-name {settings.task_queue} --build-id one" in str(caught.value)
 
 
 @pytest.mark.parametrize("versioned", [False, True])
