@@ -294,7 +294,7 @@ class Diagnosis:
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
             waited = max(waited, now - _to_millis(task.original_scheduled_time) / 1000)
         silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
-        pinned = _pinned_to(described)
+        pinned = pinned_version(described)
         missing = await self._describe_missing_pollers(described.task_queue, silent, pinned=pinned)
         if missing and pinned is None and described.task_queue != self._task_queue:
             missing += (
@@ -320,7 +320,7 @@ class Diagnosis:
             scheduled = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
             if scheduled and waited >= _TAKEN_SECONDS:
                 queue = each.activity_options.task_queue.name or described.task_queue
-                pinned = _pinned_to(described)
+                pinned = pinned_version(described)
                 return await self._describe_missing_pollers(queue, min(waited, _POLL_SECONDS), _CALLS, pinned)
         return ""
 
@@ -484,7 +484,7 @@ def refuse_unknown_namespace(client: Client, error: RPCError) -> None:
         ) from error
 
 
-def _pinned_to(described: WorkflowExecutionDescription) -> WorkerDeploymentVersion | None:
+def pinned_version(described: WorkflowExecutionDescription) -> WorkerDeploymentVersion | None:
     """The version whose workers alone get an execution's tasks, if it is pinned to one."""
     info = described.raw_description.workflow_execution_info.versioning_info
     override = info.versioning_override

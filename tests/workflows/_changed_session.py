@@ -51,3 +51,33 @@ class UnpinnedChangedSession(SessionWorkflow):
     @workflow.run
     async def run(self, given: SessionInput) -> SessionResult:
         return await super().run(given)
+
+
+@workflow.defn(name="tests.held")
+class HeldSession:
+    """An application's own workflow with a session inside, and an update that takes its time."""
+
+    @workflow.init
+    def __init__(self, given: SessionInput) -> None:
+        self._held = self._released = False
+        self._session = AgentSession(given)
+
+    @workflow.run
+    async def run(self, given: SessionInput) -> SessionResult:
+        return await self._session.run()
+
+    @workflow.update
+    async def hold(self) -> None:
+        """Come back once it is released."""
+        self._held = True
+        await workflow.wait_condition(lambda: self._released)
+
+    @workflow.query
+    def held(self) -> bool:
+        """Whether somebody holds."""
+        return self._held
+
+    @workflow.signal
+    def release(self) -> None:
+        """Let those who hold come back."""
+        self._released = True

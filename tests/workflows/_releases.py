@@ -10,9 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from temporalio.api.enums.v1 import EventType, RoutingConfigUpdateState, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import (
+    EventType,
+    RoutingConfigUpdateState,
+    TaskQueueType,
+    WorkflowTaskFailedCause,
+)
+from temporalio.api.taskqueue.v1 import TaskQueue, TaskQueueVersioningInfo
 from temporalio.api.workflow.v1 import VersioningOverride
 from temporalio.api.workflowservice.v1 import (
+    DescribeTaskQueueRequest,
     DescribeWorkerDeploymentRequest,
     SetWorkerDeploymentCurrentVersionRequest,
     SetWorkerDeploymentRampingVersionRequest,
@@ -210,10 +217,29 @@ def _version(client: Client, worker_deployment: str, build: str) -> dict[str, An
 
 
 async def _is_routed(client: Client, worker_deployment: str) -> bool:
+    """Whether what was set is what the server goes by, for all partitions of the task queues."""
     request = DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=worker_deployment)
-    found = await client.workflow_service.describe_worker_deployment(request)
-    done = RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_COMPLETED
-    return found.worker_deployment_info.routing_config_update_state == done
+    found = (await client.workflow_service.describe_worker_deployment(request)).worker_deployment_info
+    if found.routing_config_update_state == RoutingConfigUpdateState.ROUTING_CONFIG_UPDATE_STATE_COMPLETED:
+        return True
+    # A busy server may never say so, although each task queue has long been told.
+    kinds = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+    told = [await _routes_of(client, worker_deployment, kind) for kind in kinds]
+    wanted = found.routing_config
+    return all(
+        each.current_deployment_version == wanted.current_deployment_version
+        and each.ramping_deployment_version == wanted.ramping_deployment_version
+        and each.ramping_version_percentage == wanted.ramping_version_percentage
+        for each in told
+    )
+
+
+async def _routes_of(
+    client: Client, task_queue: str, kind: "TaskQueueType.ValueType"
+) -> TaskQueueVersioningInfo:
+    queue = TaskQueue(name=task_queue)
+    request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=queue, task_queue_type=kind)
+    return (await client.workflow_service.describe_task_queue(request)).versioning_info
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], *, within: float = 90) -> None:

@@ -2,14 +2,19 @@
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 
 from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
-from helix_temporal.models.sessions import AskStatus
+from helix_temporal.models.ids import ASK_AGAIN
+from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SessionOptions, UserMessage
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
+from tests.workflows._changed_session import HeldSession
 from tests.workflows._desk import Gate
 from tests.workflows._releases import (
     NEW,
@@ -19,6 +24,7 @@ from tests.workflows._releases import (
     Release,
     Releases,
     build_of,
+    build_of_run,
     failed_tasks,
     list_runs,
     pin,
@@ -130,6 +136,25 @@ async def test_a_turn_that_waits_for_people_ends_on_its_version(settings: Settin
         await check_end(releases, old, sid)
 
 
+async def test_a_turn_that_waits_in_no_execution_goes_on_with_the_new_version(
+    settings: Settings, sid: str
+) -> None:
+    """With ``suspend="exit"`` nothing of it runs meanwhile, so the old version drains."""
+    releases = Releases(settings, Book(), options=SessionOptions(idle_timeout=60, suspend="exit"))
+    async with releases.serve(NEW) as new:
+        async with releases.serve(OLD) as old:
+            await releases.make_current(old, OLD)
+            waits = await old.sessions.ask(sid, "sign a", agent="main", timeout=60)
+            await releases.make_current(old, NEW)
+            await old.sessions.session(sid).result()
+        approval = ToolApproval(approval_id=waits.pending[0].id, approved=True)
+        reply = await new.sessions.session(sid).submit_approval(approval, wait=True, timeout=60)
+        assert reply.result is not None
+        assert reply.result.text == "done: sign a"
+        assert releases.book.builds[sid, "sign a"] == [OLD, NEW]
+        await check_end(releases, new, sid)
+
+
 async def test_an_idle_session_moves_before_it_takes_a_message(settings: Settings, sid: str) -> None:
     """Asked or sent, each message has one turn: on the new version, which it came to with its session."""
     releases = Releases(settings, Book())
@@ -156,10 +181,20 @@ async def test_a_signal_is_enough_for_an_idle_session_to_move(settings: Settings
             await old.sessions.ask(sid, "say a", agent="main", timeout=60)
             await releases.make_current(old, NEW)
             assert await build_of(old.client, sid) == OLD
+            await until(lambda: _is_listed(old, settings.task_queue, sid))
             await old.client.get_workflow_handle(workflow_id(sid)).signal("move")
             await served_by(NEW, old, sid)
         assert (await new.sessions.ask(sid, "say b", timeout=60)).text == "done: say b"
         await check_end(releases, new, sid)
+
+
+async def _is_listed(release: Release, worker_deployment: str, session_id: str) -> bool:
+    """By the query with which operators signal all that are left on a version."""
+    query = (
+        'WorkflowType="helix.session" AND ExecutionStatus="Running" '
+        f'AND TemporalWorkerDeploymentVersion="{worker_deployment}:{OLD}"'
+    )
+    return [each.id async for each in release.client.list_workflows(query)] == [workflow_id(session_id)]
 
 
 async def test_a_sub_agent_works_on_the_version_of_its_caller(settings: Settings, sid: str) -> None:
@@ -208,6 +243,54 @@ async def test_a_session_that_somebody_holds_on_a_version_is_served_there(
             assert (await old.sessions.ask(sid, f"say {each}", timeout=60)).text == f"done: say {each}"
             assert releases.book.builds[sid, f"say {each}"] == [OLD]
         await check_end(releases, old, sid)
+
+
+async def test_a_session_does_not_move_under_a_handler_of_the_application(
+    settings: Settings, sid: str
+) -> None:
+    """It takes its messages meanwhile. A workflow that names no behaviour is pinned, and moves later."""
+    releases = Releases(settings, Book())
+    workflows = {"workflows": [HeldSession]}
+    async with releases.serve(OLD, **workflows) as old, releases.serve(NEW, **workflows):
+        await releases.make_current(old, OLD)
+        given = SessionInput(session_id=sid, agent="main", options=SessionOptions(idle_timeout=60))
+        handle = await old.client.start_workflow(
+            HeldSession.run, given, id=f"held-{sid}", task_queue=settings.task_queue
+        )
+        await ask(handle, "say a")
+        holds = asyncio.create_task(handle.execute_update("hold"))
+        await until(lambda: _is_held(handle))
+        await releases.make_current(old, NEW)
+        await ask(handle, "say b")
+        assert await build_of_run(old.client, handle.id) == OLD
+        await handle.signal("release")
+        await holds
+        await ask(handle, "say c")
+        assert [releases.book.builds[sid, f"say {each}"] for each in "abc"] == [[OLD], [OLD], [NEW]]
+        await handle.execute_update("close")
+        assert not await failed_tasks(old.client, await list_runs(old.client, settings.task_queue))
+        assert not releases.book.repeated()
+
+
+async def ask(handle: WorkflowHandle[Any, Any], text: str) -> None:
+    """As a client of a session does: again, where the run lets its askers go."""
+    message = UserMessage(id=text, text=text)
+
+    async def is_answered() -> bool:
+        try:
+            result = await handle.execute_update("ask", message, result_type=AskResult)
+        except WorkflowUpdateFailedError as refused:
+            if not isinstance(refused.cause, ApplicationError) or refused.cause.type != ASK_AGAIN:
+                raise
+            return False
+        assert result.text == f"done: {text}"
+        return True
+
+    await until(is_answered)
+
+
+async def _is_held(handle: WorkflowHandle[Any, Any]) -> bool:
+    return bool(await handle.query("held"))
 
 
 async def test_a_session_that_is_told_to_move_in_vain_takes_its_message(
