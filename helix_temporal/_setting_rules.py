@@ -31,6 +31,8 @@ _SENTINEL: Final = re.compile(
 )
 _HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^:\[\]\s]+))(?::(?P<port>\d{1,5}))?")
 _SENTINEL_PORT: Final = 26379
+_BUILD_ID: Final = re.compile(r"[A-Za-z0-9_.+-]{1,128}")
+_WORKER_DEPLOYMENT: Final = re.compile(r"[A-Za-z0-9_/-]{1,200}")
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 
 
@@ -261,6 +263,22 @@ def redis_url(value: str) -> str:
         sentinel_address(value)
         return value
     return check_url(value, ("redis", "rediss", "unix", "redis+sentinel"))
+
+
+def build_id(value: str) -> str:
+    """Names a build to Temporal and to people: one word."""
+    if not _BUILD_ID.fullmatch(value):
+        raise ValueError(f"{quote_value(value)}: 1-128 of A-Z a-z 0-9 _ . + - expected, such as a git commit")
+    return value
+
+
+def worker_deployment(value: str) -> str:
+    """Names a Worker Deployment to Temporal, which joins it to the build's id with a dot."""
+    if not _WORKER_DEPLOYMENT.fullmatch(value) or value.startswith("__"):
+        raise ValueError(
+            f"{quote_value(value)}: 1-200 of A-Z a-z 0-9 _ / - expected, and no two underscores first"
+        )
+    return value
 
 
 def check_s3_endpoint(value: str) -> str:

@@ -4,7 +4,9 @@ import atexit
 import dataclasses
 import functools
 import inspect
+import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,10 +14,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.activity import _Definition
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
-from temporalio.service import ConnectConfig, ServiceClient
+from temporalio.service import ConnectConfig, RPCError, ServiceClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -31,10 +34,16 @@ from helix_temporal.workflows import WORKFLOWS
 from helix_temporal.workflows._versions import with_versioning
 from helix_temporal.workflows.calls import RollOutInterceptor
 from helix_temporal.workflows.runners import session_runner
+from helix_temporal.workflows.target_version import IS_TOLD
 
 Transform = Callable[..., Any]
 
 _ONE: Final = "give one, with all agents, to Client.connect: its workers use it"
+_TELLS_TARGET: Final = (1, 31)
+"""Servers from this version on tell a pinned run that another worker version is to serve it."""
+_ASK: Final = timedelta(seconds=10)
+
+_log: Final = logging.getLogger(__name__)
 _INTERVALS: Final = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
 
 
@@ -86,6 +95,8 @@ class HelixPlugin(SimplePlugin):
             process=f"process {os.getpid()}@{socket.gethostname()}",
         )
         self._deployment = WorkerDeployment(check)
+        self._pins_sessions = False
+        """Whether the server, as far as it was asked, tells pinned runs when they should move."""
         super().__init__(
             "helix.HelixPlugin",
             data_converter=user_data_converter,
@@ -140,7 +151,8 @@ class HelixPlugin(SimplePlugin):
         config["interceptors"] = [*(config.get("interceptors") or []), RollOutInterceptor()]
         deployment = config.get("deployment_config")
         if deployment is not None and deployment.use_worker_versioning:
-            config["workflows"] = with_versioning(config.get("workflows") or ())
+            workflows = config.get("workflows") or ()
+            config["workflows"] = with_versioning(workflows, pins_sessions=self._pins_sessions)
         client = config.get("client")
         used = client.data_converter if client is not None else DataConverter()
         if client is not None:
@@ -156,9 +168,13 @@ class HelixPlugin(SimplePlugin):
         config: ConnectConfig,
         next: Callable[[ConnectConfig], Awaitable[ServiceClient]],  # noqa: A002 — the name in the SDK
     ) -> ServiceClient:
-        """Connect as usual; see that short programs end well."""
+        """Connect as usual; see that short programs end well, and whether sessions can be pinned there."""
         _yield_at_exit()
-        return await super().connect_service_client(config, next)
+        service = await super().connect_service_client(config, next)
+        # A lazy one connects with its first call, which is not for us to make.
+        if IS_TOLD and not config.lazy:
+            self._pins_sessions = await _tells_target(service)
+        return service
 
     def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
         mine = self.backends.make_activities(self._agents, self._transforms)
@@ -177,6 +193,17 @@ def _activity_names(activities: Sequence[Callable[..., Any]]) -> set[str]:
     """Under which the activities are called; a dynamic one has none."""
     found = (_Definition.from_callable(each) for each in activities)
     return {each.name for each in found if each is not None and each.name is not None}
+
+
+async def _tells_target(service: ServiceClient) -> bool:
+    """Whether the server tells pinned runs that they should move; not, where it does not say its version."""
+    try:
+        found = await service.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_ASK)
+    except RPCError as error:
+        _log.debug("the server does not say its version: %s", error.status.name)
+        return False
+    version = re.match(r"(\d+)\.(\d+)", found.server_version)
+    return version is not None and (int(version[1]), int(version[2])) >= _TELLS_TARGET
 
 
 @functools.cache

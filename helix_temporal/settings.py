@@ -77,6 +77,13 @@ _PROFILES: Final[Mapping[str, Mapping[str, timedelta]]] = {
 """Time-outs with other defaults: a hosted Temporal has a price for each heartbeat that it is sent."""
 
 
+_CONTROLLER: Final[Mapping[str, str]] = {
+    "build_id": "TEMPORAL_WORKER_BUILD_ID",
+    "worker_deployment": "TEMPORAL_DEPLOYMENT_NAME",
+}
+"""Variables that the Temporal Worker Controller sets in each pod, by the setting whose default they are."""
+
+
 def _read_group(
     group: type[Group],
     environment: Mapping[str, str],
@@ -243,6 +250,10 @@ class Settings(_Group):
         other_reference_key: Is taken for such a reference too, and signs none: the next ``reference_key``,
             then the former one, while workers get a new one.
         allow_plaintext: Permit unencrypted connections to other hosts than this one.
+        build_id: Which build of the program this is, on a worker with Temporal's Worker Versioning; without
+            one the worker has no version.  By default what the Temporal Worker Controller says.
+        worker_deployment: Temporal's Worker Deployment, of which builds are versions; by default the
+            controller's, else as the task queue.  Not the deployment that ``name`` names.
         health_port: Where a worker answers probes, by HTTP without encryption; on all addresses, or on
             ``health_host``.
 
@@ -307,6 +318,8 @@ class Settings(_Group):
     reference_key: SecretStr | None = None
     other_reference_key: SecretStr | None = None
     allow_plaintext: bool = False
+    build_id: Annotated[str, AfterValidator(rules.build_id)] | None = None
+    worker_deployment: Annotated[str, AfterValidator(rules.worker_deployment)] | None = None
     health_port: int | None = Field(default=None, ge=1, le=65_535)
     health_host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 (probes come from other hosts)
 
@@ -327,6 +340,9 @@ class Settings(_Group):
     def from_env(cls, environment: Mapping[str, str]) -> Self:
         """Read settings from variables such as ``HELIX_REDIS_URL``; an empty one counts as absent.
 
+        The worker's version is also read from what the Temporal Worker Controller sets,
+        ``TEMPORAL_WORKER_BUILD_ID`` and ``TEMPORAL_DEPLOYMENT_NAME``.
+
         Raises:
             InvalidConfigError: As for `Settings`; the message names the field, not the value of a secret.
                 Also for a variable that begins with ``HELIX_`` and is none of them.
@@ -339,7 +355,8 @@ class Settings(_Group):
         defaults = _PROFILES.get(environment.get("HELIX_PROFILE", ""))
         timeouts = _read_group(Timeouts, environment, problems, defaults) or Timeouts()
         limits = _read_group(Limits, environment, problems) or Limits()
-        found = _read_group(cls, environment, problems, timeouts=timeouts, limits=limits)
+        version = {field: environment[name] for field, name in _CONTROLLER.items() if environment.get(name)}
+        found = _read_group(cls, environment, problems, version, timeouts=timeouts, limits=limits)
         if found is None or problems:
             raise InvalidConfigError("; ".join(problems))
         return found
@@ -500,6 +517,15 @@ class Settings(_Group):
             key: SecretStr | None = getattr(self, name)
             if key and len(key.get_secret_value()) < _MIN_HMAC_KEY:
                 raise ValueError(f"{name} has fewer than {_MIN_HMAC_KEY} characters; set a longer one")
+
+    @model_validator(mode="after")
+    def _check_worker_deployment(self) -> Self:
+        if self.build_id is not None and self.worker_deployment is None:
+            try:
+                rules.worker_deployment(self.task_queue)
+            except ValueError as error:
+                raise ValueError(f"worker_deployment is the task queue: {error}; set another one") from None
+        return self
 
     @model_validator(mode="after")
     def _archive_each_step(self) -> Self:

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from helix_temporal._setting_rules import redact_url
 from helix_temporal.agents import Agent
@@ -71,7 +72,9 @@ class HelixWorker:
             for, again.  A worker without running activities stops at once.
         options: Further arguments for `temporalio.worker.Worker`.  Without a ``tuner``, an
             ``activity_executor`` or a number of its own it takes 1,000 activities at once: model calls wait
-            for their provider, and must not keep store operations waiting.
+            for their provider, and must not keep store operations waiting.  Without a
+            ``deployment_config`` it has the version that the settings name; workflows of the application
+            that say nothing else are pinned to it.
 
     Raises:
         InvalidConfigError: The client has no `HelixPlugin`, or another than ``plugin``.
@@ -92,6 +95,8 @@ class HelixWorker:
         options.setdefault("graceful_shutdown_timeout", longest)
         if options.get("tuner") is None and options.get("activity_executor") is None:
             options.setdefault("max_concurrent_activities", ACTIVITIES)
+        if (version := _worker_version(plugin.settings)) is not None:
+            options.setdefault("deployment_config", version)
         self._worker = Worker(client, **options)
         self._health = WorkerHealth(self._worker, client, plugin.backends.find_unanswered)
         self._probes = AsyncExitStack()
@@ -156,6 +161,18 @@ def _plugin_of(client: Client, wanted: HelixPlugin | None, own: Sequence[Any]) -
     )
 
 
+def _worker_version(settings: Settings) -> WorkerDeploymentConfig | None:
+    """The version that the settings name, if they do."""
+    if settings.build_id is None:
+        return None
+    name = settings.worker_deployment or settings.task_queue
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(deployment_name=name, build_id=settings.build_id),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
+    )
+
+
 def startup_line(settings: Settings, *, given: bool = False) -> str:
     """Whom a worker serves, and which store keeps what; without secrets.
 
@@ -167,6 +184,9 @@ def startup_line(settings: Settings, *, given: bool = False) -> str:
         f"helix_temporal {settings.deployment}: namespace {settings.temporal_namespace!r} at "
         f"{settings.temporal_address}, task queue {settings.task_queue!r}"
     )
+    if (config := _worker_version(settings)) is not None:
+        version = config.version
+        who += f", build {version.build_id!r} of Worker Deployment {version.deployment_name!r}"
     if given:
         return f"{who}; stores: those that the program gave"
     places = {

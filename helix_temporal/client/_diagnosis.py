@@ -16,13 +16,15 @@ from temporalio.api.enums.v1 import (
     TaskQueueType,
     TimeoutType,
     VersioningBehavior,
+    WorkerVersioningMode,
 )
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue, TaskQueueVersioningInfo
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
+    DescribeTaskQueueResponse,
     GetWorkflowExecutionHistoryReverseRequest,
     ListNamespacesRequest,
     ListWorkflowExecutionsRequest,
@@ -63,6 +65,7 @@ _TAKEN_SECONDS: Final = 5.0
 _EVENTS: Final = 50
 """Of the newest ones of a history, in which is when a failing call was made."""
 _CALLS: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+_VERSIONED: Final = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _SLOTS: Final = ", or are all its slots taken"
 _UNPIN: Final = (
     "start one, or let the run go on with another build (temporal workflow update-options "
@@ -291,7 +294,7 @@ class Diagnosis:
         if task.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_SCHEDULED and task.attempt <= 1:
             waited = max(waited, now - _to_millis(task.original_scheduled_time) / 1000)
         silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
-        pinned = _pinned_to(described)
+        pinned = pinned_version(described)
         missing = await self._describe_missing_pollers(described.task_queue, silent, pinned=pinned)
         if missing and pinned is None and described.task_queue != self._task_queue:
             missing += (
@@ -317,7 +320,7 @@ class Diagnosis:
             scheduled = each.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
             if scheduled and waited >= _TAKEN_SECONDS:
                 queue = each.activity_options.task_queue.name or described.task_queue
-                pinned = _pinned_to(described)
+                pinned = pinned_version(described)
                 return await self._describe_missing_pollers(queue, min(waited, _POLL_SECONDS), _CALLS, pinned)
         return ""
 
@@ -337,14 +340,17 @@ class Diagnosis:
             pinned: Only workers of this version get it.
         """
         namespace = self._client.namespace
-        pollers = await self._list_pollers(queue, namespace, kind)
+        described = await self._describe_queue(queue, namespace, kind)
+        pollers = [] if described is None else list(described.pollers)
         if pinned is not None:
             pollers = [each for each in pollers if _is_of(pinned, each)]
         if pollers:
             newest = max(pollers, key=lambda each: _to_millis(each.last_access_time))
             ago = _seconds_since_poll(newest)
             if ago < silent:
-                return ""
+                return (
+                    "" if pinned is not None or described is None else _describe_no_target(queue, described)
+                )
             if pinned is not None:
                 return f"{_describe_pinned_run(pinned, queue)} for {ago:.0f} s; {_UNPIN}"
             return (
@@ -400,16 +406,21 @@ class Diagnosis:
         kind: "TaskQueueType.ValueType" = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     ) -> list[PollerInfo]:
         """Who has asked for work of a queue, as far as it can be seen."""
+        described = await self._describe_queue(queue, namespace, kind)
+        return [] if described is None else list(described.pollers)
+
+    async def _describe_queue(
+        self, queue: str, namespace: str, kind: "TaskQueueType.ValueType"
+    ) -> DescribeTaskQueueResponse | None:
         request = DescribeTaskQueueRequest(
             namespace=namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
         )
         try:
-            described = await self._client.workflow_service.describe_task_queue(request, timeout=_RPC)
+            return await self._client.workflow_service.describe_task_queue(request, timeout=_RPC)
         except RPCError as error:
             if error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED}:
-                return []
+                return None
             raise
-        return list(described.pollers)
 
 
 def _seconds_since_poll(poller: PollerInfo) -> float:
@@ -473,7 +484,7 @@ def refuse_unknown_namespace(client: Client, error: RPCError) -> None:
         ) from error
 
 
-def _pinned_to(described: WorkflowExecutionDescription) -> WorkerDeploymentVersion | None:
+def pinned_version(described: WorkflowExecutionDescription) -> WorkerDeploymentVersion | None:
     """The version whose workers alone get an execution's tasks, if it is pinned to one."""
     info = described.raw_description.workflow_execution_info.versioning_info
     override = info.versioning_override
@@ -486,6 +497,26 @@ def _pinned_to(described: WorkflowExecutionDescription) -> WorkerDeploymentVersi
 def _is_of(version: WorkerDeploymentVersion, poller: PollerInfo) -> bool:
     found = poller.deployment_options
     return (found.deployment_name, found.build_id) == (version.deployment_name, version.build_id)
+
+
+def _describe_no_target(queue: str, described: DescribeTaskQueueResponse) -> str:
+    """That workers poll a queue, and all are of versions that are given no work."""
+    found = [each.deployment_options for each in described.pollers]
+    if any(each.worker_versioning_mode != _VERSIONED for each in found):
+        return ""
+    routes = described.versioning_info
+    if any(_is_of(version, each) for version in _targets(routes) for each in described.pollers):
+        return ""
+    name, build = found[0].deployment_name, found[0].build_id
+    return (
+        f"workers poll task queue {queue!r} as build {build!r} of Worker Deployment {name!r}, which is not "
+        "current and gets no work (temporal worker deployment set-current-version "
+        f"--deployment-name {name} --build-id {build})"
+    )
+
+
+def _targets(routes: TaskQueueVersioningInfo) -> tuple[WorkerDeploymentVersion, ...]:
+    return routes.current_deployment_version, routes.ramping_deployment_version
 
 
 def _describe_pinned_run(version: WorkerDeploymentVersion, queue: str) -> str:

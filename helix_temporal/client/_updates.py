@@ -50,6 +50,7 @@ from helix_temporal.client._diagnosis import (
     Diagnosis,
     describe_calls,
     look_up_or,
+    pinned_version,
     refuse_unknown_namespace,
     says_no_worker,
 )
@@ -164,6 +165,23 @@ class Updates:
         found = await self.get_workflow_handle(session_id).describe()
         await refuse_foreign_execution(found, self._deployment, self._also_known_as)
         return found
+
+    async def has_ended_pinned(self, session_id: str) -> bool:
+        """Whether the newest execution has ended pinned to a worker version, whose workers may be gone.
+
+        Nobody else would answer a query of it.
+
+        Raises:
+            RPCError: The server does not say.
+            ForeignDeploymentError: It is another deployment's.
+        """
+        try:
+            found = await self.describe_execution(session_id)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return found.status is not WorkflowExecutionStatus.RUNNING and pinned_version(found) is not None
 
     async def get_result(self, session_id: str) -> SessionResult:
         """How the session's present run ends.

@@ -155,6 +155,10 @@ class CallAnswers:
 
     async def _find_agent_and_thread(self) -> tuple[str, str]:
         """The session's agent and thread: by its last execution, or by its state where that can't tell."""
+        if await self._updates.has_ended_pinned(self._session_id):
+            state = await self._connection.reader.load_state(self._session_id)
+            if state is not None and state.agent_type:
+                return state.agent_type, state.thread_id or self._session_id
         try:
             info = await self._updates.get_status(self._session_id)
         except (SessionNotFoundError, SessionTerminatedError):

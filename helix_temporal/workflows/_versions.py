@@ -1,7 +1,9 @@
-"""The pack's workflows for workers with Worker Versioning: an execution moves to the version that is current.
+"""The pack's workflows for workers with Worker Versioning.
 
-Sessions live longer than versions, and the pack's workflows replay the histories of earlier releases.  These
-are classes of their own, since a server refuses a versioning behaviour from a worker without versioning.
+A session is pinned within a turn, and moves between turns.  Where the SDK or the server does not tell it that
+it should move, it is taken over by the current version at once, as all other workflows of the pack are: they
+replay the histories of earlier releases.  These are classes of their own, since a server refuses a versioning
+behaviour from a worker without versioning.
 """
 
 from collections.abc import Sequence
@@ -33,6 +35,17 @@ from helix_temporal.workflows.short_calls import (
 )
 
 _BEHAVIOUR: Final = VersioningBehavior.AUTO_UPGRADE
+
+
+@workflow.defn(name=SESSION_WORKFLOW, versioning_behavior=VersioningBehavior.PINNED)
+class PinnedSessionWorkflow(SessionWorkflow):
+    @workflow.init
+    def __init__(self, input: SessionInput) -> None:
+        super().__init__(input)
+
+    @workflow.run
+    async def run(self, input: SessionInput) -> SessionResult:
+        return await super().run(input)
 
 
 @workflow.defn(name=SESSION_WORKFLOW, versioning_behavior=_BEHAVIOUR)
@@ -89,7 +102,6 @@ class VersionedWakeWorkflow(WakeWorkflow):
 
 
 _VERSIONED: Final[dict[type, type]] = {
-    SessionWorkflow: VersionedSessionWorkflow,
     CleanupWorkflow: VersionedCleanupWorkflow,
     KeepWorkflow: VersionedKeepWorkflow,
     LookWorkflow: VersionedLookWorkflow,
@@ -99,6 +111,12 @@ _VERSIONED: Final[dict[type, type]] = {
 }
 
 
-def with_versioning(workflows: Sequence[type]) -> list[type]:
-    """The same workflows, those of the pack as a worker with Worker Versioning takes them."""
-    return [_VERSIONED.get(each, each) for each in workflows]
+def with_versioning(workflows: Sequence[type], *, pins_sessions: bool) -> list[type]:
+    """The same workflows, those of the pack as a worker with Worker Versioning takes them.
+
+    Args:
+        workflows: What the worker serves.
+        pins_sessions: The server and the SDK tell a pinned session that another version is to serve it.
+    """
+    sessions = PinnedSessionWorkflow if pins_sessions else VersionedSessionWorkflow
+    return [sessions if each is SessionWorkflow else _VERSIONED.get(each, each) for each in workflows]

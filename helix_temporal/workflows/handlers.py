@@ -1,4 +1,4 @@
-"""Updates and the query of a session: ask, send, close, take back, set properties, status."""
+"""What clients ask of a session: ask, send, close, take back, set properties, move, status."""
 
 from collections.abc import Awaitable, Callable
 
@@ -35,7 +35,7 @@ def accept_request(_request: object) -> None:
 
 
 class Handlers:
-    """Updates and the query of a session; registered before its ``run`` begins."""
+    """Updates, a signal and the query of a session; registered before its ``run`` begins."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class Handlers:
         workflow.set_update_handler("close", self._on_close, validator=accept_update)
         workflow.set_update_handler("set_properties", self._on_set_properties, validator=accept_request)
         workflow.set_update_handler("take_back", self._on_take_back, validator=accept_request)
+        workflow.set_signal_handler("move", self._on_move)
         workflow.set_query_handler("status", self._on_status)
 
     def _check_message(self, message: UserMessage) -> None:
@@ -220,6 +221,9 @@ class Handlers:
         if isinstance(rewind.result, RewindResult):
             return rewind.result
         raise self._execution.build_refusal()
+
+    def _on_move(self, *_: object) -> None:
+        """Nothing: its workflow task tells an idle session that another worker version is to serve it."""
 
     def _on_status(self) -> SessionInfo:
         info, failing = self._execution.status_of(self._input), self._calls.roll_outs.failing

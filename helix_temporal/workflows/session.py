@@ -58,6 +58,7 @@ from helix_temporal.workflows.opening import CurrentThread, open_session_thread,
 from helix_temporal.workflows.rewinds import carry_out_rewind
 from helix_temporal.workflows.runners import keep_tasks_apart
 from helix_temporal.workflows.stops import Stops
+from helix_temporal.workflows.target_version import continue_on_target_version, has_target_changed
 from helix_temporal.workflows.turn import Turn, TurnResult
 
 TURN_MESSAGES: Final = 100
@@ -349,11 +350,13 @@ ASK_SECONDS: Final = 20.0
 
 The server lets ten updates of a run wait at once, and refuses the one that answers them.
 """
+_HANDLER_SECONDS: Final = 1.0
+"""So long a run that moves to another worker version waits for handlers; others may take longer."""
 _PAUSES: Final = frozenset({ExitReason.WAITING, ExitReason.SUSPENDED})
 
 
 class _ContinueAsNew(Exception):  # noqa: N818 (control flow, not an error)
-    """This run is long enough: continue as new."""
+    """This run is long enough, or pinned to an old worker version: continue as new."""
 
 
 class AgentSession:
@@ -378,6 +381,8 @@ class AgentSession:
         self._values = Values.of(carried)
         self._serving = Serving(self._execution, self._calls, self._events, self._values)
         self._cancels = 0
+        # The server may know the target version late, or somebody may hold the session on this version.
+        self._moved_in_vain = carried is not None and has_target_changed()
         stops = Stops(input, self._execution, self._calls)
         stops.register()
         Handlers(input, self._execution, self._calls, stops.supersede_below).register()
@@ -523,6 +528,8 @@ class AgentSession:
             while True:
                 self._raise_pending_cancel()
                 await self._wait_for_work()
+                if self._is_outdated:
+                    await self._move_to_target_version()
                 work = self._execution.next_work
                 if work is Work.REWIND:
                     await self._carry_out_rewind()
@@ -532,7 +539,7 @@ class AgentSession:
                 elif work is Work.SERVE:
                     await self._serving.serve_turn()
                     self._move_if_long()
-                elif await self._finalise_if_idle():
+                elif work is Work.END and await self._finalise_if_idle():
                     return
         finally:
             if idle is not None:
@@ -544,12 +551,12 @@ class AgentSession:
             raise asyncio.CancelledError
 
     async def _wait_for_work(self) -> None:
-        """Wait for a message, a rewind, or the end; meanwhile try again to archive what is not."""
+        """Wait for a message, a rewind, a move, or the end; meanwhile try again to archive what is not."""
         execution, policy, pause = self._execution, self._calls.policy, _FLUSH_AGAIN
         flush_at = ask_until = None
         if execution.next_work is Work.WAIT:
             execution.seed = workflow.random_seed()  # what was applied again after a reset is handled
-        while execution.next_work is Work.WAIT:
+        while execution.next_work is Work.WAIT and not self._can_move:
             behind = not execution.opened_thread.handle.archived and (
                 policy.flush_each_step or execution.inbox.waits_for_archive
             )
@@ -582,7 +589,8 @@ class AgentSession:
 
     def _is_due(self, asked: bool) -> bool:
         """There is work, or the first asker has come, or the last one gone."""
-        return self._execution.next_work is not Work.WAIT or self._execution.holds_askers != asked
+        busy = self._execution.next_work is not Work.WAIT
+        return busy or self._can_move or self._execution.holds_askers != asked
 
     # -- turns
 
@@ -606,9 +614,45 @@ class AgentSession:
         is_long = workflow.info().is_continue_as_new_suggested() or (
             limit and self._execution.run_turns >= limit
         )
-        # Until it fits: each turn takes messages out of the inbox, and the next step takes all answers.
-        if is_long and self._execution.inbox.size + self._execution.pending_calls.inline_size <= MAX_CARRIED:
+        if is_long and self._fits_in_input:
             raise _ContinueAsNew
+
+    @property
+    def _fits_in_input(self) -> bool:
+        """What waits can be carried along; until then turns take messages out, and steps all answers."""
+        return self._execution.inbox.size + self._execution.pending_calls.inline_size <= MAX_CARRIED
+
+    @property
+    def _is_outdated(self) -> bool:
+        """The run is between two turns, and pinned to a worker version that it should leave.
+
+        A session for one task does not move: it ends by itself, and a sub-agent stays with its caller.
+        """
+        execution = self._execution
+        return (
+            has_target_changed()
+            and execution.options.persistent
+            and (execution.run_turns > 0 or not self._moved_in_vain)
+            and execution.next_work in {Work.WAIT, Work.SERVE}
+            and not (execution.is_suspended or self._calls.children.any_running)
+            and self._fits_in_input
+        )
+
+    @property
+    def _can_move(self) -> bool:
+        return self._is_outdated and workflow.all_handlers_finished()
+
+    async def _move_to_target_version(self) -> None:
+        """Continue as new there, before the messages that wait have their turn; who asks, asks again there.
+
+        Comes back if a handler of the application still runs: the session would take no message meanwhile.
+        """
+        self._execution.inbox.let_askers_go()
+        try:
+            await workflow.wait_condition(workflow.all_handlers_finished, timeout=_HANDLER_SECONDS)
+        except TimeoutError:
+            return
+        raise _ContinueAsNew
 
     async def _continue_as_new(self) -> NoReturn:
         """Continue as new: everybody who waits asks again there; the thread stays hot and open."""
@@ -653,7 +697,11 @@ class AgentSession:
             "metadata": self._execution.opened_thread.request.metadata,
             **thread_field(self._execution.opened_thread.request),
         }
-        workflow.continue_as_new(self._input.model_copy(update=further))
+        following = self._input.model_copy(update=further)
+        if self._execution.options.persistent and has_target_changed():
+            # Otherwise the server takes it that the session wants to stay, and does not tell it again.
+            continue_on_target_version(following)
+        workflow.continue_as_new(following)
 
     async def _finalise_if_idle(self) -> bool:
         """Archive and evict the thread, then end unless somebody came meanwhile.

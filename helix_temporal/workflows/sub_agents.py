@@ -181,6 +181,11 @@ class SubAgents:
     _interrupted: str | None = None
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
+    @property
+    def any_running(self) -> bool:
+        """Whether the session of a sub-agent runs, or ends a turn that nobody wants any more."""
+        return bool(self._running)
+
     async def run(self, facts: ToolFacts, request: ToolInput) -> ToolResult | SubAgentCall:
         """Run one call to the sub-agent's answer; whatever becomes of it is a result for the model.
 

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack.programs import free_port
 from helix_temporal.settings import Settings
 from helix_temporal.worker import connect, startup_line
 from tests.docs._pages import ROOT
+from tests.workflows._releases import build_of, make_current, until
 
 SHOP = """
 from helix_temporal.agents import Agent, ScriptedModel
@@ -127,6 +129,29 @@ async def test_the_agents_of_a_module_are_served(variables: dict[str, str], shop
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
         assert (await sessions.ask("s-clerk", "Who?", agent="clerk")).text == "I am the clerk."
         assert (await sessions.ask("s-cook", "Who?", agent="cook")).text == "I am the cook."
+
+
+async def test_workers_have_the_version_that_the_settings_name(variables: dict[str, str], shop: Path) -> None:
+    """Those of sessions and of maintenance are of one Worker Deployment: one command makes both current."""
+    name = variables["HELIX_TASK_QUEUE"]
+    of_sessions = {**variables, "HELIX_BUILD_ID": "abc123"}
+    of_maintenance = {**of_sessions, "HELIX_HEALTH_PORT": str(free_port())}
+    said = f"build 'abc123' of Worker Deployment '{name}'"
+    client, _ = await connect(Settings.from_env(variables))
+    with (
+        running(shop, of_sessions, "worker", "shop", until=said),
+        running(shop, of_maintenance, "maintenance", "--sweep", "1", until=said),
+    ):
+        await make_current(client, name, "abc123")
+        sessions = SessionClient(client, task_queue=name)
+        assert (await sessions.ask("s-clerk", "Who?", agent="clerk")).text == "I am the clerk."
+        assert await build_of(client, "s-clerk") == "abc123"
+        await until(lambda: _has_completed(client, f"{name}-maintenance"))
+
+
+async def _has_completed(client: Client, task_queue: str) -> bool:
+    found = [each async for each in client.list_workflows(f"TaskQueue = '{task_queue}'")]
+    return any(each.status is WorkflowExecutionStatus.COMPLETED for each in found)
 
 
 async def test_the_collector_leaves_out_what_a_worker_has_loaded(

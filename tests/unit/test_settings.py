@@ -53,6 +53,34 @@ def test_every_field_is_read_from_its_variable() -> None:
     assert settings.limits.message_bytes == 65536
 
 
+def test_the_version_of_a_worker_is_what_the_controller_says_or_what_is_set() -> None:
+    """The Temporal Worker Controller sets its own variables in each pod, and none of ours."""
+    controller = {"TEMPORAL_DEPLOYMENT_NAME": "shop/helix", "TEMPORAL_WORKER_BUILD_ID": "v1-77ab"}
+    settings = Settings.from_env(controller)
+    assert (settings.worker_deployment, settings.build_id) == ("shop/helix", "v1-77ab")
+    settings = Settings.from_env({**controller, "HELIX_BUILD_ID": "2", "HELIX_WORKER_DEPLOYMENT": "other"})
+    assert (settings.worker_deployment, settings.build_id) == ("other", "2")
+    assert Settings.from_env({}).build_id is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"build_id": "two words"}, r"build_id \(HELIX_BUILD_ID\): 'two words': 1-128 of"),
+        ({"worker_deployment": "a.b"}, r"worker_deployment \(HELIX_WORKER_DEPLOYMENT\): 'a.b': 1-200 of"),
+        ({"worker_deployment": "__mine"}, "no two underscores first"),
+        (
+            {"build_id": "1", "task_queue": "a.b"},
+            "worker_deployment is the task queue: 'a.b': .*; set another",
+        ),
+    ],
+)
+def test_a_version_that_temporal_refuses_is_refused_at_once(fields: dict[str, str], message: str) -> None:
+    """Its worker would poll in vain, and only its log would say why."""
+    with pytest.raises(InvalidConfigError, match=message):
+        Settings(**fields)
+
+
 def test_an_empty_variable_counts_as_absent() -> None:
     """Compose files hand unset variables on as empty ones."""
     assert Settings.from_env({"HELIX_S3_ENDPOINT": "", "HELIX_WARM_TTL": ""}) == Settings()

@@ -1,30 +1,27 @@
 """Workers with Worker Versioning serve sessions, and a session goes on with the version that is current."""
 
-import asyncio
-import itertools
+import contextlib
 import uuid
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from temporalio.api.workflow.v1 import VersioningOverride
-from temporalio.api.workflowservice.v1 import (
-    SetWorkerDeploymentCurrentVersionRequest,
-    UpdateWorkflowExecutionOptionsRequest,
-)
+from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import WorkerDeploymentConfig
 from temporalio.workflow import _Definition
 
-from helix_temporal.client import workflow_id
+from helix_temporal.client import SessionClient, workflow_id
 from helix_temporal.devstack import S3Endpoint
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
-from helix_temporal.testing.serving import Served, session_worker
+from helix_temporal.testing.serving import Served
+from helix_temporal.worker import HelixWorker
 from helix_temporal.workflows import WORKFLOWS
 from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
+from tests.workflows._releases import make_current, pin
 from tests.workflows.conftest import make_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -36,94 +33,65 @@ def settings(temporal_address: str, redis_url: str, s3: S3Endpoint) -> Settings:
     return make_settings(temporal_address, redis_url, s3, f"v{uuid.uuid4().hex[:12]}")
 
 
-def versioned(settings: Settings, desk: Desk, build: str) -> Any:
-    """A worker as a user writes it: nothing is said of the behaviour of the pack's workflows."""
+@contextlib.asynccontextmanager
+async def versioned(
+    settings: Settings, desk: Desk, build: str, *, asks: bool = True
+) -> AsyncIterator[Served]:
+    """A worker as a user writes it: nothing is said of the behaviour of the pack's workflows.
+
+    Args:
+        settings: With the task queue, after which the Worker Deployment is named here.
+        desk: What the agents do.
+        build: The worker's.
+        asks: The plugin connects the client, and asks the server what it can do.
+    """
+    plugin = HelixPlugin(settings, agents=desk.agents())
+    client = await Client.connect(settings.temporal_address, plugins=[plugin] if asks else [])
+    if not asks:
+        client = Client(client.service_client, plugins=[plugin])
     version = WorkerDeploymentVersion(deployment_name=settings.task_queue, build_id=build)
     config = WorkerDeploymentConfig(version=version, use_worker_versioning=True)
-    options = SessionOptions(idle_timeout=60)
-    return session_worker(settings, desk.agents(), options=options, deployment_config=config, drain=1.0)
+    sessions = SessionClient(client, task_queue=settings.task_queue, options=SessionOptions(idle_timeout=60))
+    async with HelixWorker(client, plugin, deployment_config=config, drain=1.0):
+        yield Served(client, plugin, sessions)
 
 
-async def make_current(served: Served, build: str) -> None:
-    """As ``temporal worker deployment set-current-version`` does, once the version's workers poll."""
-    client, name = served.client, served.plugin.settings.task_queue
-    request = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=client.namespace, deployment_name=name, build_id=build, ignore_missing_task_queues=True
-    )
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await client.workflow_service.set_worker_deployment_current_version(request)
-            except RPCError as error:
-                if error.status not in {RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION}:
-                    raise
-                await asyncio.sleep(0.2)
-            else:
-                return
-
-
-async def version_of(served: Served, session_id: str) -> str:
-    """Build id of the worker that served the session's newest workflow task."""
+async def version_of(served: Served, session_id: str) -> tuple[str, int]:
+    """Build id of the worker that served the session's newest workflow task, and what it said of it."""
     handle = served.client.get_workflow_handle(workflow_id(session_id))
     info = (await handle.describe()).raw_description.workflow_execution_info.versioning_info
-    assert info.behavior == VersioningBehavior.AUTO_UPGRADE.value
-    return info.deployment_version.build_id
+    return info.deployment_version.build_id, info.behavior
 
 
-async def ask_until_served_by(build: str, served: Served, session_id: str) -> None:
-    """The server routes tasks to a version that has become current a moment later."""
-    async with asyncio.timeout(60):
-        for turn in itertools.count():
-            assert (
-                await served.sessions.ask(session_id, f"b{turn}", timeout=30)
-            ).text == f"{2 * turn + 3}: b{turn}"
-            if await version_of(served, session_id) == build:
-                return
-            await asyncio.sleep(0.2)
-
-
+@pytest.mark.parametrize(
+    ("asks", "behaviour"), [(True, VersioningBehavior.PINNED), (False, VersioningBehavior.AUTO_UPGRADE)]
+)
 async def test_a_session_runs_on_versioned_workers_and_goes_on_with_the_next_version(
-    settings: Settings,
+    settings: Settings, *, asks: bool, behaviour: VersioningBehavior
 ) -> None:
-    """Sessions live longer than versions, and the pack's workflows replay on newer code."""
+    """Pinned where the server tells of new versions; else taken over, as workflows of the pack replay."""
     desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
-    async with versioned(settings, desk, "one") as first:
-        await make_current(first, "one")
+    async with versioned(settings, desk, "one", asks=asks) as first:
+        await make_current(first.client, settings.task_queue, "one")
         assert (await first.sessions.ask(sid, "a", agent="main", timeout=30)).text == "1: a"
-        assert await version_of(first, sid) == "one"
-        async with versioned(settings, desk, "two") as second:
-            await make_current(second, "two")
-            await ask_until_served_by("two", second, sid)
-            said = [
-                each.text for each in await second.sessions.session(sid).get_messages() if each.role == "user"
-            ]
-            assert said[0] == "a"
-            assert len(said) == len(set(said)) > 1
+        assert await version_of(first, sid) == ("one", behaviour.value)
+        async with versioned(settings, desk, "two", asks=asks) as second:
+            await make_current(second.client, settings.task_queue, "two")
+            assert (await second.sessions.ask(sid, "b", timeout=30)).text == "3: b"
+            assert (await version_of(second, sid))[0] == "two"
             await second.sessions.session(sid).close()
             await second.sessions.session(sid).result()
-
-
-async def pin(served: Served, session_id: str, build: str) -> None:
-    """As ``temporal workflow update-options --versioning-override-behavior pinned`` does."""
-    request = UpdateWorkflowExecutionOptionsRequest(namespace=served.client.namespace)
-    request.workflow_execution.workflow_id = workflow_id(session_id)
-    request.update_mask.paths.append("versioning_override")
-    pinned = request.workflow_execution_options.versioning_override.pinned
-    pinned.behavior = VersioningOverride.PinnedOverrideBehavior.PINNED_OVERRIDE_BEHAVIOR_PINNED
-    pinned.version.deployment_name = served.plugin.settings.task_queue
-    pinned.version.build_id = build
-    await served.client.workflow_service.update_workflow_execution_options(request)
 
 
 async def test_a_run_that_is_pinned_to_a_build_without_workers_is_told_as_that(settings: Settings) -> None:
     """Workers of the next build poll its task queue, and are not given its tasks."""
     desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
     async with versioned(settings, desk, "one") as first:
-        await make_current(first, "one")
+        await make_current(first.client, settings.task_queue, "one")
         await first.sessions.ask(sid, "a", agent="main", timeout=30)
-        await pin(first, sid, "one")
+        await pin(first.client, settings.task_queue, sid, "one")
     async with versioned(settings, desk, "two") as second:
-        await make_current(second, "two")
+        await make_current(second.client, settings.task_queue, "two")
         with pytest.raises(TimeoutError) as caught:
             await second.sessions.ask(sid, "b", timeout=12)
         await second.client.get_workflow_handle(workflow_id(sid)).terminate()
@@ -132,11 +100,28 @@ async def test_a_run_that_is_pinned_to_a_build_without_workers_is_told_as_that(s
     assert "update-options --versioning-override-behavior auto_upgrade" in str(caught.value)
 
 
+async def test_workers_whose_version_is_not_current_are_told_as_that(settings: Settings) -> None:
+    """They poll, and get nothing: whoever has just switched versions on would look elsewhere."""
+    desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
+    async with versioned(settings, desk, "one") as first:
+        with pytest.raises(TimeoutError) as caught:
+            await first.sessions.ask(sid, "a", agent="main", timeout=12)
+        await make_current(first.client, settings.task_queue, "one")
+        assert (await first.sessions.ask(sid, "b", agent="main", timeout=30)).status == "answered"
+    assert f"as build 'one' of Worker Deployment '{settings.task_queue}', which is not current" in str(
+        caught.value
+    )
+    assert f"set-current-version --deployment-name {settings.task_queue} --build-id one" in str(caught.value)
+
+
 @pytest.mark.parametrize("versioned", [False, True])
 async def test_every_workflow_of_the_pack_has_a_behaviour_where_versioning_is_used(
     settings: Settings, *, versioned: bool
 ) -> None:
-    """Without one such a worker does not start; on others the server refuses tasks that name one."""
+    """Without one such a worker does not start; on others the server refuses tasks that name one.
+
+    Nobody has connected here: what the server can do is not known.
+    """
     version = WorkerDeploymentVersion(deployment_name="d", build_id="1")
     config = WorkerDeploymentConfig(version=version, use_worker_versioning=versioned)
     options: Any = {"task_queue": "q", "workflows": [Clerk], "deployment_config": config}
