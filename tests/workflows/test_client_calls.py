@@ -116,45 +116,51 @@ def settings_at(address: str, redis_url: str, s3: S3Endpoint, **changes: Any) ->
     return make_settings(address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}", **changes)
 
 
+@pytest.fixture
+def own() -> str:
+    """A session that no other test has."""
+    return f"s-{uuid.uuid4().hex[:8]}"
+
+
 async def test_code_of_the_application_is_tried_again_or_told(
-    address: str, redis_url: str, s3: S3Endpoint
+    address: str, redis_url: str, s3: S3Endpoint, own: str
 ) -> None:
     """What may pass is tried again, a bug is told with its text."""
     made = Transforms()
     plugin = {"transforms": {"fails": made.fails_once, "bug": made.has_a_bug}}
     settings = settings_at(address, redis_url, s3)
     async with session_worker(settings, Desk().agents(), plugin=plugin, drain=1.0) as served:
-        await served.sessions.ask("s", "hello", agent="main")
-        assert (await served.sessions.session("s").fork("a", transform="fails")).position == 2
+        await served.sessions.ask(own, "hello", agent="main")
+        assert (await served.sessions.session(own).fork(f"{own}-a", transform="fails")).position == 2
         assert made.attempts == 2
         with pytest.raises(ApplicationCodeError, match="transform 'bug': KeyError: 2"):
-            await served.sessions.session("s").fork("b", transform="bug")
+            await served.sessions.session(own).fork(f"{own}-b", transform="bug")
 
 
 async def test_a_result_that_does_not_come_in_time_is_told_as_that(
-    address: str, redis_url: str, s3: S3Endpoint
+    address: str, redis_url: str, s3: S3Endpoint, own: str
 ) -> None:
     """What was asked is named, and nothing that was said."""
     made, settings = Transforms(), settings_at(address, redis_url, s3)
     plugin = {"transforms": {"waits": made.waits}}
     async with session_worker(settings, Desk().agents(), plugin=plugin, drain=1.0) as served:
-        await served.sessions.ask("s", "hello", agent="main")
+        await served.sessions.ask(own, "hello", agent="main")
         policy = CallPolicy(model_start_to_close=0.5, model_schedule_to_close=0.5)
         hurried = SessionClient(served.client, task_queue=settings.task_queue, policy=policy)
         with pytest.raises(StoreUnavailableError, match=r"^helix\.threads\.fork: no result in time"):
-            await hurried.session("s").fork("a", transform="waits")
+            await hurried.session(own).fork(f"{own}-a", transform="waits")
 
 
 async def test_what_runs_for_a_caller_that_gave_up_is_cancelled(
-    address: str, redis_url: str, s3: S3Endpoint
+    address: str, redis_url: str, s3: S3Endpoint, own: str
 ) -> None:
     """A transform may ask a model for minutes; nobody would have its result."""
     made = Transforms()
     settings = settings_at(address, redis_url, s3)
     plugin = {"transforms": {"waits": made.waits}}
     async with session_worker(settings, Desk().agents(), plugin=plugin, drain=1.0) as served:
-        await served.sessions.ask("s", "hello", agent="main")
-        forking = asyncio.create_task(served.sessions.session("s").fork("a", transform="waits"))
+        await served.sessions.ask(own, "hello", agent="main")
+        forking = asyncio.create_task(served.sessions.session(own).fork(f"{own}-a", transform="waits"))
         await made.gate.reached.wait()
         forking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -164,7 +170,7 @@ async def test_what_runs_for_a_caller_that_gave_up_is_cancelled(
 
 
 async def test_workers_whose_slots_are_all_taken_are_not_said_to_be_missing(
-    address: str, redis_url: str, s3: S3Endpoint, monkeypatch: pytest.MonkeyPatch
+    address: str, redis_url: str, s3: S3Endpoint, own: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They ask for no activities then; the read waits, as it does for any busy worker."""
     monkeypatch.setattr(_diagnosis, "_TAKEN_SECONDS", 0.2)
@@ -175,10 +181,10 @@ async def test_workers_whose_slots_are_all_taken_are_not_said_to_be_missing(
     async with session_worker(
         settings, Desk().agents(), plugin=plugin, max_concurrent_activities=1, drain=1.0
     ) as served:
-        await served.sessions.ask("s", "hello", agent="main")
-        forking = asyncio.create_task(served.sessions.session("s").fork("a", transform="waits"))
+        await served.sessions.ask(own, "hello", agent="main")
+        forking = asyncio.create_task(served.sessions.session(own).fork(f"{own}-a", transform="waits"))
         await made.gate.reached.wait()
-        reading = asyncio.create_task(served.sessions.session("s").get_messages())
+        reading = asyncio.create_task(served.sessions.session(own).get_messages())
         await asyncio.wait([reading], timeout=4)
         assert not reading.done()
         made.gate.opened.set()
@@ -188,20 +194,20 @@ async def test_workers_whose_slots_are_all_taken_are_not_said_to_be_missing(
 
 @pytest.mark.slow
 async def test_a_call_whose_worker_is_killed_is_done_by_another(
-    address: str, redis_url: str, s3: S3Endpoint
+    address: str, redis_url: str, s3: S3Endpoint, own: str
 ) -> None:
     """In the middle of it; the new thread is there once."""
     settings = settings_at(address, redis_url, s3)
     client, _ = await connect(settings)
     sessions = SessionClient(client, task_queue=settings.task_queue)
     async with worker_processes(settings, ("killed",)) as (process,):
-        await sessions.ask("s", "hello", agent="added", timeout=60)
-        forking = asyncio.create_task(sessions.session("s").fork("a", transform="shout"))
+        await sessions.ask(own, "hello", agent="added", timeout=60)
+        forking = asyncio.create_task(sessions.session(own).fork(f"{own}-a", transform="shout"))
         await asyncio.to_thread(process.join, 30)
         assert process.exitcode is not None
         async with worker_processes(settings, ("new",)):
             assert (await forking).position == 2
-            assert len(await sessions.session("a").get_messages()) == 2
+            assert len(await sessions.session(f"{own}-a").get_messages()) == 2
 
 
 @activity.defn(name="helix.older")
@@ -222,18 +228,18 @@ async def worker_without_activities(client: Client, settings: Settings) -> Worke
 
 
 async def test_a_queue_of_older_workers_waits_for_a_newer_one(
-    address: str, redis_url: str, s3: S3Endpoint
+    address: str, redis_url: str, s3: S3Endpoint, own: str
 ) -> None:
     """A roll-out half done: the old worker says that it lacks the activity, and the newer one has it."""
     settings = settings_at(address, redis_url, s3)
     client, _ = await connect(settings)
     sessions = SessionClient(client, task_queue=settings.task_queue)
     async with session_worker(settings, Desk().agents(), drain=1.0) as served:
-        await served.sessions.ask("s", "hello", agent="main")
-        await served.sessions.session("s").close()
-        await served.sessions.session("s").result()
+        await served.sessions.ask(own, "hello", agent="main")
+        await served.sessions.session(own).close()
+        await served.sessions.session(own).result()
     async with await worker_without_activities(client, settings):
-        reading = asyncio.create_task(sessions.session("s").get_messages())
+        reading = asyncio.create_task(sessions.session(own).get_messages())
         await asyncio.wait([reading], timeout=3)
         assert not reading.done()
         async with session_worker(settings, Desk().agents(), drain=1.0):
