@@ -1,7 +1,17 @@
-"""Reading a whole thread: from the stores, and by workflows."""
+"""Reading a whole thread, from the stores and at workers; a short read by either way to a worker."""
 
 import asyncio
 import time
+from typing import Any
+
+from temporalio.client import (
+    ActivityHandle,
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartActivityInput,
+)
+from temporalio.service import RPCError, RPCStatusCode
 
 from bench._lab import Lab, in_turns
 from bench._report import Row, compared, told
@@ -17,6 +27,8 @@ from helix_temporal.testing.serving import session_worker
 
 _THREAD = "whole"
 _BYTES = 100
+_SHORT = 40
+"""Short reads a round."""
 
 
 class _Mute:
@@ -25,8 +37,24 @@ class _Mute:
         raise AssertionError(request)
 
 
+class _WithoutActivities(Interceptor):
+    """A client of a server that lacks standalone activities."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 (the SDK's name)
+        """Refuse them."""
+
+        class Refusing(OutboundInterceptor):
+            async def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002
+                raise RPCError(f"{input.id}: none here", RPCStatusCode.UNIMPLEMENTED, b"")
+
+        return Refusing(next)
+
+
 async def reads(lab: Lab) -> list[Row]:
-    """All messages of a cold thread, against bare GETs of its objects, inflated and parsed."""
+    """All messages of a cold thread, against bare GETs of its objects, inflated and parsed.
+
+    And where the thread stands, by standalone activities against short workflows.
+    """
     count = lab.sizes.read
     messages = tuple(lab.words.record("assistant" if at % 2 else "user", _BYTES) for at in range(count))
     async with session_worker(lab.own(), [Agent(name="mute", model=_Mute())]) as served:
@@ -46,14 +74,35 @@ async def reads(lab: Lab) -> list[Row]:
             return time.perf_counter() - started
 
         contestants = {
-            "stores": lambda: by(direct), "workflow": lambda: by(served.sessions), "floor": bare
+            "stores": lambda: by(direct), "worker": lambda: by(served.sessions), "floor": bare
         }  # fmt: skip
         found = await in_turns(lab, "reads", contestants)
+
+        config = served.client.config()
+        config["interceptors"] = [*config["interceptors"], _WithoutActivities()]
+        older = SessionClient(Client(**config), task_queue=queue)
+
+        async def short(client: SessionClient) -> float:
+            started = time.perf_counter()
+            for _ in range(_SHORT):
+                await client.session(_THREAD).describe_thread()
+            return 1000 * (time.perf_counter() - started) / _SHORT
+
+        ways = {"activity": lambda: short(served.sessions), "workflow": lambda: short(older)}
+        found |= await in_turns(lab, "short reads", ways)
     name, note = f"read {count:,} messages of {_BYTES} B", "floor: GETs, inflated and parsed"
     return [
         compared(f"{name}, stores given", "s", found["stores"], found["floor"], at_most=2.0, note=note),
-        compared(f"{name}, by workflows, beside that", "s", found["workflow"], found["floor"], note=note),
-        told(f"{name}, by workflows", "s", found["workflow"], at_most=2.0),
+        compared(f"{name}, at workers, beside that", "s", found["worker"], found["floor"], note=note),
+        told(f"{name}, at workers", "s", found["worker"], at_most=2.0),
+        compared(
+            "short read by a standalone activity",
+            "ms",
+            found["activity"],
+            found["workflow"],
+            at_most=0.8,
+            note="floor: by a short workflow",
+        ),
     ]
 
 

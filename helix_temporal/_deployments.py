@@ -1,8 +1,9 @@
 """Whose a session is: said with each start, request and activity, and compared where it arrives.
 
-A client says its deployment's identity in a header of each update and query, and in the memo of each
-workflow that it starts.  A session takes over the identity of the worker that opened it, which knows all its
-stores, and says it to each activity and sub-agent.  A worker that is another deployment refuses.
+A client says its deployment's identity in a header of each update, query and standalone activity, and in the
+memo of each workflow that it starts.  A session takes over the identity of the worker that opened it, which
+knows all its stores, and says it to each activity and sub-agent.  A worker that is another deployment
+refuses.
 """
 
 import dataclasses
@@ -12,9 +13,11 @@ from typing import Any, Final
 from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.client import (
+    ActivityHandle,
     Client,
     OutboundInterceptor,
     QueryWorkflowInput,
+    StartActivityInput,
     StartWorkflowUpdateInput,
     StartWorkflowUpdateWithStartInput,
     WorkflowUpdateHandle,
@@ -31,12 +34,12 @@ from temporalio.worker import (
     HandleQueryInput,
     HandleUpdateInput,
     Interceptor,
-    StartActivityInput,
     StartChildWorkflowInput,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
     WorkflowOutboundInterceptor,
 )
+from temporalio.worker import StartActivityInput as ScheduleActivityInput
 
 from helix_temporal._converter import user_data_converter
 from helix_temporal.activities._runtime import application_error
@@ -107,6 +110,10 @@ class _Requests(OutboundInterceptor):
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:
         input.headers = {**input.headers, **self._said}
         return await super().query_workflow(input)
+
+    async def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
+        input.headers = {**input.headers, **self._said}
+        return await super().start_activity(input)
 
     async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:
         input.headers = {**input.headers, **self._said}
@@ -221,7 +228,7 @@ class _Calls(WorkflowOutboundInterceptor):
 
     _opened: str | None = None
 
-    def start_activity(self, input: StartActivityInput) -> "workflow.ActivityHandle[Any]":
+    def start_activity(self, input: ScheduleActivityInput) -> "workflow.ActivityHandle[Any]":
         if not input.activity.startswith(_OURS):
             return super().start_activity(input)
         input.headers = {**input.headers, **self._identity_headers()}
@@ -253,15 +260,13 @@ class _Calls(WorkflowOutboundInterceptor):
 
     def _own_identity(self) -> str | None:
         if self._opened is None:
-            carried = workflow.info().headers.get(KEY)
-            identity = None if carried is None else _read_identity(carried)
+            identity = identity_in(workflow.info().headers)
             self._opened = identity or workflow.memo_value(KEY, "", type_hint=str)
         return self._opened or None
 
 
 def _refuse_foreign_request(headers: Headers) -> None:
-    said = headers.get(KEY)
-    identity = None if said is None else _read_identity(said)
+    identity = identity_in(headers)
     check = workflow.extern_functions().get(_REFUSE)
     if identity is None or check is None:
         return
@@ -279,6 +284,12 @@ def _add_metadata(headers: Headers) -> None:
 def _identity_payload(text: str) -> Payload:
     # Without metadata, which `ReadableHeaders` adds: it is in the history of each activity and update.
     return Payload(data=text.encode())
+
+
+def identity_in(headers: Headers) -> str | None:
+    """Of whom headers say that they ask; None where they do not, or where it cannot be read."""
+    said = headers.get(KEY)
+    return None if said is None else _read_identity(said)
 
 
 def _read_identity(said: Payload) -> str | None:

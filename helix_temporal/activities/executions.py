@@ -50,8 +50,24 @@ async def refuse_foreign_execution(
         ForeignDeploymentError: It was started by another deployment.
     """
     said = await found.memo_value(KEY, "", type_hint=str)
+    refuse_foreign_identity(said, found.task_queue if found.parent_id is None else None, asking, also)
+
+
+def refuse_foreign_identity(
+    said: str | None, queue: str | None, asking: Deployment, also: Sequence[str] = ()
+) -> None:
+    """Refuse what belongs to somebody else.
+
+    Args:
+        said: The identity of whose it is; nothing where that is not said.
+        queue: Its task queue, where that tells deployments apart.
+        asking: Who asks.
+        also: Identities that are the same deployment.
+
+    Raises:
+        ForeignDeploymentError: It is another deployment's.
+    """
     whose = Deployment.parse(said) if said else Deployment(asking.name)
-    queue = found.task_queue if found.parent_id is None else None
     DeploymentCheck(whose, also, names_all=False, process="a session").refuse(str(asking), queue)
 
 

@@ -37,7 +37,7 @@ class SessionClient:
             have it.  Whoever gives one closes it; the plugin's is closed with ``plugin.backends``.
         stores: Where the workers have sessions, if this process reaches it.  `list_sessions`, `query_usage`
             and a handle's reads, except `list_children`, `get_status` and `get_pending_calls`, then read
-            these stores instead of starting a short workflow each: of any size, and without retries.  A
+            these stores instead of having a worker do so: of any size, and without retries.  A
             `SessionStores`, or a `helix_temporal.backends.Backends`; whoever gives it closes it.
 
     Raises:

@@ -6,8 +6,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from temporalio.api.activity.v1 import ActivityExecutionInfo
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import (
     EventType,
@@ -22,6 +23,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue, TaskQueueVersioningInfo
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import (
+    DescribeActivityExecutionRequest,
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
     DescribeTaskQueueResponse,
@@ -72,6 +74,19 @@ _UNPIN: Final = (
     "--versioning-override-behavior auto_upgrade)"
 )
 _NO_POLLER: Final = "no poller seen"
+_LAST_FAILURE: Final = "include_last_failure"
+"""Newer servers leave it out of what they tell of an activity; older SDKs cannot ask for it."""
+
+
+class ActivityRun(NamedTuple):
+    """One standalone activity."""
+
+    activity_id: str
+    run_id: str
+
+
+Execution: TypeAlias = str | ActivityRun
+"""What somebody waits for: the newest run of the workflow of this id, or a standalone activity."""
 
 
 class Diagnosis:
@@ -90,32 +105,37 @@ class Diagnosis:
         self._known_queues = frozenset({task_queue, *other_queues})
         self._deployment = deployment
 
-    async def find_failing_calls(self, workflow_id: str) -> tuple[FailingCall, ...]:
+    async def find_failing_calls(self, execution: Execution) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
-        return await look_up_or(workflow_id, self._find_failing_calls(workflow_id), ())
+        if isinstance(execution, ActivityRun):
+            return await look_up_or(execution.activity_id, self._find_failing_attempts(execution), ())
+        return await look_up_or(execution, self._find_failing_calls(execution), ())
 
     async def explain_wait(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
         return "; ".join(await look_up_or(workflow_id, self._find_reasons(workflow_id), []))
 
-    async def describe_missing_worker(self, workflow_id: str, waited: float = 0.0) -> str:
+    async def describe_missing_worker(self, execution: Execution, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
 
         Args:
-            workflow_id: Whose.
-            waited: For so many seconds it was asked something that a worker would have taken.
+            execution: Whose.
+            waited: For so many seconds a workflow was asked something that a worker would have taken.
         """
+        if isinstance(execution, ActivityRun):
+            return await look_up_or(execution.activity_id, self._describe_unpolled_activity(execution), "")
+        workflow_id = execution
         return await look_up_or(workflow_id, self._describe_unpolled_execution(workflow_id, waited), "")
 
     @contextlib.asynccontextmanager
-    async def log_while_waiting(self, workflow_id: str, subject: str) -> AsyncIterator[None]:
+    async def log_while_waiting(self, execution: Execution, subject: str) -> AsyncIterator[None]:
         """While the block waits for an execution, warn in the log of what holds it up.
 
         Args:
-            workflow_id: The execution.
+            execution: Which.
             subject: What its caller knows it as.
         """
-        watch = asyncio.create_task(self._watch_execution(workflow_id, subject))
+        watch = asyncio.create_task(self._watch_execution(execution, subject))
         try:
             yield
         finally:
@@ -127,26 +147,26 @@ class Diagnosis:
         if reason:
             _log.warning("%s: waiting for its %s: %s", workflow_id, what, reason)
 
-    async def wait_until_unserved(self, workflow_id: str) -> str:
+    async def wait_until_unserved(self, execution: Execution) -> str:
         """Come back once no worker polls an execution's task queue for a while, and say so."""
         since: float | None = None
         while True:
             await asyncio.sleep(_UNSERVED_LOOK)
-            reason = await self.describe_missing_worker(workflow_id)
+            reason = await self.describe_missing_worker(execution)
             since = (since or time.monotonic()) if reason else None
             if since is not None and time.monotonic() - since >= _UNSERVED:
                 return reason
 
-    async def _watch_execution(self, workflow_id: str, subject: str) -> None:
+    async def _watch_execution(self, execution: Execution, subject: str) -> None:
         reported: list[Any] = []
         pause = _FIRST_LOOK
         while True:
             await asyncio.sleep(pause)
             pause = _NEXT_LOOK
-            missing = await self.describe_missing_worker(workflow_id) or await self._describe_untaken_start(
-                workflow_id
+            missing = await self.describe_missing_worker(execution) or await self._describe_untaken_start(
+                execution
             )
-            failing = await self.find_failing_calls(workflow_id)
+            failing = await self.find_failing_calls(execution)
             reason = "; ".join(filter(None, [missing, describe_calls(failing)]))
             # Passing time alone is no reason for another warning.
             attempts = [(each.activity, each.attempt) for each in failing]
@@ -280,6 +300,64 @@ class Diagnosis:
                 said.append(f"{name} waits for a worker since {_format_ago(_to_millis(each.scheduled_time))}")
         return said
 
+    # -- standalone activities
+
+    async def _describe_activity(self, run: ActivityRun) -> ActivityExecutionInfo:
+        request = DescribeActivityExecutionRequest(
+            namespace=self._client.namespace, activity_id=run.activity_id, run_id=run.run_id
+        )
+        if _LAST_FAILURE in request.DESCRIPTOR.fields_by_name:
+            setattr(request, _LAST_FAILURE, True)
+        service = self._client.workflow_service
+        return (await service.describe_activity_execution(request, timeout=_RPC)).info
+
+    async def _find_failing_attempts(self, run: ActivityRun) -> tuple[FailingCall, ...]:
+        info = await self._describe_activity(run)
+        if info.attempt <= 1:
+            return ()
+        said = "the attempt failed"
+        if info.HasField("last_failure"):
+            # As the SDK's worker encodes it.
+            context = ActivitySerializationContext(
+                namespace=self._client.namespace,
+                activity_id=info.activity_id,
+                activity_type=info.activity_type.name,
+                activity_task_queue=info.task_queue,
+                workflow_id=None,
+                workflow_type=None,
+                is_local=False,
+            )
+            said = describe_failure(
+                await read_failure(self._client.data_converter, info.last_failure, context)
+            )
+        failing = FailingCall(
+            activity=info.activity_type.name,
+            attempt=info.attempt,
+            error=said,
+            worker=info.last_worker_identity,
+            since=_to_millis(info.schedule_time),
+        )
+        return (failing,)
+
+    async def _describe_unpolled_activity(self, run: ActivityRun) -> str:
+        """That no worker polls its task queue.
+
+        Workers whose slots are all taken do not ask for activities, but for workflow tasks they do.
+        """
+        info = await self._describe_activity(run)
+        waited = _seconds_untaken(info)
+        silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
+        if not await self._describe_missing_pollers(info.task_queue, silent, _CALLS):
+            return ""
+        return await self._describe_missing_pollers(info.task_queue)
+
+    async def _describe_untaken_activity(self, run: ActivityRun) -> str:
+        info = await self._describe_activity(run)
+        waited = _seconds_untaken(info)
+        if waited < _TAKEN_SECONDS:
+            return ""
+        return await self._describe_missing_pollers(info.task_queue, min(waited, _POLL_SECONDS), _CALLS)
+
     # -- workers
 
     async def _describe_unpolled_execution(self, workflow_id: str, waited: float) -> str:
@@ -304,11 +382,13 @@ class Diagnosis:
             )
         return missing
 
-    async def _describe_untaken_start(self, workflow_id: str) -> str:
+    async def _describe_untaken_start(self, execution: Execution) -> str:
         async def untaken() -> str:
-            return await self._describe_unpolled_calls(await self._describe_execution(workflow_id))
+            if isinstance(execution, ActivityRun):
+                return await self._describe_untaken_activity(execution)
+            return await self._describe_unpolled_calls(await self._describe_execution(execution))
 
-        return await look_up_or(workflow_id, untaken(), "")
+        return await look_up_or(str(execution), untaken(), "")
 
     async def _describe_unpolled_calls(self, described: WorkflowExecutionDescription) -> str:
         """That no worker takes a call that waits for one.
@@ -421,6 +501,12 @@ class Diagnosis:
             if error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED}:
                 return None
             raise
+
+
+def _seconds_untaken(info: ActivityExecutionInfo) -> float:
+    """For how long an activity has waited for its first worker; 0 if it does not."""
+    waits = info.run_state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED and info.attempt <= 1
+    return time.time() - _to_millis(info.schedule_time) / 1000 if waits else 0.0
 
 
 def _seconds_since_poll(poller: PollerInfo) -> float:

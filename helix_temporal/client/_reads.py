@@ -1,36 +1,28 @@
-"""What a client reads of sessions, by short workflows or by stores that it is given; no session is woken."""
+"""What a client reads of sessions, at workers or from stores that it is given; no session is woken."""
 
 import asyncio
 import base64
 import contextlib
-import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ActivityError, ApplicationError
-from temporalio.service import RPCError
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
-from helix_temporal._failures import describe_failure
 from helix_temporal.activities import ChildActivities, SessionReads, ThreadActivities, UsageActivities
 from helix_temporal.activities.payloads import unpack_page
-from helix_temporal.client._diagnosis import Diagnosis, refuse_unknown_namespace
-from helix_temporal.client._updates import has_deadline, missing_session_error, root_error
+from helix_temporal.client._diagnosis import Diagnosis
+from helix_temporal.client._short_calls import ShortCalls
+from helix_temporal.client._updates import missing_session_error, root_error
 from helix_temporal.errors import (
-    ApplicationCodeError,
-    HelixError,
     InvalidCursorError,
-    NoWorkerError,
     SessionNotFoundError,
-    StoreUnavailableError,
     ThreadNotFoundError,
     TooLargeError,
 )
-from helix_temporal.models.deployments import Deployment, memo_of
+from helix_temporal.models.deployments import Deployment
 from helix_temporal.models.handles import ChildInfo, ListChildrenInput, ShowSessionInput
-from helix_temporal.models.ids import short_workflow_prefix
 from helix_temporal.models.messages import Message, decode_message
 from helix_temporal.models.sessions import AskResult, CallPolicy
 from helix_temporal.models.states import SessionState
@@ -49,14 +41,9 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.workflows import (
-    LookReply,
     LookRequest,
-    LookWorkflow,
-    ThreadReply,
     ThreadRequest,
-    ThreadWorkflow,
 )
-from helix_temporal.workflows.short_calls import ALL_SESSIONS, ShortRequest
 
 R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741 — the input of an activity
@@ -114,7 +101,7 @@ class SessionStores:
 
 
 class DirectReads:
-    """Answers as the short workflows do, by the same code."""
+    """Answers as workers do, by the same code."""
 
     def __init__(self, stores: ReadableStores) -> None:
         self._store = stores.threads
@@ -149,7 +136,7 @@ class DirectReads:
         """What the activity gives at a worker.
 
         Raises:
-            HelixError: As the workflow does.
+            HelixError: As at a worker.
         """
         try:
             return await activity(self._find_owner(activity), wanted)
@@ -166,10 +153,9 @@ def _parse_messages(messages: Sequence[StoredMessage]) -> list[Message]:
 
 
 _DIGITS: Final = 18
-_WORKFLOW_PAGE_BYTES: Final = 768 * 1024
-"""Of a thread that is read whole by workflows: compressed, about as much as one result takes."""
+_PACKED_PAGE_BYTES: Final = 768 * 1024
+"""Of a thread that is read whole at workers: compressed, about as much as one result takes."""
 _AT_ONCE: Final = 4
-_TERMINATION: Final = timedelta(seconds=2)
 
 
 class SessionReader:
@@ -178,7 +164,7 @@ class SessionReader:
     Args:
         policy: Time-outs and retries; None for those that a worker has without settings.
         deployment: Whose the sessions are.
-        stores: Read here, rather than by workflows.
+        stores: Read here, rather than at workers.
     """
 
     def __init__(
@@ -190,8 +176,7 @@ class SessionReader:
         diagnosis: Diagnosis,
         stores: ReadableStores | None,
     ) -> None:
-        self._client, self._task_queue, self._policy = client, task_queue, policy
-        self._deployment, self._diagnosis = deployment, diagnosis
+        self._calls = ShortCalls(client, task_queue, policy, deployment, diagnosis)
         self._direct = None if stores is None else DirectReads(stores)
 
     async def look_up(self, activity: Callable[[Any, I], Awaitable[R]], wanted: I) -> R:
@@ -204,8 +189,7 @@ class SessionReader:
         with _missing_as_session(request.about):
             if self._direct is not None and self._direct.can_look_up(activity):
                 return await self._direct.look_up(activity, wanted)
-            reply: LookReply = await self._run_short(LookWorkflow.run, request, "look")
-            return cast("R", getattr(reply, request.wanted))
+            return cast("R", await self._calls.run(request))
 
     async def change(self, activity: Callable[[Any, I], Awaitable[R]], wanted: I) -> R:
         """What is done to a session or thread by a worker.
@@ -215,8 +199,7 @@ class SessionReader:
         """
         request = ThreadRequest.of(activity, wanted)
         with _missing_as_session(request.about):
-            reply: ThreadReply = await self._run_short(ThreadWorkflow.run, request, "thread")
-            return cast("R", getattr(reply, request.wanted))
+            return cast("R", await self._calls.run(request))
 
     async def describe_thread(self, thread_id: str) -> DescribeThreadResult:
         """Where a thread stands.
@@ -264,7 +247,7 @@ class SessionReader:
         return await self._with_large(thread_id, page)
 
     async def read_messages(self, thread_id: str) -> list[Message]:
-        """All messages of the finished turns, by large pages: 4 MiB from stores, one payload by workflow.
+        """All messages of the finished turns, by large pages: 4 MiB from stores, one payload at a worker.
 
         Raises:
             SessionNotFoundError: There is no such thread.
@@ -302,7 +285,7 @@ class SessionReader:
             start=start,
             stop=stop,
             limit=PAGE_LIMIT,
-            max_bytes=_WORKFLOW_PAGE_BYTES,
+            max_bytes=_PACKED_PAGE_BYTES,
             whole=False,
             packed=True,
         )
@@ -342,51 +325,6 @@ class SessionReader:
             messages[large.position - page.first] = decode_message(StoredMessage("", large.id, body))
         return page.model_copy(update={"messages": tuple(messages), "large": ()})
 
-    async def _run_short(self, run: Any, request: ShortRequest, name: str) -> Any:
-        subject = "all sessions" if request.about == ALL_SESSIONS else f"session {request.about!r}"
-        prefix = short_workflow_prefix(name, request.about, self._deployment.name)
-        workflow_id = f"{prefix}{uuid.uuid4().hex}"
-        try:
-            started = await self._client.start_workflow(
-                run,
-                request if self._policy is None else request.model_copy(update={"policy": self._policy}),
-                id=workflow_id,
-                task_queue=self._task_queue,
-                memo=memo_of(self._deployment),
-            )
-            async with self._diagnosis.log_while_waiting(workflow_id, subject):
-                return await (
-                    _await_or_terminate(started)
-                    if has_deadline()
-                    else self._await_with_diagnosis(started, subject)
-                )
-        except RPCError as error:
-            refuse_unknown_namespace(self._client, error)
-            raise
-        except WorkflowFailureError as error:
-            raise _error_of_short(subject, error) from error
-
-    async def _await_with_diagnosis(self, started: WorkflowHandle[Any, Any], subject: str) -> Any:
-        """The result of a short workflow, while there are workers for it.
-
-        Raises:
-            NoWorkerError: None polls its task queue; it is terminated.
-        """
-        result = asyncio.ensure_future(started.result())
-        unserved = asyncio.ensure_future(self._diagnosis.wait_until_unserved(started.id))
-        try:
-            await asyncio.wait((result, unserved), return_when=asyncio.FIRST_COMPLETED)
-            if result.done():
-                return await result
-            await started.terminate("no worker polls its task queue")
-            raise NoWorkerError(f"{subject}: {await unserved}")
-        except asyncio.CancelledError:
-            await _terminate_unwanted(started)
-            raise
-        finally:
-            result.cancel()
-            unserved.cancel()
-
 
 @contextlib.contextmanager
 def _missing_as_session(session_id: str) -> Iterator[None]:
@@ -395,32 +333,6 @@ def _missing_as_session(session_id: str) -> Iterator[None]:
         yield
     except ThreadNotFoundError as error:
         raise missing_session_error(session_id) from error
-
-
-def _error_of_short(subject: str, error: WorkflowFailureError) -> Exception:
-    """What a caller is told of a short workflow that failed."""
-    found = root_error(error)
-    if isinstance(found, HelixError):
-        return found
-    what = f"{subject}: no result: {describe_failure(error.cause)}"
-    if isinstance(error.cause, ActivityError) and isinstance(error.cause.cause, ApplicationError):
-        return ApplicationCodeError(what)  # the rest raises errors of the pack
-    return StoreUnavailableError(f"{what}; repeat it")
-
-
-async def _await_or_terminate(started: WorkflowHandle[Any, Any]) -> Any:
-    """The result of a short workflow, which is terminated once nobody waits for it any more."""
-    try:
-        return await started.result()
-    except asyncio.CancelledError:
-        await _terminate_unwanted(started)
-        raise
-
-
-async def _terminate_unwanted(started: WorkflowHandle[Any, Any]) -> None:
-    """End a short workflow that nobody waits for: those of many such calls would run once a worker comes."""
-    with contextlib.suppress(RPCError):
-        await started.terminate("nobody waits for it any more", rpc_timeout=_TERMINATION)
 
 
 def cursor_position(cursor: str) -> int:

@@ -6,13 +6,25 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
+from temporalio.api.activity.v1 import ActivityExecutionInfo
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionName
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    DeleteActivityExecutionRequest,
+    DeleteWorkflowExecutionRequest,
+    DescribeActivityExecutionRequest,
+)
 from temporalio.client import Client, WorkflowExecution, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
+from helix_temporal._deployments import identity_in
 from helix_temporal.activities.deletion import DeletionActivities
-from helix_temporal.activities.executions import find_execution, is_ours, is_running, unless_gone
+from helix_temporal.activities.executions import (
+    find_execution,
+    is_ours,
+    is_running,
+    refuse_foreign_identity,
+    unless_gone,
+)
 from helix_temporal.client._connection import SessionConnection
 from helix_temporal.errors import (
     ForeignDeploymentError,
@@ -52,10 +64,11 @@ _REFUSED: Final = frozenset(
 
 
 class ExecutionRun(NamedTuple):
-    """One execution."""
+    """One execution of a workflow, or a standalone activity."""
 
-    workflow_id: str
+    id: str
     run_id: str
+    is_activity: bool = False
 
 
 class SessionDeletion:
@@ -97,13 +110,15 @@ class SessionDeletion:
             removed.update(erased.removed)
             left += [each for each in erased.left if each not in left]
         refused = refused or await executions.delete_closed(names, [thread_id])
-        # Reads of the session had short workflows of their own, and so has this deletion.
-        if own := [each for each in executions.deleted if is_session_workflow(each.workflow_id, self._own)]:
+        # Reads of the session had executions of their own, and so has this deletion.
+        if own := [each for each in executions.deleted if is_session_workflow(each.id, self._own)]:
             removed["execution"] = len(own)
         return DeleteResult(
             sessions=tuple(names),
             removed=dict(removed),
-            pending=tuple(sorted(map(" ".join, await executions.list_undeleted(settle)))),
+            pending=tuple(
+                sorted(f"{each.id} {each.run_id}" for each in await executions.list_undeleted(settle))
+            ),
             left=(*left, *([] if refused is None else [refused])),
         )
 
@@ -160,7 +175,7 @@ class SessionDeletion:
 
 
 class SessionExecutions:
-    """Executions of a deployment's sessions, and of short workflows around them, on one server.
+    """Executions of a deployment's sessions, and of what clients had done around them, on one server.
 
     Args:
         deployment: Whose.
@@ -243,26 +258,61 @@ class SessionExecutions:
         self, session_ids: Sequence[str], threads: Collection[str]
     ) -> AsyncIterator[ExecutionRun]:
         own = self._deployment.name
+        prefixes = [
+            short_workflow_prefix(kind, each, own)
+            for each in dict.fromkeys((*session_ids, *threads))
+            for kind in ("thread", "look")
+        ]
         terms = [f"WorkflowId = '{workflow_id(each, own)}'" for each in session_ids]
-        for each in dict.fromkeys((*session_ids, *threads)):
-            prefixes = [short_workflow_prefix(kind, each, own) for kind in ("thread", "look")]
-            terms += [f"WorkflowId STARTS_WITH '{prefix}'" for prefix in prefixes]
-        for start in range(0, len(terms), _NAMES_AT_ONCE):
-            some = terms[start : start + _NAMES_AT_ONCE]
-            async for found in self._client.list_workflows(" OR ".join(some)):
+        terms += [f"WorkflowId STARTS_WITH '{prefix}'" for prefix in prefixes]
+        for some in _split(terms):
+            async for found in self._client.list_workflows(some):
                 if await self._is_ours(found):
                     yield ExecutionRun(found.id, found.run_id)
+        for some in _split([f"ActivityId STARTS_WITH '{prefix}'" for prefix in prefixes]):
+            async for run in self._list_activities(some):
+                yield run
+
+    async def _list_activities(self, query: str) -> AsyncIterator[ExecutionRun]:
+        """Standalone activities that their callers did not have deleted, as one that was killed."""
+        try:
+            async for found in self._client.list_activities(query):
+                run = ExecutionRun(found.activity_id, found.activity_run_id or "", is_activity=True)
+                info = await self._describe_activity(run)
+                if info is not None and self._is_own_activity(info):
+                    yield run
+        except RPCError as error:
+            if error.status is not RPCStatusCode.UNIMPLEMENTED:  # a server without them has none
+                raise
+
+    async def _describe_activity(self, run: ExecutionRun) -> ActivityExecutionInfo | None:
+        request = DescribeActivityExecutionRequest(
+            namespace=self._client.namespace, activity_id=run.id, run_id=run.run_id
+        )
+        try:
+            return (await self._client.workflow_service.describe_activity_execution(request)).info
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return None
 
     async def _delete_run(self, run: ExecutionRun) -> None:
-        request = DeleteWorkflowExecutionRequest(
-            namespace=self._client.namespace,
-            workflow_execution=ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id),
-        )
+        service, namespace = self._client.workflow_service, self._client.namespace
         with unless_gone():
-            await self._client.workflow_service.delete_workflow_execution(request)
+            if run.is_activity:
+                await service.delete_activity_execution(
+                    DeleteActivityExecutionRequest(namespace=namespace, activity_id=run.id, run_id=run.run_id)
+                )
+                return
+            name = ExecutionName(workflow_id=run.id, run_id=run.run_id)
+            await service.delete_workflow_execution(
+                DeleteWorkflowExecutionRequest(namespace=namespace, workflow_execution=name)
+            )
 
     async def _run_exists(self, run: ExecutionRun) -> bool:
-        handle = self._client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+        if run.is_activity:
+            return await self._describe_activity(run) is not None
+        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
         return await find_execution(handle) is not None
 
     async def _is_running(self, session_id: str) -> bool:
@@ -274,3 +324,18 @@ class SessionExecutions:
 
     async def _is_ours(self, found: WorkflowExecution) -> bool:
         return await is_ours(found, self._deployment, self._also_known_as)
+
+    def _is_own_activity(self, info: ActivityExecutionInfo) -> bool:
+        """By its header; where that cannot be read, the id says for which deployment's name it was."""
+        said = identity_in(info.header.fields)
+        try:
+            refuse_foreign_identity(said, info.task_queue, self._deployment, self._also_known_as)
+        except ForeignDeploymentError:
+            return False
+        return True
+
+
+def _split(terms: Sequence[str]) -> list[str]:
+    """Queries for what matches one of the terms, a few terms in each."""
+    starts = range(0, len(terms), _NAMES_AT_ONCE)
+    return [" OR ".join(terms[start : start + _NAMES_AT_ONCE]) for start in starts]

@@ -580,7 +580,7 @@ async def call(
         return await with_typed_errors(handle)
     except ActivityError as error:
         if isinstance(error.cause, exceptions.TimeoutError):
-            raise _timed_out(method, error.cause) from error
+            raise timed_out_error(method, error.cause) from error
         raise
 
 
@@ -613,7 +613,7 @@ def call_options(method: Callable[..., object], policy: CallPolicy = OPEN_POLICY
             return options
 
 
-def _timed_out(method: Callable[..., object], error: exceptions.TimeoutError) -> StoreUnavailableError:
+def timed_out_error(method: Callable[..., object], error: exceptions.TimeoutError) -> StoreUnavailableError:
     """What to raise for an activity without a result; it names the last failure of its attempts."""
     definition = activity._Definition.from_callable(method)  # noqa: SLF001 — there is no public way to a name
     name = (definition.name if definition else None) or getattr(method, "__name__", "activity")

@@ -1,4 +1,4 @@
-"""Short workflows around one activity each: for clients, which have no stores."""
+"""What clients, which have no stores, have workers do: one activity each, and short workflows around it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Final, Self, TypeAlias
@@ -57,6 +57,8 @@ class ShortRequest(WireModel):
     """
 
     ACTIVITIES: ClassVar[Mapping[str, Activity]] = {}
+    KIND: ClassVar[str] = ""
+    """What ids of such calls begin with, after the deployment's name."""
 
     policy: CallPolicy | None = None
 
@@ -78,9 +80,19 @@ class ShortRequest(WireModel):
         raise InvalidRequestError(f"nothing is asked for; one of {', '.join(self.ACTIVITIES)} expected")
 
     @property
+    def activity(self) -> Activity:
+        """The activity."""
+        return self.ACTIVITIES[self.wanted]
+
+    @property
+    def given(self) -> Any:
+        """Its input."""
+        return getattr(self, self.wanted)
+
+    @property
     def about(self) -> str:
         """The session, or thread, that it is about."""
-        given = getattr(self, self.wanted)
+        given = self.given
         if isinstance(given, SessionQuery | UsageQuery):
             return ALL_SESSIONS
         return next(str(getattr(given, name)) for name in _SUBJECTS if hasattr(given, name))
@@ -89,6 +101,7 @@ class ShortRequest(WireModel):
 class LookRequest(ShortRequest):
     """What to look at."""
 
+    KIND: ClassVar[str] = "look"
     ACTIVITIES: ClassVar[Mapping[str, Activity]] = {
         "show": SessionReads.show,
         "usage": SessionReads.usage,
@@ -145,6 +158,7 @@ class LookWorkflow:
 class ThreadRequest(ShortRequest):
     """What to do."""
 
+    KIND: ClassVar[str] = "thread"
     ACTIVITIES: ClassVar[Mapping[str, Activity]] = {
         "fork": ThreadActivities.fork,
         "put_text": SessionActivities.put_text,
@@ -178,6 +192,4 @@ class ThreadWorkflow:
 
 
 async def _call_wanted(request: ShortRequest) -> dict[str, Any]:
-    name = request.wanted
-    policy = request.policy or OPEN_POLICY
-    return {name: await call(request.ACTIVITIES[name], getattr(request, name), policy=policy)}
+    return {request.wanted: await call(request.activity, request.given, policy=request.policy or OPEN_POLICY)}

@@ -93,7 +93,7 @@ async def _die(*_: object) -> None:
 
 
 async def _serve(settings: Settings, version: str, ready: Event) -> None:
-    transforms = {"shout": shout} if version == "new" else {}
+    transforms = {"new": {"shout": shout}, "killed": {"shout": _die}}.get(version, {})
     client, plugin = await connect(settings, agents(version), transforms=transforms)
     if version == "dying":
         plugin.backends.threads.archive_step = _die

@@ -1,7 +1,9 @@
 """One worker for all of these tests, on real servers; what its agents do, each test decides itself."""
 
+import contextlib
+import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,12 +15,14 @@ from temporalio.client import WorkflowHandle
 from temporalio.service import RPCError
 
 from helix_temporal.client import SessionClient, workflow_id
-from helix_temporal.devstack import S3Endpoint
+from helix_temporal.devstack import S3Endpoint, temporal
+from helix_temporal.devstack.servers import open_place
 from helix_temporal.models.messages import Message
 from helix_temporal.models.sessions import SessionOptions
 from helix_temporal.models.states import SubSessionRef
 from helix_temporal.settings import Settings, Timeouts
 from helix_temporal.testing.serving import Served, session_worker
+from tests._services import stack_environment
 from tests.workflows._caller import CallActivity
 from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
@@ -34,6 +38,10 @@ TIMEOUTS = Timeouts(
     flush_retry_maximum=timedelta(seconds=1),
     finaliser_budget=timedelta(seconds=5),
 )
+
+
+WITHOUT_ACTIVITIES = "--dynamic-config-value=activity.enableStandalone=false"
+"""Of a Temporal server: it answers as one that does not know standalone activities."""
 
 
 def make_settings(
@@ -96,9 +104,9 @@ class Stand:
         await self.sessions.session(session_id).result()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Stand]:
-    """The shared worker."""
+@contextlib.asynccontextmanager
+async def start_stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Stand]:
+    """A worker on a queue of its own."""
     desk = Desk()
     settings = make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}")
     async with session_worker(
@@ -109,6 +117,28 @@ async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
         drain=1.0,
     ) as served:
         yield Stand(served, desk)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stand(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Stand]:
+    """The shared worker."""
+    async with start_stand(temporal_address, redis_url, s3) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def older_temporal_address() -> Iterator[str]:
+    """A Temporal server without standalone activities, as those before 1.31 are."""
+    with open_place(None, stack_environment(os.environ)) as place:
+        endpoint, _ = temporal.start_local_server(place, extra=[WITHOUT_ACTIVITIES])
+        yield endpoint.address
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def older_stand(older_temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Stand]:
+    """The same on the older server."""
+    async with start_stand(older_temporal_address, redis_url, s3) as started:
+        yield started
 
 
 @dataclass(frozen=True)

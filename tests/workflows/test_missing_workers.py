@@ -14,9 +14,12 @@ from helix_temporal.models.states import SessionProperties
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.testing.serving import session_worker
+from tests.workflows._ways import stand
 from tests.workflows.conftest import Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+__all__ = ["stand"]
 
 Call = Callable[[SessionClient, str], Awaitable[Any]]
 
@@ -57,9 +60,9 @@ async def test_a_read_that_nobody_serves_names_session_queue_and_namespace(
     assert str(caught.value).startswith(said)
 
 
-async def test_a_read_that_its_caller_gives_up_leaves_no_workflow(stand: Stand, sid: str) -> None:
+async def test_a_read_that_its_caller_gives_up_leaves_no_workflow(older_stand: Stand, sid: str) -> None:
     """A web page that asks again and again left one each time, and all of them ran once a worker came."""
-    client, queue = stand.served.client, f"{sid}-nobody"
+    client, queue = older_stand.served.client, f"{sid}-nobody"
     nobody = SessionClient(client, task_queue=queue)
     for _ in range(3):
         with pytest.raises(TimeoutError):

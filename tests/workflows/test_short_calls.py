@@ -1,18 +1,22 @@
-"""Reads, forks and long texts of a client: short workflows, which take as long as the settings allow."""
+"""Reads, forks and long texts of a client take as long as the settings allow, by either way."""
 
 import asyncio
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio.api.activity.v1 import ActivityExecutionInfo
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes
-from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
+from temporalio.client import ActivityHandle, Client, WorkflowHandle
 
 from helix_temporal.client import SessionClient
 from helix_temporal.models.sessions import CallPolicy
+from tests.workflows._ways import Starts, listened_to, stand
 from tests.workflows.conftest import TIMEOUTS, Stand
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+__all__ = ["stand"]
 
 POLICY = CallPolicy(
     store_start_to_close=17.0,
@@ -24,28 +28,28 @@ POLICY = CallPolicy(
 )
 
 
-class Started(Interceptor):
-    """Remembers which workflows a client started."""
+class Scheduled:
+    """Remembers how the server has what a client started."""
 
     def __init__(self) -> None:
-        self.looks: list[tuple[str, asyncio.Task[ActivityTaskScheduledEventAttributes]]] = []
+        self.looks: list[tuple[str, asyncio.Task[Any]]] = []
 
-    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 (the SDK's name)
-        """Listen to starts."""
-        looks = self.looks
+    async def see(self, handle: ActivityHandle[Any] | WorkflowHandle[Any, Any]) -> None:
+        """At once: a client has an activity deleted, and a deletion ends with its own workflows."""
+        if isinstance(handle, ActivityHandle):
+            found: asyncio.Task[Any] = asyncio.create_task(_describe(handle))
+            await asyncio.wait([found])
+        else:
+            found = asyncio.create_task(_scheduled(handle))
+        self.looks.append((handle.id, found))
 
-        class Listening(OutboundInterceptor):
-            async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002
-                handle = await self.next.start_workflow(input)
-                # At once: a deletion ends with the executions that it started itself.
-                looks.append((handle.id, asyncio.create_task(_scheduled(handle))))
-                return handle
-
-        return Listening(next)
-
-    async def scheduled(self) -> ActivityTaskScheduledEventAttributes:
-        """How the last one's activity was scheduled."""
+    async def scheduled(self) -> Any:
+        """How the last activity was scheduled: both messages of the server have the same fields."""
         return await self.looks[-1][1]
+
+
+async def _describe(handle: ActivityHandle[Any]) -> ActivityExecutionInfo:
+    return (await handle.describe()).raw_info
 
 
 async def _scheduled(handle: WorkflowHandle[Any, Any]) -> ActivityTaskScheduledEventAttributes:
@@ -59,17 +63,15 @@ async def _scheduled(handle: WorkflowHandle[Any, Any]) -> ActivityTaskScheduledE
 
 
 @pytest.fixture
-def started() -> Started:
+def started() -> Scheduled:
     """Of this test's client."""
-    return Started()
+    return Scheduled()
 
 
 @pytest.fixture
-def client(stand: Stand, started: Started) -> Client:
+def client(stand: Stand, started: Scheduled) -> Client:
     """As an application's, with the plugin of the stand."""
-    config = stand.served.client.config()
-    config["interceptors"] = [*config["interceptors"], started]
-    return Client(**config)
+    return listened_to(stand.served.client, Starts(started.see))
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def sessions(stand: Stand, client: Client) -> SessionClient:
 
 
 async def test_a_read_has_the_time_of_a_store_operation(
-    sessions: SessionClient, started: Started, sid: str
+    sessions: SessionClient, started: Scheduled, sid: str
 ) -> None:
     """Who wants a page quickly or not at all can say so."""
     await sessions.ask(sid, "hello", agent="main")
@@ -92,7 +94,7 @@ async def test_a_read_has_the_time_of_a_store_operation(
 
 
 async def test_a_fork_has_the_time_of_a_model_call(
-    sessions: SessionClient, started: Started, sid: str
+    sessions: SessionClient, started: Scheduled, sid: str
 ) -> None:
     """Its transform may ask a model."""
     await sessions.ask(sid, "hello", agent="main")
@@ -104,7 +106,7 @@ async def test_a_fork_has_the_time_of_a_model_call(
 
 
 async def test_a_long_text_has_the_time_of_a_store_operation(
-    sessions: SessionClient, started: Started, sid: str
+    sessions: SessionClient, started: Scheduled, sid: str
 ) -> None:
     """It is one object."""
     await sessions.ask(sid, "long " * 4000, agent="main")
@@ -113,7 +115,7 @@ async def test_a_long_text_has_the_time_of_a_store_operation(
 
 
 async def test_time_outs_come_from_the_settings_of_the_plugin(
-    stand: Stand, client: Client, started: Started, sid: str
+    stand: Stand, client: Client, started: Scheduled, sid: str
 ) -> None:
     """They are stated once, where the client is connected."""
     plain = SessionClient(client, task_queue=stand.served.plugin.settings.task_queue)
@@ -123,7 +125,7 @@ async def test_time_outs_come_from_the_settings_of_the_plugin(
 
 
 async def test_a_deletion_has_the_time_of_a_model_call(
-    sessions: SessionClient, started: Started, sid: str
+    sessions: SessionClient, started: Scheduled, sid: str
 ) -> None:
     """A long thread is many objects."""
     await sessions.ask(sid, "hello", agent="main")
