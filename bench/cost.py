@@ -171,9 +171,9 @@ async def cost(lab: Lab) -> list[Row]:
     actions = _minus(more.actions, first.actions)
     note = _describe(actions)
     return [
-        told(f"{name}: actions", "", [sum(actions.values()) / turns], note=note),
-        told(f"{name}: PUT", "", [more.puts / turns]),
-        told(f"{name}: GET", "", [more.gets / turns]),
+        told(f"{name}: actions", "actions", [sum(actions.values()) / turns], note=note),
+        told(f"{name}: PUT", "requests", [more.puts / turns]),
+        told(f"{name}: GET", "requests", [more.gets / turns]),
         told(f"{name}: uploaded", "KB", [more.uploaded / turns / 1024], note="for 2 KB of text"),
         told(f"{name}: bytes of Redis", "B", [more.hot / (turns + 1)], note="while it is hot"),
         *_session_rows("a session's first turn", first, first.actions),
@@ -201,15 +201,20 @@ async def _slow_turns(lab: Lab) -> list[Row]:
             await here.end(session_id)
         name = f"a turn with a model call of {seconds:g} s, profile {profile}: actions"
         note = f"{turn} and {beats} heartbeats"
-        rows.append(told(name, "", [float(turn + beats)], at_most=at_most, note=note))
+        rows.append(told(name, "actions", [float(turn + beats)], at_most=at_most, note=note))
     return rows
 
 
 def _session_rows(name: str, spent: Spent, actions: Mapping[str, int]) -> list[Row]:
     requests = f"{spent.puts} PUT, {spent.gets} GET, {spent.listings} LIST"
     return [
-        told(f"{name}: actions", "", [float(sum(actions.values()))], note=_describe(actions)),
-        told(f"{name}: requests to S3", "", [float(spent.puts + spent.gets + spent.listings)], note=requests),
+        told(f"{name}: actions", "actions", [float(sum(actions.values()))], note=_describe(actions)),
+        told(
+            f"{name}: requests to S3",
+            "requests",
+            [float(spent.puts + spent.gets + spent.listings)],
+            note=requests,
+        ),
     ]
 
 

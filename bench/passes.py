@@ -89,7 +89,13 @@ async def _upkeep(lab: Lab) -> list[Row]:
     note = f"{last.seen:,} looked at; {ARCHIVE_PARTS} actions and their heartbeats"
     return [
         told(name, "s", [last.seconds], at_most=600.0, note=note),
-        told(f"{name}: requests", "", [float(last.requests)], at_most=12_000, note="1,000 objects a listing"),
+        told(
+            f"{name}: requests to S3",
+            "requests",
+            [float(last.requests)],
+            at_most=12_000,
+            note="1,000 objects a listing",
+        ),
         told(f"{name}: memory", "MB", [last.megabytes], at_most=300, note="largest of the whole process"),
         *_growth("upkeep", found),
     ]
@@ -104,7 +110,15 @@ def _growth(name: str, found: dict[int, Pass]) -> list[Row]:
     off = max(abs(took / math.exp(intercept + slope * math.log(size)) - 1) for size, took in pairs)
     took = ", ".join(f"{size:,}: {took:.2f} s" for size, took in pairs)
     note = f"{took}; off the fit by {off:.0%} at most"
-    return [told(f"{name}: exponent over the number of threads", "", [slope], at_most=1.05, note=note)]
+    return [
+        told(
+            f"{name}: how the time grows with the number of threads",
+            "exponent",
+            [slope],
+            at_most=1.05,
+            note=note,
+        )
+    ]
 
 
 async def _apart(run: Callable[..., Any], *arguments: Any) -> Pass:

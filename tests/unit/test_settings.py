@@ -78,7 +78,7 @@ def test_the_version_of_a_worker_is_what_the_controller_says_or_what_is_set() ->
 def test_a_version_that_temporal_refuses_is_refused_at_once(fields: dict[str, str], message: str) -> None:
     """Its worker would poll in vain, and only its log would say why."""
     with pytest.raises(InvalidConfigError, match=message):
-        Settings(**fields)
+        Settings.model_validate(fields)
 
 
 def test_an_empty_variable_counts_as_absent() -> None:

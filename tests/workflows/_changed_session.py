@@ -2,23 +2,27 @@
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import VersioningBehavior
 
 from helix_temporal.models.ids import SESSION_WORKFLOW
 from helix_temporal.models.sessions import SessionInput, SessionResult
+from helix_temporal.models.stored_messages import Head
+from helix_temporal.session.inbox import Entry
 from helix_temporal.workflows import AgentSession
 from helix_temporal.workflows.session import Serving, SessionWorkflow
+from helix_temporal.workflows.turn import Turn, TurnResult
 
 _STEP = timedelta(milliseconds=1)
 
 
 class _ChangedServing(Serving):
-    async def _follow_turn(self, turn: Any, task: "asyncio.Task[Any]", *others: Any) -> None:
+    async def _follow_turn(
+        self, turn: Turn, task: "asyncio.Task[TurnResult | None]", start: Head, entries: list[Entry]
+    ) -> None:
         await workflow.sleep(_STEP)
-        await super()._follow_turn(turn, task, *others)
+        await super()._follow_turn(turn, task, start, entries)
 
 
 class _ChangedAgentSession(AgentSession):
@@ -36,8 +40,8 @@ class ChangedSession(SessionWorkflow):
         self._session = _ChangedAgentSession(given)
 
     @workflow.run
-    async def run(self, given: SessionInput) -> SessionResult:
-        return await super().run(given)
+    async def run(self, input: SessionInput) -> SessionResult:  # noqa: A002 (the name above)
+        return await super().run(input)
 
 
 @workflow.defn(name=SESSION_WORKFLOW, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
@@ -49,8 +53,8 @@ class UnpinnedChangedSession(SessionWorkflow):
         self._session = _ChangedAgentSession(given)
 
     @workflow.run
-    async def run(self, given: SessionInput) -> SessionResult:
-        return await super().run(given)
+    async def run(self, input: SessionInput) -> SessionResult:  # noqa: A002 (the name above)
+        return await super().run(input)
 
 
 @workflow.defn(name="tests.held")

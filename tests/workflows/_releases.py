@@ -130,7 +130,7 @@ class _Model:
         await asyncio.sleep(self._seconds)
         word, last = asked.split()[0], request.messages[-1]
         if last.role == "user" and word in {"act", "sign", "helper"}:
-            arguments = {"task" if word == "helper" else "what": f"for {asked}"}
+            arguments: dict[str, Any] = {"task" if word == "helper" else "what": f"for {asked}"}
             return ModelResponse(tool_calls=(ToolCall(id="call", name=word, arguments=arguments),))
         return ModelResponse(f"done: {asked}")
 

@@ -74,7 +74,7 @@ async def test_another_deployment_is_refused(stand: Stand, sid: str) -> None:
     """Its client reaches the queue, and its stores are others."""
     await stand.sessions.ask(sid, "hello", agent="main")
     theirs = stand.served.plugin.settings
-    settings = Settings(**(dict(theirs) | {"redis_prefix": "other:"}))
+    settings = theirs.model_copy(update={"redis_prefix": "other:"})
     client, _ = await connect(settings)
     stranger = SessionClient(client, task_queue=theirs.task_queue).session(sid)
     for call in (stranger.get_messages, stranger.get_state, lambda: stranger.fork(f"{sid}-2")):
