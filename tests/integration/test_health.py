@@ -170,7 +170,8 @@ async def test_a_worker_that_drains_is_not_ready(site: Site) -> None:
     async def stop_in_the_middle() -> None:
         async with site.worker(drain=WITHIN) as served:
             await site.wait_for("/readyz", 200)
-            asked.append(asyncio.create_task(served.sessions.ask("s", "hello", agent="slow")))
+            session_id = f"{site.settings.task_queue}-slow"
+            asked.append(asyncio.create_task(served.sessions.ask(session_id, "hello", agent="slow")))
             await asyncio.sleep(1.0)
 
     asked: list[asyncio.Task[Any]] = []

@@ -127,8 +127,9 @@ async def test_the_agents_of_a_module_are_served(variables: dict[str, str], shop
         assert process.poll() is None
         client, _ = await connect(Settings.from_env(variables))
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
-        assert (await sessions.ask("s-clerk", "Who?", agent="clerk")).text == "I am the clerk."
-        assert (await sessions.ask("s-cook", "Who?", agent="cook")).text == "I am the cook."
+        queue = variables["HELIX_TASK_QUEUE"]
+        assert (await sessions.ask(f"{queue}-clerk", "Who?", agent="clerk")).text == "I am the clerk."
+        assert (await sessions.ask(f"{queue}-cook", "Who?", agent="cook")).text == "I am the cook."
 
 
 async def test_workers_have_the_version_that_the_settings_name(variables: dict[str, str], shop: Path) -> None:
@@ -144,8 +145,10 @@ async def test_workers_have_the_version_that_the_settings_name(variables: dict[s
     ):
         await make_current(client, name, "abc123")
         sessions = SessionClient(client, task_queue=name)
-        assert (await sessions.ask("s-clerk", "Who?", agent="clerk")).text == "I am the clerk."
-        assert await build_of(client, "s-clerk") == "abc123"
+        # Another test's session may still be there, on its own queue.
+        session_id = f"{name}-clerk"
+        assert (await sessions.ask(session_id, "Who?", agent="clerk")).text == "I am the clerk."
+        assert await build_of(client, session_id) == "abc123"
         await until(lambda: _has_completed(client, f"{name}-maintenance"))
 
 
@@ -162,7 +165,7 @@ async def test_the_collector_leaves_out_what_a_worker_has_loaded(
     with running(shop, variables, "worker", "frozen", until="Starting a worker for"):
         client, _ = await connect(Settings.from_env(variables))
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
-        answer = await sessions.ask("s-frozen", "How many?", agent="frozen")
+        answer = await sessions.ask(f"{variables['HELIX_TASK_QUEUE']}-frozen", "How many?", agent="frozen")
         assert int(answer.text or 0) > 50_000
 
 
