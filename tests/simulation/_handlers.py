@@ -321,6 +321,8 @@ class Stage:
         self.wrong: list[str] = []
         self._handlers: dict[str, Any] = {}
         self._open = 0
+        # Another worker version is to serve the session: the next execution is on that.
+        self._is_outdated = False
         self._run: asyncio.Task[object] | None = None
         self._named: set[str] = set()
         self._asks: dict[str, asyncio.Task[AskResult]] = {}
@@ -348,6 +350,7 @@ class Stage:
             parent=None,
             workflow_id="w",
             is_continue_as_new_suggested=lambda: False,
+            is_target_worker_deployment_version_changed=lambda: self._is_outdated,
         )
         temporal: dict[str, Any] = {
             "wait_condition": self.loop.wait_condition,
@@ -380,6 +383,7 @@ class Stage:
 
     def _start(self, start: SessionInput) -> None:
         self._handlers.clear()
+        self._is_outdated = False
         self.loop.forget()
         session = _session.AgentSession(start)
         self._run = asyncio.create_task(self._life(session))
@@ -475,6 +479,8 @@ class Stage:
             self._run.cancel()
             return
         else:
+            self._is_outdated = True
+            self.seen["outdated"] += 1
             return
         task.add_done_callback(lambda done: done.result())
 
@@ -531,7 +537,7 @@ class Stage:
             self.wrong.append(f"who answered a call for {asked} was told the answer to {told.text}")
 
 
-def _move(further: SessionInput) -> None:
+def _move(further: SessionInput, **_: object) -> None:
     raise _MoveError(further)
 
 
