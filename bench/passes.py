@@ -79,7 +79,7 @@ async def _upkeep(lab: Lab) -> list[Row]:
         there = count
         # The store dates objects to the second.
         await asyncio.sleep(2)
-        since = time.time()
+        since = math.floor(time.time())
         await _change(settings, count)
         found[count] = await _apart(_keep, settings, since)
         lab.say(f"passes: {count:,} threads kept in {found[count].seconds:.1f} s")
