@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import secrets
 import uuid
 from collections import OrderedDict
@@ -38,6 +39,8 @@ from helix_temporal.models.stored_messages import Head, Packed, StoredMessage, p
 from helix_temporal.stores.protocols.threads import Progress, no_progress
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 PARALLEL: Final = 8
 """Objects moved at once for one thread."""
@@ -202,7 +205,11 @@ class Archive:
         """As `commit_plan`; false where it is not certain that this plan is what is there now: read back."""
         try:
             await self.commit_plan(plan, over, traffic or Traffic(), progress)
-        except (ConditionFailedError, StoreUnavailableError):
+        except ConditionFailedError:
+            return False
+        except StoreUnavailableError as error:
+            # Whoever tries again may do so for a minute: nothing else would tell why.
+            logger.warning("thread %r: not known whether it was archived: %s", plan.manifest.thread_id, error)
             return False
         return True
 

@@ -92,20 +92,20 @@ def tcp_answers(host: str, port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RequestSigner:
-    """Signs requests without a query or a body (AWS Signature Version 4)."""
+    """Signs requests without a query (AWS Signature Version 4)."""
 
     region: str
     access_key: str
     secret_key: str
 
-    def sign_request(self, method: str, host: str, path: str) -> dict[str, str]:
+    def sign_request(self, method: str, host: str, path: str, body: bytes = b"") -> dict[str, str]:
         """The headers of one request, good for the next minutes."""
         now = datetime.now(UTC)
         stamp, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
-        empty = hashlib.sha256(b"").hexdigest()
-        headers = {"host": host, "x-amz-content-sha256": empty, "x-amz-date": stamp}
+        content = hashlib.sha256(body).hexdigest()
+        headers = {"host": host, "x-amz-content-sha256": content, "x-amz-date": stamp}
         names = ";".join(headers)
-        request = "\n".join([method, path, "", *(f"{k}:{v}" for k, v in headers.items()), "", names, empty])
+        request = "\n".join([method, path, "", *(f"{k}:{v}" for k, v in headers.items()), "", names, content])
         scope = f"{day}/{self.region}/s3/aws4_request"
         digest = hashlib.sha256(request.encode()).hexdigest()
         signature = self._sign_text(f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{digest}", scope)
@@ -120,18 +120,19 @@ class RequestSigner:
 
 
 def bucket_answers(endpoint: str, bucket: str, signer: RequestSigner) -> bool:
-    """Whether the bucket takes a signed PUT and a signed DELETE.
+    """Whether the bucket takes a signed PUT of some bytes and a signed DELETE.
 
-    An endpoint that answers at all is not ready yet: right after it the bucket can still be missing.
+    An endpoint that answers at all is not ready yet: right after it the bucket can still be missing.  And an
+    empty object needs no space: SeaweedFS takes it on a disk that has less than 1 % left, and nothing else.
     """
     host = urlsplit(endpoint).netloc
     try:
-        for method, expected in (("PUT", 200), ("DELETE", 204)):
+        for method, body, expected in (("PUT", b"ready", 200), ("DELETE", b"", 204)):
             connection = http.client.HTTPConnection(host, timeout=_TIMEOUT)
             try:
                 path = f"/{bucket}/.ready"
-                headers = signer.sign_request(method, host, path)
-                connection.request(method, path, body=b"" if method == "PUT" else None, headers=headers)
+                headers = signer.sign_request(method, host, path, body)
+                connection.request(method, path, body=body or None, headers=headers)
                 if connection.getresponse().status != expected:
                     return False
             finally:

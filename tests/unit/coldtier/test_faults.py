@@ -467,3 +467,12 @@ async def test_a_damaged_segment_is_told_and_not_used() -> None:
     with pytest.raises(ArchiveCorruptError, match="checksum"):
         await author.threads.hydrate("t", author.epoch)
     assert await tiers.hot.read_header("t") is None
+
+
+async def test_a_store_that_refuses_a_write_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """An open tries again for a minute: without this nobody would know what it waits for."""
+    tiers = Tiers()
+    tiers.blobs.fail(BlobFault.ERROR_BEFORE, method="put")
+    await tiers.author()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "thread 't': not known whether it was archived: " in caplog.text
