@@ -110,7 +110,8 @@ class Timeouts(_Group):
         store_schedule_to_close: All attempts of it together.
         store_retry_initial: Pause before the second attempt; it doubles up to ``store_retry_maximum``.
         heartbeat_timeout: A worker that is silent for so long is taken for dead.
-        heartbeat_every: Interval of the background beat of model calls, tools, flush and hydrate.
+        heartbeat_every: Interval of the background beat of model calls, tools, flush and hydrate; at most a
+            third of the time-out of the activity that beats.
         model_start_to_close: One attempt of a model call.
         model_schedule_to_close: All attempts of one model call together, with the pauses between them; by
             default three times ``model_start_to_close``.

@@ -565,6 +565,8 @@ class RepairingHotTier:
         return await self._archived_and_evicted(stored)
 
     async def _drop_unreadable_thread(self, archive: Manifest) -> bool:
+        if archive.is_absent:
+            return False
         slice_ = await self._archive.read_slice(archive)
         return await self._inner.drop_damaged(archive.thread_id, archive.archived, slice_)
 
