@@ -64,7 +64,7 @@ class Visits(Generic[T, R]):
                 return self._fail(thread, _describe(error))
             except HelixError as error:
                 result = self._fail(thread, _describe(error))
-            except Exception as error:  # noqa: BLE001 (one thread's bug must not end the pass; a cancel does)
+            except Exception as error:
                 if limit.expired():
                     return self._fail(thread, f"not done within {self._seconds:.0f} s")
                 logger.warning("a visit of a thread failed by a bug", exc_info=error)

@@ -173,7 +173,7 @@ async def test_an_index_that_is_replaced_while_it_is_read_is_no_damage(
     """A live session compacts meanwhile: what the new manifest names is read."""
     author = shelf.authors[2]
     key = await list_in_index(shelf, author)
-    gone = []
+    gone: list[str] = []
     get = shelf.tiers.blobs.get
 
     async def get_once_gone(wanted: str) -> Blob | None:
@@ -223,7 +223,7 @@ async def test_a_cancelled_pass_ends(shelf: Shelf, monkeypatch: pytest.MonkeyPat
     """It counts no thread as failed, and goes on with none."""
     worker, begun = shelf.tiers.worker(), asyncio.Event()
 
-    async def hang(thread: ArchivedThread, *args: object, **fields: object) -> Maintenance:  # noqa: ARG001
+    async def hang(thread: ArchivedThread, *args: object, **fields: object) -> Maintenance:
         begun.set()
         await asyncio.sleep(3600)
         raise AssertionError
