@@ -257,7 +257,7 @@ async def test_a_second_signal_ends_a_worker_that_drains(
 
 
 async def _is_there(file: Path) -> bool:
-    return file.exists()
+    return await asyncio.to_thread(file.exists)
 
 
 async def _says(variables: dict[str, str], text: str) -> bool:

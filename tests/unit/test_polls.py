@@ -1,4 +1,4 @@
-"""Whether a worker polls, by what Temporal says of it; and what a probe is told where Temporal says nothing."""
+"""Whether a worker polls, by what Temporal says of it; and what a probe says where Temporal tells nothing."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
