@@ -4,22 +4,27 @@ A store that is away makes a worker not ready, never dead: a restart heals nothi
 """
 
 import asyncio
+import errno
 import json
+import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
+from temporalio import activity
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
-from temporalio.worker import Worker
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
 
 from helix_temporal.errors import InvalidConfigError
+
+logger = logging.getLogger(__name__)
 
 ANSWER_WITHIN: Final = 2.0
 """Seconds in which a store, and Temporal, must answer to be there."""
@@ -28,6 +33,12 @@ ASKED_EVERY: Final = 5.0
 POLLED_WITHIN: Final = 150.0
 """Seconds since the last poll of a worker that polls: a poll without work ends after one minute."""
 _LARGEST_REQUEST: Final = 8192
+_NO_IPV6: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_KINDS: Final = (TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+_REFUSED: Final = frozenset(
+    {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.RESOURCE_EXHAUSTED}
+)
+"""Answers of a Temporal that is there, and does not say who polls: not to this key, never, or not now."""
 
 FindUnanswered = Callable[[float], Awaitable[Mapping[str, str]]]
 """Which stores do not answer within so many seconds, and what they say."""
@@ -35,14 +46,94 @@ FindUnanswered = Callable[[float], Awaitable[Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What a probe is told: well if there is nothing that is wrong."""
+    """What a probe is told: well if there is nothing that is wrong.
+
+    Attributes:
+        unknown: What could not be found out, and why; nothing is known to be wrong there.
+    """
 
     wrong: Mapping[str, str]
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_well(self) -> bool:
         """Whether the answer is 200."""
         return not self.wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """When a worker polled its task queue, as far as Temporal says.
+
+    Attributes:
+        identity: The worker's.
+        task_queue: Its task queue.
+        times: Of its polls, for tasks of any kind.
+    """
+
+    identity: str
+    task_queue: str
+    times: tuple[datetime, ...] = ()
+
+    def with_pollers(self, pollers: Iterable[PollerInfo]) -> "Polls":
+        """With what Temporal says of the pollers of one kind of tasks."""
+        found = (each.last_access_time.ToDatetime(UTC) for each in pollers if each.identity == self.identity)
+        return replace(self, times=(*self.times, *found))
+
+    def find_wrong(self, now: datetime, *, slots_taken: bool = False) -> str:
+        """Why it does not seem to poll; empty if it does, for whichever kind of tasks.
+
+        Args:
+            now: By a clock like Temporal's.
+            slots_taken: It runs as many activities as it may, and so does not poll for more.
+        """
+        if slots_taken:
+            return ""
+        if not self.times:
+            return f"sees nobody called {self.identity!r} poll {self.task_queue!r}"
+        age = (now - max(self.times)).total_seconds()
+        return f"was last polled {age:.0f} s ago" if age > POLLED_WITHIN else ""
+
+
+class RunningActivities(Interceptor):
+    """Counts the activities that a worker runs.
+
+    Args:
+        most: So many it may run at once; None if that is not known.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most, self.count = most, 0
+
+    @property
+    def are_all_slots_taken(self) -> bool:
+        """Whether it runs as many as it may."""
+        return self._most is not None and self.count >= self._most
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 — the name in the SDK
+        """Count it while it runs."""
+        return _CountedActivity(next, self)
+
+
+class _CountedActivity(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, running: RunningActivities) -> None:  # noqa: A002
+        super().__init__(next)
+        self._running = running
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002
+        if activity.info().is_local:  # these have slots of their own
+            return await super().execute_activity(input)
+        self._running.count += 1
+        try:
+            return await super().execute_activity(input)
+        finally:
+            self._running.count -= 1
+
+
+class _Refused(NamedTuple):
+    """Temporal is there, and does not say who polls."""
+
+    why: str
 
 
 class WorkerHealth:
@@ -52,13 +143,21 @@ class WorkerHealth:
         worker: The worker; it has started once it runs.
         client: Its client, which asks Temporal who polls.
         find_unanswered: Asks the stores.
+        running: Counts its activities; None if nobody does.
     """
 
-    def __init__(self, worker: Worker, client: Client, find_unanswered: FindUnanswered) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        client: Client,
+        find_unanswered: FindUnanswered,
+        running: RunningActivities | None = None,
+    ) -> None:
         self._worker, self._client, self._find_unanswered = worker, client, find_unanswered
+        self._running = running or RunningActivities(None)
         self._has_started = self._stops = False
         self._asked_at = float("-inf")
-        self._asked: Mapping[str, str] = {}
+        self._asked = Probed({})
         self._asking = asyncio.Lock()
 
     def start(self) -> None:
@@ -85,40 +184,57 @@ class WorkerHealth:
         if self._stops:
             return Probed({"worker": "drains: it takes no new work"})
         started = await self.probe_started()
-        return started if not started.is_well else Probed(await self._ask())
+        return await self._ask() if started.is_well else started
 
-    async def _ask(self) -> Mapping[str, str]:
+    async def _ask(self) -> Probed:
         async with self._asking:
             if time.monotonic() - self._asked_at > ASKED_EVERY:
                 stores, temporal = await asyncio.gather(
                     self._find_unanswered(ANSWER_WITHIN), self._ask_temporal()
                 )
-                self._asked, self._asked_at = {**stores, **temporal}, time.monotonic()
+                self._note_unknown(temporal.unknown)
+                self._asked = Probed({**stores, **temporal.wrong}, temporal.unknown)
+                self._asked_at = time.monotonic()
             return self._asked
 
-    async def _ask_temporal(self) -> Mapping[str, str]:
+    def _note_unknown(self, unknown: Mapping[str, str]) -> None:
+        if unknown and not self._asked.unknown:
+            what = ", ".join(f"{name} {why}" for name, why in unknown.items())
+            logger.warning("the probe of readiness leaves something out: %s", what)
+
+    async def _ask_temporal(self) -> Probed:
         """Whether Temporal says that this worker polls."""
-        kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+        identity = self._worker.config().get("identity") or self._client.identity
+        polls, wrong = Polls(identity, self._worker.task_queue), ""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN):
+                for kind in _KINDS:
+                    found = await self._find_pollers(kind)
+                    if isinstance(found, _Refused):
+                        return Probed({}, {"temporal": found.why})
+                    polls = polls.with_pollers(found)
+                    taken = self._running.are_all_slots_taken
+                    wrong = polls.find_wrong(datetime.now(UTC), slots_taken=taken)
+                    if not wrong:
+                        return Probed({})
+        except RPCError as error:
+            wrong = f"does not answer ({error.status.name})"
+        except TimeoutError:
+            wrong = f"did not answer within {ANSWER_WITHIN:.0f} s"
+        return Probed({"temporal": wrong})
+
+    async def _find_pollers(self, kind: TaskQueueType.ValueType) -> Iterable[PollerInfo] | _Refused:
         request = DescribeTaskQueueRequest(
             namespace=self._client.namespace,
             task_queue=TaskQueue(name=self._worker.task_queue),
             task_queue_type=kind,
         )
         try:
-            async with asyncio.timeout(ANSWER_WITHIN):
-                found = await self._client.workflow_service.describe_task_queue(request)
-        except (RPCError, TimeoutError) as error:
-            return {"temporal": f"does not answer ({type(error).__name__})"}
-        identity = self._worker.config().get("identity") or self._client.identity
-        polled = [
-            each.last_access_time.ToDatetime(UTC) for each in found.pollers if each.identity == identity
-        ]
-        if not polled:
-            return {"temporal": f"sees nobody called {identity!r} poll {self._worker.task_queue!r}"}
-        age = (datetime.now(UTC) - max(polled)).total_seconds()
-        if age > POLLED_WITHIN:
-            return {"temporal": f"was last polled {age:.0f} s ago"}
-        return {}
+            return (await self._client.workflow_service.describe_task_queue(request)).pollers
+        except RPCError as error:
+            if error.status not in _REFUSED:
+                raise
+            return _Refused(f"does not say who polls ({error.status.name})")
 
 
 class HealthServer:
@@ -126,11 +242,11 @@ class HealthServer:
 
     Args:
         health: Of whom.
-        host: The address that it listens on.
-        port: Its port; 0 for any.
+        host: The address that it listens on; None for all, of IPv4 and of IPv6.
+        port: Its port.
     """
 
-    def __init__(self, health: WorkerHealth, host: str, port: int) -> None:
+    def __init__(self, health: WorkerHealth, host: str | None, port: int) -> None:
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None
         self._probes: Mapping[str, Callable[[], Awaitable[Probed]]] = {
@@ -139,13 +255,6 @@ class HealthServer:
             "/readyz": health.probe_ready,
         }
 
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
-
     async def __aenter__(self) -> Self:
         """Listen.
 
@@ -153,14 +262,20 @@ class HealthServer:
             InvalidConfigError: The port can't be had.
         """
         try:
-            self._server = await asyncio.start_server(
-                self._serve, self._host, self._port, limit=_LARGEST_REQUEST
-            )
+            self._server = await self._listen(self._host)
         except OSError as error:
-            raise InvalidConfigError(
-                f"health_port: cannot listen on {self._host}:{self._port}: {error.strerror}"
-            ) from error
+            where = f"port {self._port}" if self._host is None else f"{self._host}:{self._port}"
+            raise InvalidConfigError(f"health_port: cannot listen on {where}: {error.strerror}") from error
         return self
+
+    async def _listen(self, host: str | None) -> asyncio.Server:
+        try:
+            return await asyncio.start_server(self._serve, host, self._port, limit=_LARGEST_REQUEST)
+        except OSError as error:
+            if host is not None or error.errno not in _NO_IPV6:
+                raise
+            # The name service knows of IPv6, and the machine has it switched off.
+            return await self._listen("0.0.0.0")  # noqa: S104 (probes come from other hosts)
 
     async def __aexit__(self, *exception: object) -> None:
         """Stop listening."""
@@ -184,7 +299,9 @@ class HealthServer:
             return _response("405 Method Not Allowed", {"method": "GET expected"})
         probed = await self._probes[path]()
         status = "200 OK" if probed.is_well else "503 Service Unavailable"
-        return _response(status, {"ok": probed.is_well, "wrong": dict(probed.wrong)})
+        return _response(
+            status, {"ok": probed.is_well, "wrong": dict(probed.wrong), "unknown": dict(probed.unknown)}
+        )
 
 
 def _response(status: str, body: Mapping[str, Any]) -> bytes:

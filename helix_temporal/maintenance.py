@@ -52,8 +52,8 @@ class MaintenancePlan:
             terminated session depends on the hot tier alone.
         evict: Also drop what is archived from the hot tier; a live session hydrates it again with its
             next step, so not too often.
-        keep: Compact and clear what has changed of the archive, and a thirtieth of all; and archive old
-            records of sessions.
+        keep: Compact and clear what has changed of the archive, and a thirtieth of all for each day since the
+            last time; and archive old records of sessions.
         audit: Read and verify that thirtieth then.
         abandoned: Age at which copies for a fork that never came to be, and texts and tool results that no
             step took, are deleted, where their thread has been at rest for as long.  Longer than any

@@ -110,7 +110,8 @@ class Timeouts(_Group):
         store_schedule_to_close: All attempts of it together.
         store_retry_initial: Pause before the second attempt; it doubles up to ``store_retry_maximum``.
         heartbeat_timeout: A worker that is silent for so long is taken for dead.
-        heartbeat_every: Interval of the background beat of model calls, tools, flush and hydrate.
+        heartbeat_every: Interval of the background beat of model calls, tools, flush and hydrate; at most a
+            third of the time-out of the activity that beats.
         model_start_to_close: One attempt of a model call.
         model_schedule_to_close: All attempts of one model call together, with the pauses between them; by
             default three times ``model_start_to_close``.
@@ -254,8 +255,8 @@ class Settings(_Group):
             one the worker has no version.  By default what the Temporal Worker Controller says.
         worker_deployment: Temporal's Worker Deployment, of which builds are versions; by default the
             controller's, else as the task queue.  Not the deployment that ``name`` names.
-        health_port: Where a worker answers probes, by HTTP without encryption; on all addresses, or on
-            ``health_host``.
+        health_port: Where a worker answers probes, by HTTP without encryption; on all addresses of IPv4 and
+            IPv6, or on ``health_host``.
 
     Raises:
         InvalidConfigError: A value is outside its range, or two contradict each other.
@@ -321,7 +322,7 @@ class Settings(_Group):
     build_id: Annotated[str, AfterValidator(rules.build_id)] | None = None
     worker_deployment: Annotated[str, AfterValidator(rules.worker_deployment)] | None = None
     health_port: int | None = Field(default=None, ge=1, le=65_535)
-    health_host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 (probes come from other hosts)
+    health_host: str | None = Field(default=None, min_length=1)
 
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()

@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
@@ -18,7 +19,7 @@ from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._diagnosis import check_namespace_exists
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
-from helix_temporal.health import HealthServer, WorkerHealth
+from helix_temporal.health import HealthServer, RunningActivities, WorkerHealth
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 
@@ -97,8 +98,10 @@ class HelixWorker:
             options.setdefault("max_concurrent_activities", ACTIVITIES)
         if (version := _worker_version(plugin.settings)) is not None:
             options.setdefault("deployment_config", version)
+        running = RunningActivities(options.get("max_concurrent_activities"))
+        options["interceptors"] = [*(options.get("interceptors") or ()), running]
         self._worker = Worker(client, **options)
-        self._health = WorkerHealth(self._worker, client, plugin.backends.find_unanswered)
+        self._health = WorkerHealth(self._worker, client, plugin.backends.find_unanswered, running)
         self._probes = AsyncExitStack()
 
     async def __aenter__(self) -> Worker:
@@ -234,17 +237,28 @@ async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> N
 
 
 def stop_on_signals() -> asyncio.Event:
-    """An event that SIGINT or SIGTERM sets; the next one ends the process, whatever still runs."""
+    """An event that SIGINT or SIGTERM sets; the next one ends the process at once, whatever still runs."""
     stop, loop, numbers = asyncio.Event(), asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
 
     def begin_to_stop() -> None:
         stop.set()
         for number in numbers:
-            loop.remove_signal_handler(number)
+            # Beside the loop's own, which still wakes it where another thread gets the signal.
+            signal.signal(number, _end_at_once)
 
     for number in numbers:
         loop.add_signal_handler(number, begin_to_stop)
     return stop
+
+
+def _end_at_once(number: int, _frame: object) -> NoReturn:
+    """End the process with the status of one that a signal ended.
+
+    A default action would not: Linux keeps signals without a handler from the first process of a container,
+    and `KeyboardInterrupt` cancels tasks, which may not end.
+    """
+    os.write(2, b"Ended by a second signal: what was running has not finished, and is run again.\n")
+    os._exit(128 + number)
 
 
 def _spare_the_collector() -> None:

@@ -89,8 +89,14 @@ class _Beats:
 
 @contextlib.asynccontextmanager
 async def heartbeat_in_background(every: float, details: Callable[[], Sequence[Any]]) -> AsyncIterator[None]:
-    """Heartbeat in the background with what the details are then: a beat without any would lose them."""
+    """Heartbeat in the background with what the details are then: a beat without any would lose them.
+
+    Args:
+        every: Seconds between beats; at most a third of the activity's own time-out.
+        details: What a beat carries.
+    """
     loop = asyncio.get_running_loop()
+    every = _beat_in_time(every)
     timer: asyncio.TimerHandle
 
     def beat() -> None:
@@ -104,6 +110,12 @@ async def heartbeat_in_background(every: float, details: Callable[[], Sequence[A
         yield
     finally:
         timer.cancel()
+
+
+def _beat_in_time(every: float) -> float:
+    """The setting is for all activities; some have a shorter time-out, such as tools with their own."""
+    timeout = activity.info().heartbeat_timeout
+    return every if timeout is None else min(every, timeout.total_seconds() / 3)
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,9 @@
 
 import http.client
 import os
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -11,6 +13,8 @@ from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
 
 _SECONDS = 10.0
+_ALL: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (to be asked, not listened on)
+_LOCAL: Final = ("127.0.0.1", "::1")
 _PATHS = {"ready": "/readyz", "live": "/livez", "started": "/startupz"}
 
 
@@ -24,24 +28,42 @@ def health(
 ) -> None:
     """Ask the worker on this machine how it is: exit status 0 if well, 1 if not, with what is wrong.
 
+    It is asked where HELIX_HEALTH_HOST says that it listens.
+
     ready: it polls its task queue, its stores answer, and it does not drain.  live: its event loop turns.
     started: its stores passed their check.
     """
     with exit_on_error():
-        port = Settings.from_env(os.environ).health_port if port is None else port
+        settings = Settings.from_env(os.environ)
+        port = settings.health_port if port is None else port
         if port is None:
             raise InvalidConfigError("there is no port to ask; set HELIX_HEALTH_PORT, or give --port")
+    host = settings.health_host
+    hosts = _LOCAL if host is None or host in _ALL else (host,)
     try:
-        status, body = _ask(port, _PATHS[probe])
+        status, body = _ask(hosts, port, _PATHS[probe])
     except (OSError, http.client.HTTPException) as error:
-        typer.echo(f"no answer on port {port}: {type(error).__name__}")
+        typer.echo(f"no answer on port {port} of {' or '.join(hosts)}: {type(error).__name__}")
         raise typer.Exit(1) from None
     typer.echo(body)
     raise typer.Exit(0 if status == http.HTTPStatus.OK else 1)
 
 
-def _ask(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS)
+def _ask(hosts: Sequence[str], port: int, path: str) -> tuple[int, str]:
+    """Status and body of the first host that somebody listens on.
+
+    Raises:
+        OSError, HTTPException: Nobody does, or there is no answer in time.
+    """
+    for host in hosts[:-1]:
+        # Any other failure is the answer: only where nobody listens is there another address to ask.
+        with suppress(ConnectionRefusedError):
+            return _ask_host(host, port, path)
+    return _ask_host(hosts[-1], port, path)
+
+
+def _ask_host(host: str, port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -561,9 +561,14 @@ class RepairingHotTier:
             if await self._try_evict(archive):
                 return True
         except StoreCorruptError:
-            slice_ = await self._archive.read_slice(archive)
-            return await self._inner.drop_damaged(thread_id, archive.archived, slice_)
+            return await self._archive.with_manifest(thread_id, self._drop_unreadable_thread)
         return await self._archived_and_evicted(stored)
+
+    async def _drop_unreadable_thread(self, archive: Manifest) -> bool:
+        if archive.is_absent:
+            return False
+        slice_ = await self._archive.read_slice(archive)
+        return await self._inner.drop_damaged(archive.thread_id, archive.archived, slice_)
 
     async def _try_evict(self, archive: Manifest) -> bool:
         outcome = await self._inner.evict(archive.thread_id, archive.epoch, archive.archived)

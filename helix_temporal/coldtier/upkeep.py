@@ -9,6 +9,7 @@ until they have been old for a long time by the store's own clock.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from helix_temporal.blobs import BlobInfo
 from helix_temporal.coldtier.archive import UNBOUNDED, Archive, Stored, Traffic, retry_on_change
@@ -20,7 +21,7 @@ from helix_temporal.coldtier.plan import (
     plan_merge,
     split_direct_segments,
 )
-from helix_temporal.errors import HelixError, StoreUnavailableError
+from helix_temporal.errors import ArchiveCorruptError, HelixError, StoreUnavailableError
 from helix_temporal.models.foreign_rows import is_foreign
 from helix_temporal.models.ids import decode_id
 from helix_temporal.models.maintenance import ABANDONED_AFTER
@@ -154,6 +155,14 @@ def _may_be_wanted(key: str, manifest: Manifest) -> bool:
     return position is not None and (manifest.deleted or position >= manifest.committed)
 
 
+class _Work(NamedTuple):
+    """What there is to do for a thread with so many direct segments."""
+
+    segments: int
+    merges: bool
+    collects: bool
+
+
 class Upkeep:
     """The maintenance part of the tiered thread store."""
 
@@ -256,13 +265,21 @@ class Upkeep:
         abandoned_after: float = ABANDONED_AFTER,
     ) -> Maintenance:
         """As `ArchiveUpkeep.keep`."""
-        manifest = (await self._archive.read_manifest(thread.thread_id)).manifest
-        count = len(manifest.segments)
+        if thread.damage:
+            raise ArchiveCorruptError(thread.damage)
+
+        async def find_work(manifest: Manifest) -> _Work:
+            if not await self._is_compact(manifest):
+                return _Work(len(manifest.segments), merges=True, collects=True)
+            garbage = await self._garbage.has_garbage(thread.objects, manifest, abandoned_after)
+            return _Work(len(manifest.segments), merges=False, collects=garbage)
+
+        work = await self._archive.with_manifest(thread.thread_id, find_work)
+        count = work.segments
         found = Maintenance(thread.thread_id, segments_before=count, segments_after=count)
-        compact = await self._is_compact(manifest)
-        if compact and not await self._garbage.has_garbage(thread.objects, manifest, abandoned_after):
+        if not work.collects:
             return found
-        if not compact:
+        if work.merges:
             found = await self.compact(thread.thread_id, progress)
         collected = await self.collect_garbage(thread.thread_id, progress, abandoned_after=abandoned_after)
         return replace(
@@ -295,17 +312,29 @@ class Upkeep:
             key = f"{prefix}{encoded}/manifest"
             if since is not None and not _may_have_work(key, objects, since):
                 continue
-            thread_id = await self._find_id(encoded, key, objects)
-            if thread_id is not None and self._archive.layout.manifest_key(thread_id) == key:
+            thread_id, damage = decode_id(encoded), ""
+            if thread_id is None and any(info.key == key for info in objects):
+                # The key holds a hash of a long id: the object names it.
+                thread_id, damage = await self._read_id(key)
+            if damage:
+                yield ArchivedThread(encoded, tuple(objects), damage)
+            elif thread_id is not None and self._archive.layout.manifest_key(thread_id) == key:
                 yield ArchivedThread(thread_id, tuple(objects))
 
-    async def _find_id(self, encoded: str, key: str, objects: Sequence[BlobInfo]) -> str | None:
-        thread_id = decode_id(encoded)
-        if thread_id is None and any(info.key == key for info in objects):
-            # The key holds a hash of a long id: the object names it.
+    async def _read_id(self, key: str) -> tuple[str | None, str]:
+        """Whose manifest it is, or why that cannot be told; neither where it is gone."""
+        try:
             blob = await self._archive.blobs.get(key)
-            return thread_id_of(blob.data) if blob is not None else None
-        return thread_id
+        except StoreUnavailableError:
+            raise
+        except HelixError as error:
+            return None, f"{key}, which says whose thread it is, cannot be read: {error}"
+        if blob is None:
+            return None, ""
+        thread_id = thread_id_of(blob.data)
+        if thread_id is None or self._archive.layout.manifest_key(thread_id) != key:
+            return None, f"{key} does not say whose thread it is"
+        return thread_id, ""
 
     async def audit(self, thread_id: str, progress: Progress = no_progress) -> Audit:
         """Read and verify everything of one thread; changes nothing.

@@ -47,7 +47,7 @@ class KeepInput(WireModel):
     """Upkeep of all archived threads, hot or cold.
 
     Attributes:
-        audit: Also read and verify: a thirtieth of the archive each day, so much traffic; with ``whole`` all.
+        audit: Also read and verify: all of the archive within 30 days, so much traffic; with ``whole`` all.
         records: Then archive old records of sessions, too.
         whole: Look at all threads, not only at those that have changed since the last run.
         parts: Which parts of the archive; None for all.
@@ -88,6 +88,9 @@ class KeepResult(WireModel):
         records: What was done to records; None where that was not asked for, or failed.
         since: The next run looks at what has changed since then, in seconds since 1970 by the clock of the
             archive; None: at everything.
+        missed: Parts with something that failed: the next run looks at all of them.
+        day: When the run began, in days since 1970.
+        group: The group of parts that the next run looks at as a whole first.
     """
 
     seen: int = 0
@@ -100,6 +103,9 @@ class KeepResult(WireModel):
     failures: int = 0
     records: "RecordsKept | None" = None
     since: float | None = None
+    missed: tuple[int, ...] = ()
+    day: int | None = None
+    group: int = 0
 
     def plus(self, part: Self) -> Self:
         """With another part counted in; ``since`` is the earlier one."""

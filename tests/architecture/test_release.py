@@ -314,13 +314,15 @@ def test_the_image_runs_as_nobody_in_particular(instructions: list[tuple[str, st
 def test_the_health_check_and_the_command_are_commands(instructions: list[tuple[str, str]]) -> None:
     """A check that is none makes every container unhealthy."""
     said = dict(instructions)
-    program, command = said["HEALTHCHECK"].partition("CMD ")[2].split()
+    program, command, probe = said["HEALTHCHECK"].partition("CMD ")[2].split()
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     assert program in PROJECT["scripts"]
     assert {command, *json.loads(said["CMD"])} <= group.commands.keys()
     assert json.loads(said["ENTRYPOINT"]) == [program]
     assert "HELIX_HEALTH_PORT=" in said["ENV"]
+    # Docker Swarm and others kill what is unhealthy: not a worker whose store is away, or that drains.
+    assert probe == "live"
 
 
 def test_extras_that_pages_name_are_there() -> None:

@@ -75,3 +75,24 @@ class TestWithoutAnArchive:
         await archive.records.archive("s", "k", "g")
         with pytest.raises(StoreCorruptError, match="no archive"):
             await RowRecords(RowSessions(rows)).read("s", WantedRecords(groups=(("k", "g"),)))
+
+
+async def test_a_bug_in_the_upkeep_of_one_session_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it raises; the log has where."""
+    archive = OpenArchive.over(MemorySessions(), FaultyBlobs(MemoryBlobs()))
+    for session_id in ("a", "b", "c"):
+        await archive.records.write(session_id, putting(old_record(1)), create=NEW)
+    upkeep = archive.make_upkeep()
+    archive_session = upkeep.archive_session
+
+    async def archive_or_fail(session_id: str, written_before: int) -> int:
+        if session_id == "b":
+            raise RuntimeError("a bug")
+        return await archive_session(session_id, written_before)
+
+    monkeypatch.setattr(upkeep, "archive_session", archive_or_fail)
+    kept = await upkeep.run()
+    assert (kept.archived, kept.failed) == (2, ("b",))
+    assert "archive_or_fail" in caplog.text

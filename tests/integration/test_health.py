@@ -231,6 +231,30 @@ async def test_a_worker_that_does_not_poll_is_not_ready(site: Site, monkeypatch:
         await site.wait_for("/readyz", 503, "temporal", says="last polled")
 
 
+async def test_a_worker_whose_slots_are_all_taken_is_ready(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not poll for activities until one has ended, which may be long."""
+    monkeypatch.setattr(health, "POLLED_WITHIN", -3600.0)
+    async with site.worker(max_concurrent_activities=1) as served:
+        await site.wait_for("/readyz", 503, "temporal", says="last polled")
+        session_id = f"{site.settings.task_queue}-slow"
+        asked = asyncio.create_task(served.sessions.ask(session_id, "hello", agent="slow"))
+        await site.wait_for("/readyz", 200)
+        site.answering.set()
+        await asked
+        await site.wait_for("/readyz", 503, "temporal", says="last polled")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+async def test_probes_of_both_families_are_answered(site: Site, address: str) -> None:
+    """By default: in a cluster with IPv6 alone, Kubernetes took every worker for dead."""
+    site.settings = site.settings.model_copy(update={"health_host": Settings().health_host})
+    async with site.worker():
+        _, writer = await asyncio.open_connection(address, site.settings.health_port)
+        writer.close()
+
+
 async def test_a_port_that_is_taken_is_told(site: Site) -> None:
     """By which setting it is named."""
     async with site.worker():

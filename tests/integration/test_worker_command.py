@@ -1,5 +1,6 @@
 """``helix-temporal worker`` and ``maintenance`` as processes, and the health check of their image."""
 
+import asyncio
 import os
 import re
 import signal
@@ -39,6 +40,25 @@ class Counts:
 
 
 frozen = Agent(name="frozen", model=Counts())
+"""
+SLOW = """
+import asyncio
+from pathlib import Path
+
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse
+
+
+class Waits:
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        Path("called").touch()
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                pass  # as a library does that is not to be stopped
+
+
+slow = Agent(name="slow", model=Waits())
 """
 RUN = "from helix_temporal.cli import main; main()"
 
@@ -98,9 +118,10 @@ def running(
 def ask_health(variables: dict[str, str], *probe: str) -> "subprocess.CompletedProcess[str]":
     """What Docker asks: the command of the image's health check."""
     image = (ROOT / "workers" / "Dockerfile").read_text()
-    (command,) = re.findall(r"^HEALTHCHECK .*? CMD helix-temporal (.*)$", image, re.MULTILINE)
+    (said,) = re.findall(r"^HEALTHCHECK .*? CMD helix-temporal (.*)$", image, re.MULTILINE)
+    command, *asks = said.split()
     return subprocess.run(
-        [sys.executable, "-c", RUN, command, *probe],
+        [sys.executable, "-c", RUN, command, *(probe or asks)],
         env=environment(variables),
         capture_output=True,
         text=True,
@@ -190,6 +211,58 @@ def test_a_worker_is_healthy_while_its_loop_turns(variables: dict[str, str], sho
         process.send_signal(signal.SIGCONT)
         wait_until_healthy(variables)
     assert not is_healthy(variables)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "::1", "0.0.0.0", "::", "localhost"])
+def test_the_health_command_asks_where_the_worker_listens(
+    host: str, variables: dict[str, str], shop: Path
+) -> None:
+    """As `HELIX_HEALTH_HOST` says: it asked 127.0.0.1 whatever that was."""
+    named = {**variables, "HELIX_HEALTH_HOST": host}
+    with running(shop, named, "worker", "shop", until="Starting a worker for"):
+        wait_until_healthy(named)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_second_signal_ends_a_worker_that_drains(
+    number: signal.Signals, status: int, variables: dict[str, str], shop: Path
+) -> None:
+    """Whoever presses Ctrl-C twice does not want to wait for ten minutes."""
+    (shop / "slow.py").write_text(SLOW)
+    process = subprocess.Popen(  # noqa: ASYNC220 (it starts at once)
+        [sys.executable, "-c", RUN, "worker", "slow"],
+        cwd=shop,
+        env=environment(variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        client, _ = await connect(Settings.from_env(variables))
+        sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
+        asked = asyncio.create_task(
+            sessions.ask(f"{variables['HELIX_TASK_QUEUE']}-slow", "Go.", agent="slow")
+        )
+        await until(lambda: _is_there(shop / "called"))
+        process.send_signal(number)
+        await until(lambda: _says(variables, "drains"))
+        process.send_signal(number)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=10)
+        assert process.returncode == status, output
+        assert "second signal" in output
+        asked.cancel()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def _is_there(file: Path) -> bool:
+    return await asyncio.to_thread(file.exists)
+
+
+async def _says(variables: dict[str, str], text: str) -> bool:
+    found = await asyncio.to_thread(ask_health, variables, "ready")
+    return text in found.stdout
 
 
 def test_maintenance_serves_its_schedules_and_is_healthy(variables: dict[str, str], shop: Path) -> None:

@@ -482,10 +482,16 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedThread:
-    """A thread of the archive, and all its objects, as they were listed."""
+    """A thread of the archive, and all its objects, as they were listed.
+
+    Attributes:
+        thread_id: What its key holds instead, with ``damage``.
+        damage: Why nobody can tell whose the objects are, if that is so.
+    """
 
     thread_id: str
     objects: tuple[BlobInfo, ...]
+    damage: str = ""
 
 
 class ArchiveUpkeep(Protocol):
@@ -503,8 +509,8 @@ class ArchiveUpkeep(Protocol):
         """The archived threads in one of the 256 parts of the archive: one listing, however many they are.
 
         Deleted ones are among them, and those of which objects are there without a manifest: a fork that was
-        given up.  One that comes meanwhile may be missed; one whose manifest names no thread is left out,
-        as is one without a manifest whose id is so long that its key holds a hash of it.
+        given up.  One that comes meanwhile may be missed.  Of an id so long that its key holds a hash of it,
+        the thread is left out where there is no manifest, and has its ``damage`` where that is not readable.
 
         Args:
             part: From 0 on.
@@ -524,7 +530,11 @@ class ArchiveUpkeep(Protocol):
         *,
         abandoned_after: float = ABANDONED_AFTER,
     ) -> Maintenance:
-        """Compact, and delete what no manifest names; one read where there is nothing to do."""
+        """Compact, and delete what no manifest names; one read where there is nothing to do.
+
+        Raises:
+            ArchiveCorruptError: Its manifest, or an object that this names, is damaged or missing.
+        """
         ...
 
     async def collect_garbage(

@@ -313,6 +313,9 @@ class RecordUpkeep:
         except HelixError as error:
             logger.warning("records of session %r are not looked after: %s", session_id, error)
             return None
+        except Exception as error:
+            logger.warning("records of session %r are not looked after", session_id, exc_info=error)
+            return None
 
     async def archive_session(self, session_id: str, written_before: int) -> int:
         """Archive the records of a session that were written before a time, in ms; how many."""

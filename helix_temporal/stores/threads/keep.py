@@ -1,6 +1,7 @@
 """Looks after the archive: one part of it at a time, and of that what has changed."""
 
 import logging
+import shlex
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -41,7 +42,7 @@ async def keep_part(
     began = await upkeep.tell_time()
     visits = Visits[ArchivedThread, KeptThread](
         lambda thread: _keep_thread(upkeep, thread, request, progress),
-        lambda thread, why: KeptThread(thread.thread_id, None, failure=why),
+        lambda thread, why: KeptThread(thread.thread_id, None, failure=f"{why}; {_say_what_to_do(thread)}"),
         parallel=request.parallel,
         seconds=_THREAD_SECONDS,
     )
@@ -51,6 +52,15 @@ async def keep_part(
         if each.done is None:
             logger.warning("thread %r is not kept: %s", each.thread_id, each.failure)
     return _sum_up(found).model_copy(update={"since": began})
+
+
+def _say_what_to_do(thread: ArchivedThread) -> str:
+    if thread.damage:
+        return "restore an older version of that object"
+    return (
+        f"see what is wrong with `helix-temporal thread verify {shlex.quote(thread.thread_id)}`; "
+        "the next run looks at it again"
+    )
 
 
 async def _keep_thread(

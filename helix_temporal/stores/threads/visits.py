@@ -1,11 +1,14 @@
-"""Does something to many threads, some at a time; one that a store does not answer for stops no other."""
+"""Does something to many threads, some at a time; one that fails, whatever it raises, stops no other."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from helix_temporal._retries import repeat_unanswered
 from helix_temporal.errors import HelixError, StoreUnavailableError
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,11 +53,10 @@ class Visits(Generic[T, R]):
 
     async def _visit_one(self, thread: T) -> R:
         async with self._slots:
+            limit = asyncio.timeout(self._seconds)
             try:
-                async with asyncio.timeout(self._seconds):
+                async with limit:
                     result = await repeat_unanswered(lambda: self._visit(thread))
-            except TimeoutError:
-                return self._fail(thread, f"not done within {self._seconds:.0f} s")
             except StoreUnavailableError as error:
                 self._unanswered += 1
                 if self._unanswered >= GIVES_UP_AFTER:
@@ -62,9 +64,14 @@ class Visits(Generic[T, R]):
                 return self._fail(thread, _describe(error))
             except HelixError as error:
                 result = self._fail(thread, _describe(error))
+            except Exception as error:
+                if limit.expired():
+                    return self._fail(thread, f"not done within {self._seconds:.0f} s")
+                logger.warning("a visit of a thread failed by a bug", exc_info=error)
+                result = self._fail(thread, _describe(error))
             self._unanswered = 0
             return result
 
 
-def _describe(error: HelixError) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:500]

@@ -1,14 +1,18 @@
 """A pass over a part of the archive looks at what has changed, and at nothing else."""
 
+import asyncio
 import hashlib
 import itertools
 from dataclasses import replace
 
 import pytest
 
+from helix_temporal.blobs import Blob
 from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.coldtier.format import encode_index
 from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.maintenance import ABANDONED_AFTER, KeepPartInput, KeepResult
+from helix_temporal.stores.protocols.threads import ArchivedThread, Maintenance
 from helix_temporal.stores.threads.keep import keep_part
 from helix_temporal.testing.contracts._threads_base import Author, noise
 from helix_temporal.testing.faults import BlobFault
@@ -18,9 +22,9 @@ from tests.unit.coldtier.test_abandoned import Clock
 PART = 7
 
 
-def find_names(count: int) -> list[str]:
+def find_names(count: int, prefix: str = "t") -> list[str]:
     """Ids of threads that lie in one part."""
-    names = (f"t{number}" for number in itertools.count())
+    names = (f"{prefix}{number}" for number in itertools.count())
     inside = (each for each in names if hashlib.sha256(each.encode()).digest()[0] == PART)
     return list(itertools.islice(inside, count))
 
@@ -133,6 +137,103 @@ async def test_a_thread_that_fails_is_named_and_stops_no_other(shelf: Shelf) -> 
     found = await shelf.keep()
     assert (found.seen, found.failures) == (20, 2)
     assert set(found.failed) == {name, damaged}
+
+
+async def list_in_index(shelf: Shelf, author: Author) -> str:
+    """Give a thread an archive with an index; the key of the index."""
+    writer = author.later()
+    await writer.open()
+    for number in range(3):
+        await writer.append(writer.step(*noise(60, prefix=f"{number}-"), answer=None))
+        await writer.flush()
+    await writer.go_cold()
+    manifest = await shelf.tiers.manifest(author.thread_id)
+    ref, data = encode_index(manifest.segments, manifest.gen)
+    key = shelf.tiers.threads.layout.index_key(author.thread_id, ref)
+    await shelf.tiers.bucket.put(key, data)
+    await shelf.tiers.forge(replace(manifest, index=ref, segments=()))
+    return key
+
+
+async def test_a_thread_whose_index_is_missing_is_named_and_stops_no_other(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says what to do; a lifecycle rule of the bucket may have deleted it."""
+    name = shelf.authors[2].thread_id
+    await shelf.tiers.bucket.delete(await list_in_index(shelf, shelf.authors[2]))
+    found = await shelf.keep()
+    assert (found.seen, found.failures, found.failed) == (20, 1, (name,))
+    assert found.since is not None
+    assert f"helix-temporal thread verify {name}" in caplog.text
+
+
+async def test_an_index_that_is_replaced_while_it_is_read_is_no_damage(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live session compacts meanwhile: what the new manifest names is read."""
+    author = shelf.authors[2]
+    key = await list_in_index(shelf, author)
+    gone: list[str] = []
+    get = shelf.tiers.blobs.get
+
+    async def get_once_gone(wanted: str) -> Blob | None:
+        if wanted == key and not gone:
+            gone.append(wanted)
+            return None
+        return await get(wanted)
+
+    monkeypatch.setattr(shelf.tiers.blobs, "get", get_once_gone)
+    found = await shelf.keep()
+    assert (found.seen, found.failures, gone) == (20, 0, [key])
+
+
+async def test_a_long_id_whose_manifest_is_damaged_is_told(shelf: Shelf) -> None:
+    """Its key holds a hash of the id, and only the manifest says whose it is."""
+    name = next(each for each in find_names(1, "long" * 60))
+    author = await shelf.tiers.author(name)
+    await author.turn()
+    await author.go_cold()
+    key = shelf.tiers.threads.layout.manifest_key(name)
+    await shelf.tiers.bucket.put(key, b"damaged by somebody")
+    found = await shelf.keep()
+    assert (found.seen, found.failures) == (21, 1)
+    assert key.split("/")[-2] in found.failed[0]
+
+
+async def test_a_bug_in_the_upkeep_of_one_thread_stops_no_other(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever it raises; the log has where."""
+    worker, name = shelf.tiers.worker(), shelf.authors[2].thread_id
+    keep = worker.upkeep.keep
+
+    async def keep_or_fail(thread: ArchivedThread, *args: object, **fields: object) -> Maintenance:
+        if thread.thread_id == name:
+            raise RuntimeError("a bug")
+        return await keep(thread, *args, **fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(worker.upkeep, "keep", keep_or_fail)
+    found = await keep_part(worker.upkeep, KeepPartInput(part=PART))
+    assert (found.seen, found.failed) == (20, (name,))
+    assert "RuntimeError: a bug" in caplog.text
+    assert "keep_or_fail" in caplog.text
+
+
+async def test_a_cancelled_pass_ends(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts no thread as failed, and goes on with none."""
+    worker, begun = shelf.tiers.worker(), asyncio.Event()
+
+    async def hang(thread: ArchivedThread, *args: object, **fields: object) -> Maintenance:
+        begun.set()
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    monkeypatch.setattr(worker.upkeep, "keep", hang)
+    running = asyncio.create_task(keep_part(worker.upkeep, KeepPartInput(part=PART)))
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 async def test_a_pass_ends_where_the_archive_is_away(shelf: Shelf) -> None:
