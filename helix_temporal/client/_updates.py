@@ -169,7 +169,7 @@ class Updates:
     async def has_ended_pinned(self, session_id: str) -> bool:
         """Whether the newest execution has ended pinned to a worker version, whose workers may be gone.
 
-        Nobody else would answer a query of it.
+        Nobody else would answer a query of it: `read_start` and the stores tell what is known.
 
         Raises:
             RPCError: The server does not say.
@@ -178,10 +178,25 @@ class Updates:
         try:
             found = await self.describe_execution(session_id)
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED}:
                 return False
             raise
-        return found.status is not WorkflowExecutionStatus.RUNNING and pinned_version(found) is not None
+        return has_ended_pinned(found)
+
+    async def read_start(self, session_id: str) -> SessionInput:
+        """What the newest execution was started with, from its history: no worker is needed.
+
+        Raises:
+            RPCError: There is none, or the server does not tell.
+        """
+        handle = self.get_workflow_handle(session_id)
+        async for event in handle.fetch_history_events(page_size=1):
+            given = event.workflow_execution_started_event_attributes.input.payloads
+            context = WorkflowSerializationContext(namespace=self._client.namespace, workflow_id=handle.id)
+            converter = self._client.data_converter.with_context(context)
+            start: SessionInput = (await converter.decode(given, [SessionInput]))[0]
+            return start
+        raise AssertionError(f"{handle.id}: an execution without a first event")
 
     async def get_result(self, session_id: str) -> SessionResult:
         """How the session's present run ends.
@@ -580,6 +595,11 @@ def _describe_pending_calls(pending: Sequence[PendingCall]) -> str:
         f"its turn is suspended: it waits for answers to {', '.join([*named, *more])}; "
         f"give them with {' and '.join(sorted(answers))}"
     )
+
+
+def has_ended_pinned(found: WorkflowExecutionDescription) -> bool:
+    """Whether only workers of one version would answer a query of an execution that has ended."""
+    return found.status is not WorkflowExecutionStatus.RUNNING and pinned_version(found) is not None
 
 
 def no_run_error(session_id: str) -> errors.SessionNotFoundError:

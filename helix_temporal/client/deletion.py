@@ -137,6 +137,8 @@ class SessionDeletion:
         if state is not None:
             return state.thread_id or self._session_id
         try:
+            if await self._updates.has_ended_pinned(self._session_id):
+                return (await self._updates.read_start(self._session_id)).thread
             return (await self._updates.query_status(self._session_id, _ASKED_FOR)).thread_id
         except (RPCError, ForeignDeploymentError, NoWorkerError, SessionTerminatedError):
             return self._session_id  # it never ran here, or no worker serves it

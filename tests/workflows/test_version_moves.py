@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import SessionFailedError
 from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SessionOptions, UserMessage
 from helix_temporal.models.waiting import ToolApproval
@@ -152,6 +153,65 @@ async def test_a_turn_that_waits_in_no_execution_goes_on_with_the_new_version(
         assert reply.result is not None
         assert reply.result.text == "done: sign a"
         assert releases.book.builds[sid, "sign a"] == [OLD, NEW]
+        await check_end(releases, new, sid)
+
+
+@pytest.mark.parametrize("session_store", [None, "none"])
+async def test_a_sub_agents_call_is_answered_when_no_worker_of_its_version_is_left(
+    settings: Settings, sid: str, session_store: Any
+) -> None:
+    """Under its own session id, which somebody has from `list_children`: whose it is must not be asked there."""
+    settings = settings.model_copy(update={"session_store": session_store})
+    releases = Releases(settings, Book(), options=SessionOptions(idle_timeout=60, suspend="exit"))
+    async with releases.serve(NEW) as new:
+        async with releases.serve(OLD) as old:
+            await releases.make_current(old, OLD)
+            waits = await old.sessions.ask(sid, "signer a", agent="main", timeout=60)
+            await releases.make_current(old, NEW)
+            await old.sessions.session(sid).result()
+        (call,) = waits.pending
+        child = new.sessions.session(call.route[-1])
+        assert child.session_id != sid
+        approval = ToolApproval(approval_id=call.id, approved=True)
+        reply = await child.submit_approval(approval, wait=True, timeout=30)
+        assert reply.result is not None
+        assert reply.result.text == "done: signer a"
+        assert releases.book.builds[sid, "signer a"] == [OLD, NEW]
+        await check_end(releases, new, sid)
+
+
+async def test_a_turn_whose_run_was_terminated_is_stopped_when_no_worker_of_its_version_is_left(
+    settings: Settings, sid: str
+) -> None:
+    """The next run would wait for the same people."""
+    releases = Releases(settings, Book())
+    async with releases.serve(NEW) as new:
+        async with releases.serve(OLD) as old:
+            await releases.make_current(old, OLD)
+            await old.sessions.ask(sid, "sign a", agent="main", message_id="m", timeout=60)
+            await old.client.get_workflow_handle(workflow_id(sid)).terminate()
+            await releases.make_current(old, NEW)
+        assert await asyncio.wait_for(new.sessions.session(sid).stop(), 30)
+        again = await new.sessions.ask(sid, "sign a", agent="main", message_id="m", timeout=30)
+        assert again.status is AskStatus.INTERRUPTED
+        await check_end(releases, new, sid)
+
+
+async def test_a_session_that_failed_is_not_stopped_when_no_worker_of_its_version_is_left(
+    settings: Settings, sid: str
+) -> None:
+    """Nothing of it waits, and that is said at once."""
+    releases = Releases(settings, Book())
+    async with releases.serve(NEW) as new:
+        async with releases.serve(OLD) as old:
+            await releases.make_current(old, OLD)
+            failed = await old.sessions.ask(sid, "say a", agent="nobody", timeout=60)
+            assert failed.status is AskStatus.FAILED
+            with pytest.raises(SessionFailedError):
+                await old.sessions.session(sid).result()
+            await releases.make_current(old, NEW)
+        assert not await asyncio.wait_for(new.sessions.session(sid).stop(), 30)
+        assert (await new.sessions.ask(sid, "say a", agent="main", timeout=30)).text == "done: say a"
         await check_end(releases, new, sid)
 
 
