@@ -427,10 +427,13 @@ class Diagnosis:
         if pollers:
             newest = max(pollers, key=lambda each: _to_millis(each.last_access_time))
             ago = _seconds_since_poll(newest)
-            if ago < silent:
-                return (
-                    "" if pinned is not None or described is None else _describe_no_target(queue, described)
-                )
+            # Workers without work to take poll a minute long, however long something waits for them.
+            if described is not None and pinned is None and ago < _POLL_SECONDS:
+                idle = _describe_no_target(queue, described)
+                if idle or ago < silent:
+                    return idle
+            elif ago < silent:
+                return ""
             if pinned is not None:
                 return f"{_describe_pinned_run(pinned, queue)} for {ago:.0f} s; {_UNPIN}"
             return (

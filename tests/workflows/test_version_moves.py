@@ -5,6 +5,7 @@ import uuid
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
@@ -15,7 +16,8 @@ from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SessionOptions, UserMessage
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
-from tests.workflows._changed_session import HeldSession
+from helix_temporal.workflows.target_version import has_target_changed
+from tests.workflows._changed_session import Errand, HeldSession
 from tests.workflows._desk import Gate
 from tests.workflows._releases import (
     NEW,
@@ -160,7 +162,7 @@ async def test_a_turn_that_waits_in_no_execution_goes_on_with_the_new_version(
 async def test_a_sub_agents_call_is_answered_when_no_worker_of_its_version_is_left(
     settings: Settings, sid: str, session_store: Any
 ) -> None:
-    """Under its own session id, which somebody has from `list_children`: whose it is must not be asked there."""
+    """Under its own session id, as `list_children` has it: nobody is left to ask whose it is."""
     settings = settings.model_copy(update={"session_store": session_store})
     releases = Releases(settings, Book(), options=SessionOptions(idle_timeout=60, suspend="exit"))
     async with releases.serve(NEW) as new:
@@ -308,7 +310,7 @@ async def test_a_session_that_somebody_holds_on_a_version_is_served_there(
 async def test_a_session_does_not_move_under_a_handler_of_the_application(
     settings: Settings, sid: str
 ) -> None:
-    """It takes its messages meanwhile. A workflow that names no behaviour is pinned, and moves later."""
+    """It takes its messages meanwhile. A workflow that embeds a session and is pinned moves later."""
     releases = Releases(settings, Book())
     workflows = {"workflows": [HeldSession]}
     async with releases.serve(OLD, **workflows) as old, releases.serve(NEW, **workflows):
@@ -332,6 +334,29 @@ async def test_a_session_does_not_move_under_a_handler_of_the_application(
         assert not releases.book.repeated()
 
 
+async def test_a_workflow_of_the_application_goes_on_with_the_new_version(
+    settings: Settings, sid: str
+) -> None:
+    """Nothing would tell it to move: pinned, it would hang once the old workers are gone."""
+    releases = Releases(settings, Book())
+    workflows = {"workflows": [Errand]}
+    async with releases.serve(NEW, **workflows) as new:
+        async with releases.serve(OLD, **workflows) as old:
+            await releases.make_current(old, OLD)
+            handle = await old.client.start_workflow(
+                Errand.run, id=f"errand-{sid}", task_queue=settings.task_queue
+            )
+            await until(lambda: _is_of(OLD, old, handle.id))
+            await releases.make_current(old, NEW)
+        handle = new.client.get_workflow_handle_for(Errand.run, handle.id)
+        await handle.signal(Errand.tell)
+        assert await asyncio.wait_for(handle.result(), 20) == "done"
+
+
+async def _is_of(build: str, release: Release, workflow: str) -> bool:
+    return await build_of_run(release.client, workflow) == build
+
+
 async def ask(handle: WorkflowHandle[Any, Any], text: str) -> None:
     """As a client of a session does: again, where the run lets its askers go."""
     message = UserMessage(id=text, text=text)
@@ -351,6 +376,31 @@ async def ask(handle: WorkflowHandle[Any, Any], text: str) -> None:
 
 async def _is_held(handle: WorkflowHandle[Any, Any]) -> bool:
     return bool(await handle.query("held"))
+
+
+async def test_a_session_that_was_told_once_to_move_does(
+    settings: Settings, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has set the version back meanwhile, say: it must not stop half way, nor go on as if pinned."""
+    told: set[str] = set()
+
+    def has_changed() -> bool:
+        run = workflow.info().run_id
+        if run in told or not has_target_changed():
+            return False
+        told.add(run)
+        return True
+
+    monkeypatch.setattr("helix_temporal.workflows.session.has_target_changed", has_changed)
+    releases = Releases(settings, Book())
+    async with releases.serve(OLD) as old, releases.serve(NEW):
+        await releases.make_current(old, OLD)
+        await old.sessions.ask(sid, "say a", agent="main", timeout=60)
+        await releases.make_current(old, NEW)
+        assert (await old.sessions.ask(sid, "say b", timeout=60)).text == "done: say b"
+        assert len(told) == 1
+        assert releases.book.builds[sid, "say b"] == [NEW]
+        await check_end(releases, old, sid)
 
 
 async def test_a_session_that_is_told_to_move_in_vain_takes_its_message(
