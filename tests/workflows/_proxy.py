@@ -24,6 +24,7 @@ class Proxy(ServiceClient):
         super().__init__(service.config)
         self._service = service
         self._faults: dict[str, list[Fault]] = defaultdict(list)
+        self._losses: dict[str, list[Fault]] = defaultdict(list)
         self.asked: list[str] = []
 
     @property
@@ -49,12 +50,20 @@ class Proxy(ServiceClient):
         """Ask ``fault`` what to do with each of these requests."""
         self._faults[rpc].append(fault)
 
+    def lose(self, rpc: str, loss: Fault) -> None:
+        """Ask ``loss`` what becomes of each of these answers: the server has done what it was asked."""
+        self._losses[rpc].append(loss)
+
     async def _rpc_call(self, rpc: str, req: Any, *given: Any, **options: Any) -> Any:
         self.asked.append(rpc)
         for fault in self._faults[rpc]:
             if (status := await fault(req)) is not None:
                 raise RPCError(f"the proxy refuses {rpc}", status, b"")
-        return await self._service._rpc_call(rpc, req, *given, **options)
+        answer = await self._service._rpc_call(rpc, req, *given, **options)
+        for loss in self._losses[rpc]:
+            if (status := await loss(req)) is not None:
+                raise RPCError(f"the proxy loses the answer to {rpc}", status, b"")
+        return answer
 
     def update_rpc_metadata(self, metadata: Any) -> None:
         self._service.update_rpc_metadata(metadata)
