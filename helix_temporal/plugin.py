@@ -1,9 +1,12 @@
 """HelixPlugin: one object that makes a client and its workers know the pack."""
 
+import asyncio
 import atexit
+import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 import logging
 import os
 import re
@@ -18,12 +21,13 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
-from temporalio.service import ConnectConfig, RPCError, ServiceClient
+from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal._converter import check_carries_models, user_data_converter
 from helix_temporal._deployments import ReadableHeaders, WorkerDeployment
+from helix_temporal._retries import retry_pause
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_list, check_type
 from helix_temporal.agents.sub_agents import check_served
@@ -42,6 +46,14 @@ _ONE: Final = "give one, with all agents, to Client.connect: its workers use it"
 _TELLS_TARGET: Final = (1, 31)
 """Servers from this version on tell a pinned run that another worker version is to serve it."""
 _ASK: Final = timedelta(seconds=10)
+_ASK_ONCE: Final = timedelta(seconds=3)
+_WILL_NOT_SAY: Final = frozenset(
+    {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.UNIMPLEMENTED}
+)
+_NOT_PINNED: Final = (
+    "Worker Versioning: sessions of this worker are not pinned to its version, so the next version takes "
+    "them over in the middle of turns and must replay their histories: %s"
+)
 
 _log: Final = logging.getLogger(__name__)
 _INTERVALS: Final = ("max_heartbeat_throttle_interval", "sticky_queue_schedule_to_start_timeout")
@@ -96,7 +108,8 @@ class HelixPlugin(SimplePlugin):
         )
         self._deployment = WorkerDeployment(check)
         self._pins_sessions = False
-        """Whether the server, as far as it was asked, tells pinned runs when they should move."""
+        """Whether the server tells pinned runs when they should move, as far as it said."""
+        self._why_unknown = "the client was not made by Client.connect, or is lazy: the server was not asked"
         super().__init__(
             "helix.HelixPlugin",
             data_converter=user_data_converter,
@@ -152,6 +165,8 @@ class HelixPlugin(SimplePlugin):
         deployment = config.get("deployment_config")
         if deployment is not None and deployment.use_worker_versioning:
             workflows = config.get("workflows") or ()
+            if not self._pins_sessions and IS_TOLD and self._why_unknown:
+                _log.warning(_NOT_PINNED, self._why_unknown)
             config["workflows"] = with_versioning(workflows, pins_sessions=self._pins_sessions)
         client = config.get("client")
         used = client.data_converter if client is not None else DataConverter()
@@ -173,7 +188,7 @@ class HelixPlugin(SimplePlugin):
         service = await super().connect_service_client(config, next)
         # A lazy one connects with its first call, which is not for us to make.
         if IS_TOLD and not config.lazy:
-            self._pins_sessions = await _tells_target(service)
+            self._pins_sessions, self._why_unknown = await _ask_tells_target(service)
         return service
 
     def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
@@ -195,13 +210,25 @@ def _activity_names(activities: Sequence[Callable[..., Any]]) -> set[str]:
     return {each.name for each in found if each is not None and each.name is not None}
 
 
+async def _ask_tells_target(service: ServiceClient) -> tuple[bool, str]:
+    """Whether the server tells pinned runs that they should move; and why that is not known, if it is not."""
+    why = "no answer in time"
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_ASK.total_seconds()):
+            for attempt in itertools.count():
+                try:
+                    return await _tells_target(service), ""
+                except RPCError as error:
+                    why = error.status.name
+                    if error.status in _WILL_NOT_SAY:
+                        break
+                await asyncio.sleep(retry_pause(attempt, first=0.1, longest=1.6))
+    return False, f"the server does not say its version ({why})"
+
+
 async def _tells_target(service: ServiceClient) -> bool:
-    """Whether the server tells pinned runs that they should move; not, where it does not say its version."""
-    try:
-        found = await service.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_ASK)
-    except RPCError as error:
-        _log.debug("the server does not say its version: %s", error.status.name)
-        return False
+    request = GetSystemInfoRequest()
+    found = await service.workflow_service.get_system_info(request, timeout=_ASK_ONCE)
     version = re.match(r"(\d+)\.(\d+)", found.server_version)
     return version is not None and (int(version[1]), int(version[2])) >= _TELLS_TARGET
 

@@ -74,8 +74,8 @@ class HelixWorker:
         options: Further arguments for `temporalio.worker.Worker`.  Without a ``tuner``, an
             ``activity_executor`` or a number of its own it takes 1,000 activities at once: model calls wait
             for their provider, and must not keep store operations waiting.  Without a
-            ``deployment_config`` it has the version that the settings name; workflows of the application
-            that say nothing else are pinned to it.
+            ``deployment_config`` it has the version that the settings name, and workflows of the
+            application that say nothing of it go on with the current version, as without versions.
 
     Raises:
         InvalidConfigError: The client has no `HelixPlugin`, or another than ``plugin``.
@@ -172,7 +172,8 @@ def _worker_version(settings: Settings) -> WorkerDeploymentConfig | None:
     return WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(deployment_name=name, build_id=settings.build_id),
         use_worker_versioning=True,
-        default_versioning_behavior=VersioningBehavior.PINNED,
+        # Nothing tells a workflow of the application to move: pinned, it would need old workers to its end.
+        default_versioning_behavior=VersioningBehavior.AUTO_UPGRADE,
     )
 
 

@@ -66,6 +66,7 @@ _TAKEN_SECONDS: Final = 5.0
 """A worker that waits for work takes it at once: who last asked before it was there, and has not, is gone."""
 _EVENTS: Final = 50
 """Of the newest ones of a history, in which is when a failing call was made."""
+_AT_WORK: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 _CALLS: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 _VERSIONED: Final = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _SLOTS: Final = ", or are all its slots taken"
@@ -153,9 +154,19 @@ class Diagnosis:
         while True:
             await asyncio.sleep(_UNSERVED_LOOK)
             reason = await self.describe_missing_worker(execution)
+            if reason:
+                is_served = await look_up_or(str(execution), self._has_worker(execution), otherwise=False)
+                reason = "" if is_served else reason
             since = (since or time.monotonic()) if reason else None
             if since is not None and time.monotonic() - since >= _UNSERVED:
                 return reason
+
+    async def _has_worker(self, execution: Execution) -> bool:
+        """Whether a worker is at it now; one that is to stop ends what it has, and asks for nothing more."""
+        if isinstance(execution, ActivityRun):
+            return (await self._describe_activity(execution)).run_state == _AT_WORK
+        calls = (await self._describe_execution(execution)).raw_description.pending_activities
+        return any(each.state == _AT_WORK for each in calls)
 
     async def _watch_execution(self, execution: Execution, subject: str) -> None:
         reported: list[Any] = []
@@ -293,7 +304,7 @@ class Diagnosis:
         said = []
         for each in described.raw_description.pending_activities:
             name, worker = each.activity_type.name, each.last_worker_identity
-            if each.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
+            if each.state == _AT_WORK:
                 since = _format_ago(_to_millis(each.last_started_time))
                 said.append(f"{name} runs at worker {worker!r} since {since}")
             else:
@@ -345,6 +356,8 @@ class Diagnosis:
         Workers whose slots are all taken do not ask for activities, but for workflow tasks they do.
         """
         info = await self._describe_activity(run)
+        if info.run_state == _AT_WORK:
+            return ""
         waited = _seconds_untaken(info)
         silent = waited if _TAKEN_SECONDS <= waited < _POLL_SECONDS else _POLL_SECONDS
         if not await self._describe_missing_pollers(info.task_queue, silent, _CALLS):
@@ -420,17 +433,25 @@ class Diagnosis:
             pinned: Only workers of this version get it.
         """
         namespace = self._client.namespace
-        described = await self._describe_queue(queue, namespace, kind)
-        pollers = [] if described is None else list(described.pollers)
+        try:
+            described = await self._describe_queue(queue, namespace, kind)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.PERMISSION_DENIED:
+                raise
+            return ""  # not everybody may look: nothing is known
+        pollers = list(described.pollers)
         if pinned is not None:
             pollers = [each for each in pollers if _is_of(pinned, each)]
         if pollers:
             newest = max(pollers, key=lambda each: _to_millis(each.last_access_time))
             ago = _seconds_since_poll(newest)
-            if ago < silent:
-                return (
-                    "" if pinned is not None or described is None else _describe_no_target(queue, described)
-                )
+            # Workers without work to take poll a minute long, however long something waits for them.
+            if pinned is None and ago < _POLL_SECONDS:
+                idle = _describe_no_target(queue, described)
+                if idle or ago < silent:
+                    return idle
+            elif ago < silent:
+                return ""
             if pinned is not None:
                 return f"{_describe_pinned_run(pinned, queue)} for {ago:.0f} s; {_UNPIN}"
             return (
@@ -486,21 +507,25 @@ class Diagnosis:
         kind: "TaskQueueType.ValueType" = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     ) -> list[PollerInfo]:
         """Who has asked for work of a queue, as far as it can be seen."""
-        described = await self._describe_queue(queue, namespace, kind)
-        return [] if described is None else list(described.pollers)
+        try:
+            return list((await self._describe_queue(queue, namespace, kind)).pollers)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.PERMISSION_DENIED:
+                raise
+            return []
 
     async def _describe_queue(
         self, queue: str, namespace: str, kind: "TaskQueueType.ValueType"
-    ) -> DescribeTaskQueueResponse | None:
+    ) -> DescribeTaskQueueResponse:
         request = DescribeTaskQueueRequest(
             namespace=namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
         )
         try:
             return await self._client.workflow_service.describe_task_queue(request, timeout=_RPC)
         except RPCError as error:
-            if error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED}:
-                return None
-            raise
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return DescribeTaskQueueResponse()
 
 
 def _seconds_untaken(info: ActivityExecutionInfo) -> float:

@@ -5,9 +5,9 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from temporalio.api.workflowservice.v1 import DeleteActivityExecutionRequest
 from temporalio.client import (
@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal._failures import describe_failure
 from helix_temporal.client._diagnosis import ActivityRun, Diagnosis, Execution, refuse_unknown_namespace
-from helix_temporal.client._updates import has_deadline, root_error
+from helix_temporal.client._updates import has_deadline, root_error, wait_through_cuts
 from helix_temporal.errors import ApplicationCodeError, HelixError, NoWorkerError, StoreUnavailableError
 from helix_temporal.models.deployments import Deployment, memo_of
 from helix_temporal.models.ids import short_workflow_prefix
@@ -32,9 +32,12 @@ from helix_temporal.workflows import LookRequest, LookWorkflow, ThreadRequest, T
 from helix_temporal.workflows.calls import OPEN_POLICY, call_options, timed_out_error
 from helix_temporal.workflows.short_calls import ALL_SESSIONS, ShortRequest
 
+T = TypeVar("T")
+
 _log: Final = logging.getLogger(__name__)
 
 _ENDING: Final = timedelta(seconds=2)
+_GIVEN_UP: Final = "nobody waits for it any more"
 _WORKFLOWS: Final[Mapping[type[ShortRequest], Any]] = {
     LookRequest: LookWorkflow.run,
     ThreadRequest: ThreadWorkflow.run,
@@ -116,6 +119,15 @@ class _ShortWorkflow:
         """It stays until the namespace's retention ends, or the session is deleted."""
 
 
+async def _delete_activity(client: Client, run: ActivityRun) -> None:
+    """Have the server delete an activity, as far as it lets us; one that runs is terminated by that."""
+    request = DeleteActivityExecutionRequest(
+        namespace=client.namespace, activity_id=run.activity_id, run_id=run.run_id
+    )
+    with contextlib.suppress(RPCError):
+        await client.workflow_service.delete_activity_execution(request, timeout=_ENDING)
+
+
 class _StandaloneActivity:
     def __init__(self, client: Client, handle: ActivityHandle[Any], request: ShortRequest) -> None:
         self._client, self._handle, self._request = client, handle, request
@@ -141,11 +153,7 @@ class _StandaloneActivity:
 
         A server that does not let us keeps them for so long; the call has its result all the same.
         """
-        request = DeleteActivityExecutionRequest(
-            namespace=self._client.namespace, activity_id=self._run.activity_id, run_id=self._run.run_id
-        )
-        with contextlib.suppress(RPCError):
-            await self._client.workflow_service.delete_activity_execution(request, timeout=_ENDING)
+        await _delete_activity(self._client, self._run)
 
 
 class ShortCalls:
@@ -160,8 +168,12 @@ class ShortCalls:
       accepted an earlier try of the same request whose answer got lost, the operation is done twice by its
       own ids: a text and properties are the same again, a deletion finds nothing, and a fork is refused,
       since its target exists.
-    * Once the activity is accepted, a server that no longer has them can't say what became of it.  A read is
-      made again; of a change the caller is told, as of any answer that got lost.
+    * Once the activity is accepted, a server that no longer has them, or keeps results from us, can't say
+      what became of it.  A read is made again; of a change the caller is told, as of any answer that got
+      lost.
+
+    Whatever else ends a call, also while it starts, ends what was started for it: nobody would have the
+    result.  A wait that a proxy cuts off is none of that, and goes on.
 
     Args:
         policy: Time-outs and retries; None for those that a worker has without settings.
@@ -197,13 +209,13 @@ class ShortCalls:
             try:
                 return await self._wait(started, subject)
             except RPCError as error:
-                if error.status is not RPCStatusCode.UNIMPLEMENTED or isinstance(started, _ShortWorkflow):
+                if error.status not in _LACKING or isinstance(started, _ShortWorkflow):
                     raise
                 self._standalone.note_refusal(error)
                 if not isinstance(request, LookRequest):
                     raise StoreUnavailableError(
                         f"{subject}: the server no longer has standalone activities, and does not say what "
-                        "became of this call; repeat it"
+                        f"became of this call ({error.status.name}); repeat it"
                     ) from error
             return await self._wait(await self._start_workflow(request), subject)
         except RPCError as error:
@@ -222,24 +234,30 @@ class ShortCalls:
 
     async def _start_activity(self, request: ShortRequest) -> _Started:
         options = call_options(request.activity, self._policy or OPEN_POLICY)
-        handle = await self._client.start_activity_method(
+        name = self._make_id(request)
+        starting = self._client.start_activity_method(
             request.activity,
             request.given,
-            id=self._make_id(request),
+            id=name,
             task_queue=self._task_queue,
             **cast("dict[str, Any]", options),
+        )
+        handle = await _start_or_take_back(
+            starting, lambda: _delete_activity(self._client, ActivityRun(name, ""))
         )
         return _StandaloneActivity(self._client, handle, request)
 
     async def _start_workflow(self, request: ShortRequest) -> _Started:
-        handle = await self._client.start_workflow(
+        name = self._make_id(request)
+        starting = self._client.start_workflow(
             _WORKFLOWS[type(request)],
             request if self._policy is None else request.model_copy(update={"policy": self._policy}),
-            id=self._make_id(request),
+            id=name,
             task_queue=self._task_queue,
             memo=memo_of(self._deployment),
         )
-        return _ShortWorkflow(handle, request)
+        unknown = _ShortWorkflow(self._client.get_workflow_handle(name), request)
+        return _ShortWorkflow(await _start_or_take_back(starting, lambda: unknown.end(_GIVEN_UP)), request)
 
     def _make_id(self, request: ShortRequest) -> str:
         prefix = short_workflow_prefix(request.KIND, request.about, self._deployment.name)
@@ -249,20 +267,23 @@ class ShortCalls:
         try:
             async with self._diagnosis.log_while_waiting(started.execution, subject):
                 if has_deadline():
-                    result = await started.get_result(subject)
+                    result = await self._get_result(started, subject)
                 else:
                     result = await self._wait_with_diagnosis(started, subject)
-        except asyncio.CancelledError:
-            await started.end("nobody waits for it any more")
-            raise
         except NoWorkerError:
             await started.end("no worker polls its task queue")
             raise
         except HelixError:
             await started.forget()
             raise
+        except (Exception, asyncio.CancelledError):
+            await started.end(_GIVEN_UP)
+            raise
         await started.forget()
         return result
+
+    async def _get_result(self, started: _Started, subject: str) -> Any:
+        return await wait_through_cuts(lambda: started.get_result(subject), subject)
 
     async def _wait_with_diagnosis(self, started: _Started, subject: str) -> Any:
         """The result, while there are workers for it.
@@ -270,7 +291,7 @@ class ShortCalls:
         Raises:
             NoWorkerError: None polls its task queue.
         """
-        result = asyncio.ensure_future(started.get_result(subject))
+        result = asyncio.ensure_future(self._get_result(started, subject))
         unserved = asyncio.ensure_future(self._diagnosis.wait_until_unserved(started.execution))
         try:
             await asyncio.wait((result, unserved), return_when=asyncio.FIRST_COMPLETED)
@@ -280,6 +301,29 @@ class ShortCalls:
         finally:
             result.cancel()
             unserved.cancel()
+
+
+async def _start_or_take_back(starting: Awaitable[T], take_back: Callable[[], Awaitable[None]]) -> T:
+    """What a start gives; where it has none, and may have taken effect, what it started is ended.
+
+    Args:
+        starting: The start.
+        take_back: Ends what was started, by its id.
+    """
+    start = asyncio.ensure_future(starting)
+    try:
+        return await asyncio.shield(start)
+    except RPCError as error:
+        if error.status not in _REFUSALS:
+            await take_back()
+        raise
+    except asyncio.CancelledError:
+        # A request that is dropped may reach the server after the one that ends it.
+        await asyncio.wait((start,), timeout=_ENDING.total_seconds())
+        start.cancel()
+        await asyncio.gather(start, return_exceptions=True)
+        await take_back()
+        raise
 
 
 def _error_of(subject: str, error: BaseException, cause: BaseException, *, raised: bool) -> Exception:

@@ -6,11 +6,11 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from temporalio import activity
 from temporalio.api.errordetails.v1 import QueryFailedFailure
@@ -67,6 +67,8 @@ from helix_temporal.models.waiting import RESUME, PendingCall, SubmitInput
 from helix_temporal.workflows import SessionWorkflow
 from helix_temporal.workflows.runners import TASK_NOT_DONE, TaskNotDoneError
 
+T = TypeVar("T")
+
 MAX_IN_FLIGHT: Final = 8
 """Asks held at once for one session: the server allows ten updates in flight a run."""
 PASSING: Final = frozenset(
@@ -79,6 +81,10 @@ PASSING: Final = frozenset(
         RPCStatusCode.CANCELLED,
     }
 )
+_HELD: Final = 13.0
+"""A request that failed after so many seconds was held: the SDK gives up after ten what fails at once."""
+_OUTAGE: Final = 60.0
+"""Seconds without a request that was held, after which a wait for a result is given up."""
 _LONGEST_CALL: Final = timedelta(hours=1)
 """So long one call to the server may wait, which takes no number without end; it is made again."""
 CONTROL_SECONDS: Final = 60.0
@@ -169,7 +175,7 @@ class Updates:
     async def has_ended_pinned(self, session_id: str) -> bool:
         """Whether the newest execution has ended pinned to a worker version, whose workers may be gone.
 
-        Nobody else would answer a query of it.
+        Nobody else would answer a query of it: `read_start` and the stores tell what is known.
 
         Raises:
             RPCError: The server does not say.
@@ -178,10 +184,25 @@ class Updates:
         try:
             found = await self.describe_execution(session_id)
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if error.status in {RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED}:
                 return False
             raise
-        return found.status is not WorkflowExecutionStatus.RUNNING and pinned_version(found) is not None
+        return has_ended_pinned(found)
+
+    async def read_start(self, session_id: str) -> SessionInput:
+        """What the newest execution was started with, from its history: no worker is needed.
+
+        Raises:
+            RPCError: There is none, or the server does not tell.
+        """
+        handle = self.get_workflow_handle(session_id)
+        async for event in handle.fetch_history_events(page_size=1):
+            given = event.workflow_execution_started_event_attributes.input.payloads
+            context = WorkflowSerializationContext(namespace=self._client.namespace, workflow_id=handle.id)
+            converter = self._client.data_converter.with_context(context)
+            start: SessionInput = (await converter.decode(given, [SessionInput]))[0]
+            return start
+        raise AssertionError(f"{handle.id}: an execution without a first event")
 
     async def get_result(self, session_id: str) -> SessionResult:
         """How the session's present run ends.
@@ -201,7 +222,8 @@ class Updates:
                 raise no_run_error(session_id) from error
             raise
         try:
-            return await self.get_workflow_handle(session_id).result()
+            handle = self.get_workflow_handle(session_id)
+            return await wait_through_cuts(handle.result, f"session {session_id!r}")
         except WorkflowFailureError as error:
             raise _error_of_run(session_id, error.cause) from error
 
@@ -582,6 +604,11 @@ def _describe_pending_calls(pending: Sequence[PendingCall]) -> str:
     )
 
 
+def has_ended_pinned(found: WorkflowExecutionDescription) -> bool:
+    """Whether only workers of one version would answer a query of an execution that has ended."""
+    return found.status is not WorkflowExecutionStatus.RUNNING and pinned_version(found) is not None
+
+
 def no_run_error(session_id: str) -> errors.SessionNotFoundError:
     """The error for a session without a run that could be asked."""
     return errors.SessionNotFoundError(
@@ -597,6 +624,43 @@ def missing_session_error(session_id: str) -> errors.SessionNotFoundError:
         f"session {session_id!r} is not there: nobody has asked it yet, or it was deleted; check its id and "
         "the deployment's name, or start it with ask"
     )
+
+
+async def wait_through_cuts(wait: Callable[[], Awaitable[T]], subject: str) -> T:
+    """What a wait for a result gives, however often its requests are cut off, as by a proxy.
+
+    Args:
+        wait: Waits, as often as it is called.
+        subject: What it is about.
+
+    Raises:
+        RPCError: The server refuses, or none of the requests was held for a minute.
+    """
+    held_at = time.monotonic()
+    for attempt in itertools.count():
+        began = time.monotonic()
+        try:
+            return await wait()
+        except (RPCError, asyncio.CancelledError) as error:
+            cut = _find_cut(error)
+            if cut is None:
+                raise
+            now = time.monotonic()
+            held_at = now if now - began >= _HELD else held_at
+            if now - held_at >= _OUTAGE:
+                raise cut from None
+            _log.debug("%s: the wait for a result was cut off (%s) and goes on", subject, cut.status.name)
+        await asyncio.sleep(retry_pause(attempt, first=0.05, longest=1.6))
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+def _find_cut(error: BaseException) -> RPCError | None:
+    """What cut a request off, if that is what it says; None for a cancel of our own, or a refusal.
+
+    The SDK makes a cancel of the other side's CANCELLED, which is its cause; a cancel of a task has none.
+    """
+    found = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
+    return found if isinstance(found, RPCError) and found.status in PASSING else None
 
 
 def has_deadline() -> bool:

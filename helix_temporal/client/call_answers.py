@@ -9,6 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from helix_temporal.client._connection import SessionConnection
 from helix_temporal.client._messages import create_text, put_aside
+from helix_temporal.client._updates import has_ended_pinned
 from helix_temporal.errors import (
     InvalidRequestError,
     SessionNotFoundError,
@@ -119,15 +120,17 @@ class CallAnswers:
         """Whether the session's turn waits, as far as its last execution, or its state, can tell."""
         handle = self._updates.get_workflow_handle(self._session_id)
         try:
-            status = (await self._updates.describe_execution(self._session_id)).status
+            found = await self._updates.describe_execution(self._session_id)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             return await self._is_paused()
-        if status is WorkflowExecutionStatus.COMPLETED:
+        if found.status is WorkflowExecutionStatus.COMPLETED:
             return (await handle.result()).exit_reason is ExitReason.SUSPENDED
-        if status is WorkflowExecutionStatus.RUNNING:
+        if found.status is WorkflowExecutionStatus.RUNNING:
             return True
+        if has_ended_pinned(found):
+            return await self._is_paused()
         # One that could not even be opened, or was terminated, may know of nothing.
         with contextlib.suppress(SessionTerminatedError):
             if (await self._updates.get_status(self._session_id)).pending:
@@ -136,7 +139,11 @@ class CallAnswers:
 
     async def _is_paused(self) -> bool:
         state = await self._connection.reader.load_state(self._session_id)
-        return state is not None and state.status is SessionStatus.PAUSED
+        return state is not None and (
+            state.status is SessionStatus.PAUSED
+            # A run that failed or was cancelled has set another status, and its turn may wait all the same.
+            or bool(state.pending_client_tool_calls or state.suspended_awaiting_children)
+        )
 
     async def _create_start(self) -> SessionInput:
         agent, fields = self._agent, dict[str, Any]()
@@ -159,6 +166,8 @@ class CallAnswers:
             state = await self._connection.reader.load_state(self._session_id)
             if state is not None and state.agent_type:
                 return state.agent_type, state.thread_id or self._session_id
+            start = await self._updates.read_start(self._session_id)
+            return start.agent, start.thread
         try:
             info = await self._updates.get_status(self._session_id)
         except (SessionNotFoundError, SessionTerminatedError):
@@ -187,6 +196,9 @@ async def find_root(connection: SessionConnection, session_id: str) -> str | Non
     Raises:
         SessionNotFoundError: Neither Temporal nor the stores know the sub-agent's session.
     """
+    if await connection.updates.has_ended_pinned(session_id):
+        parent = (await connection.updates.read_start(session_id)).parent
+        return None if parent is None else parent.root_session_id
     try:
         return (await connection.updates.get_status(session_id)).root_session_id
     except (SessionNotFoundError, SessionTerminatedError) as error:

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from temporalio.api.activity.v1 import ActivityExecutionInfo
@@ -58,6 +59,11 @@ _LOOK_EVERY: Final = 0.1
 _QUIET: Final = 3
 """Looks at the server's list in a row that find nothing: it lags behind."""
 _NAMES_AT_ONCE: Final = 20
+_NAMED: Final = 5
+"""At most so many executions that the server does not delete are named."""
+_OLDER_RUNS: Final = "all but the newest of the session's"
+_ACTIVITIES: Final = "standalone activities of the session's calls"
+_LISTS: Final = frozenset({_OLDER_RUNS, _ACTIVITIES})
 _REFUSED: Final = frozenset(
     {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.INVALID_ARGUMENT}
 )
@@ -103,13 +109,14 @@ class SessionDeletion:
         names, unknown = await self._find_tree()
         left += [each for each in unknown if each not in left]
         # Before the stores, which know the sub-agents: a deletion that dies on its way is repeated.
-        refused = await executions.delete_closed(names, [thread_id])
+        left += await executions.delete_closed(names, [thread_id])
         removed: Counter[str] = Counter()
         for name in reversed(names):
             erased = await self._erase_stores(name, thread_id if name == self._session_id else None)
             removed.update(erased.removed)
             left += [each for each in erased.left if each not in left]
-        refused = refused or await executions.delete_closed(names, [thread_id])
+        refused = await executions.delete_closed(names, [thread_id])
+        left += [each for each in refused if each not in left]
         # Reads of the session had executions of their own, and so has this deletion.
         if own := [each for each in executions.deleted if is_session_workflow(each.id, self._own)]:
             removed["execution"] = len(own)
@@ -119,7 +126,7 @@ class SessionDeletion:
             pending=tuple(
                 sorted(f"{each.id} {each.run_id}" for each in await executions.list_undeleted(settle))
             ),
-            left=(*left, *([] if refused is None else [refused])),
+            left=tuple(left),
         )
 
     async def _erase_stores(self, name: str, thread_id: str | None) -> EraseSessionResult:
@@ -137,6 +144,8 @@ class SessionDeletion:
         if state is not None:
             return state.thread_id or self._session_id
         try:
+            if await self._updates.has_ended_pinned(self._session_id):
+                return (await self._updates.read_start(self._session_id)).thread
             return (await self._updates.query_status(self._session_id, _ASKED_FOR)).thread_id
         except (RPCError, ForeignDeploymentError, NoWorkerError, SessionTerminatedError):
             return self._session_id  # it never ran here, or no worker serves it
@@ -172,6 +181,43 @@ class SessionDeletion:
             cursor = page.next_cursor
             if cursor is None:
                 return names
+
+
+class _Refusals:
+    """What the server refuses in a deletion, which goes on with what it may do."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, RPCStatusCode] = {}
+
+    def __contains__(self, where: object) -> bool:
+        """Whether something was refused there."""
+        return where in self._found
+
+    @contextmanager
+    def noting(self, where: str) -> Iterator[None]:
+        """Note a refusal, which ends the block, and what stays because of it."""
+        try:
+            yield
+        except RPCError as error:
+            if error.status not in _REFUSED:
+                raise
+            self._found.setdefault(where, error.status)
+
+    def list_left(self) -> list[LeftBehind]:
+        """What stays; executions that were refused alike are told together."""
+        alike: dict[tuple[str, RPCStatusCode], list[str]] = {}
+        for where, status in sorted(self._found.items()):
+            alike.setdefault(("does not list" if where in _LISTS else "does not delete", status), []).append(
+                where
+            )
+        return [
+            LeftBehind(
+                what="executions",
+                where=", ".join([*places[:_NAMED], *(["…"] if len(places) > _NAMED else [])]),
+                why=f"the server {what} them ({status.name}); they go with the namespace's retention",
+            )
+            for (what, status), places in alike.items()
+        ]
 
 
 class SessionExecutions:
@@ -222,28 +268,25 @@ class SessionExecutions:
         )
         return [LeftBehind(what="late_writes", where=each, why=why) for each in running]
 
-    async def delete_closed(self, session_ids: Sequence[str], threads: Collection[str]) -> LeftBehind | None:
-        """Have all closed executions deleted; None if the server accepts that.
+    async def delete_closed(self, session_ids: Sequence[str], threads: Collection[str]) -> list[LeftBehind]:
+        """Have all closed executions deleted, as far as the server lets us; what it refuses.
 
         Its lists lag behind: they are looked at until nothing new is in them, a few times in a row.  They
         are deleted only then: the server puts off what it is asked just after an execution has ended.
         """
+        refusals = _Refusals()
         found, quiet = set[ExecutionRun](), 0
-        try:
-            while quiet < _QUIET:
-                new = {each async for each in self._list_runs(session_ids, threads)} - self.deleted - found
-                found |= new
-                quiet = 0 if new else quiet + 1
-                await asyncio.sleep(_LOOK_EVERY)
-            for each in found:
+        while quiet < _QUIET:
+            runs = [each async for each in self._list_runs(session_ids, threads, refusals)]
+            new = set(runs) - self.deleted - found
+            found |= new
+            quiet = 0 if new else quiet + 1
+            await asyncio.sleep(_LOOK_EVERY)
+        for each in found:
+            with refusals.noting(each.id):
                 await self._delete_run(each)
                 self.deleted.add(each)
-        except RPCError as error:
-            if error.status not in _REFUSED:
-                raise
-            why = f"the server deletes none ({error.status.name}); they go with the namespace's retention"
-            return LeftBehind(what="executions", where="all of the session's", why=why)
-        return None
+        return refusals.list_left()
 
     async def list_undeleted(self, settle: float) -> list[ExecutionRun]:
         """Those that the server has not deleted yet, after at most ``settle`` seconds."""
@@ -255,7 +298,7 @@ class SessionExecutions:
             await asyncio.sleep(_LOOK_EVERY)
 
     async def _list_runs(
-        self, session_ids: Sequence[str], threads: Collection[str]
+        self, session_ids: Sequence[str], threads: Collection[str], refusals: "_Refusals"
     ) -> AsyncIterator[ExecutionRun]:
         own = self._deployment.name
         prefixes = [
@@ -265,22 +308,35 @@ class SessionExecutions:
         ]
         terms = [f"WorkflowId = '{workflow_id(each, own)}'" for each in session_ids]
         terms += [f"WorkflowId STARTS_WITH '{prefix}'" for prefix in prefixes]
-        for some in _split(terms):
-            async for found in self._client.list_workflows(some):
-                if await self._is_ours(found):
-                    yield ExecutionRun(found.id, found.run_id)
-        for some in _split([f"ActivityId STARTS_WITH '{prefix}'" for prefix in prefixes]):
-            async for run in self._list_activities(some):
+        with refusals.noting(_OLDER_RUNS):
+            for some in _split(terms):
+                async for found in self._client.list_workflows(some):
+                    if await self._is_ours(found):
+                        yield ExecutionRun(found.id, found.run_id)
+        if _OLDER_RUNS in refusals:
+            async for run in self._list_newest_runs(session_ids):
                 yield run
+        with refusals.noting(_ACTIVITIES):
+            for some in _split([f"ActivityId STARTS_WITH '{prefix}'" for prefix in prefixes]):
+                async for run in self._list_activities(some, refusals):
+                    yield run
 
-    async def _list_activities(self, query: str) -> AsyncIterator[ExecutionRun]:
+    async def _list_newest_runs(self, session_ids: Sequence[str]) -> AsyncIterator[ExecutionRun]:
+        """What is known of without a list of the server."""
+        for each in session_ids:
+            found = await find_execution(self._workflow_handle(each))
+            if found is not None and found.run_id and await self._is_ours(found):
+                yield ExecutionRun(found.id, found.run_id)
+
+    async def _list_activities(self, query: str, refusals: "_Refusals") -> AsyncIterator[ExecutionRun]:
         """Standalone activities that their callers did not have deleted, as one that was killed."""
         try:
             async for found in self._client.list_activities(query):
                 run = ExecutionRun(found.activity_id, found.activity_run_id or "", is_activity=True)
-                info = await self._describe_activity(run)
-                if info is not None and self._is_own_activity(info):
-                    yield run
+                with refusals.noting(run.id):
+                    info = await self._describe_activity(run)
+                    if info is not None and self._is_own_activity(info):
+                        yield run
         except RPCError as error:
             if error.status is not RPCStatusCode.UNIMPLEMENTED:  # a server without them has none
                 raise
@@ -311,7 +367,12 @@ class SessionExecutions:
 
     async def _run_exists(self, run: ExecutionRun) -> bool:
         if run.is_activity:
-            return await self._describe_activity(run) is not None
+            try:
+                return await self._describe_activity(run) is not None
+            except RPCError as error:
+                if error.status not in _REFUSED:
+                    raise
+                return True  # as far as we may know
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
         return await find_execution(handle) is not None
 

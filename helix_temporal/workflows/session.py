@@ -381,8 +381,9 @@ class AgentSession:
         self._values = Values.of(carried)
         self._serving = Serving(self._execution, self._calls, self._events, self._values)
         self._cancels = 0
+        self._was_told = False
         # The server may know the target version late, or somebody may hold the session on this version.
-        self._moved_in_vain = carried is not None and has_target_changed()
+        self._moved_in_vain = carried is not None and self._leaves_version
         stops = Stops(input, self._execution, self._calls)
         stops.register()
         Handlers(input, self._execution, self._calls, stops.supersede_below).register()
@@ -623,6 +624,16 @@ class AgentSession:
         return self._execution.inbox.size + self._execution.pending_calls.inline_size <= MAX_CARRIED
 
     @property
+    def _leaves_version(self) -> bool:
+        """Whether the run was told that another version is to serve it.
+
+        Once it was, it stays so: a move that has begun must not end on this version because the next task
+        says otherwise.  Where the target has been set back, the next run is on this version all the same.
+        """
+        self._was_told = self._was_told or has_target_changed()
+        return self._was_told
+
+    @property
     def _is_outdated(self) -> bool:
         """The run is between two turns, and pinned to a worker version that it should leave.
 
@@ -630,7 +641,7 @@ class AgentSession:
         """
         execution = self._execution
         return (
-            has_target_changed()
+            self._leaves_version
             and execution.options.persistent
             and (execution.run_turns > 0 or not self._moved_in_vain)
             and execution.next_work in {Work.WAIT, Work.SERVE}
@@ -698,7 +709,7 @@ class AgentSession:
             **thread_field(self._execution.opened_thread.request),
         }
         following = self._input.model_copy(update=further)
-        if self._execution.options.persistent and has_target_changed():
+        if self._execution.options.persistent and self._leaves_version:
             # Otherwise the server takes it that the session wants to stay, and does not tell it again.
             continue_on_target_version(following)
         workflow.continue_as_new(following)

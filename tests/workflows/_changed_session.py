@@ -45,19 +45,15 @@ class ChangedSession(SessionWorkflow):
 
 
 @workflow.defn(name=SESSION_WORKFLOW, versioning_behavior=VersioningBehavior.AUTO_UPGRADE)
-class UnpinnedChangedSession(SessionWorkflow):
+class UnpinnedChangedSession(ChangedSession):
     """The same, which takes over runs in the middle of a turn."""
 
-    @workflow.init
-    def __init__(self, given: SessionInput) -> None:
-        self._session = _ChangedAgentSession(given)
-
     @workflow.run
-    async def run(self, input: SessionInput) -> SessionResult:  # noqa: A002 (the name above)
+    async def run(self, input: SessionInput) -> SessionResult:  # noqa: A002 (the SDK wants one on each class)
         return await super().run(input)
 
 
-@workflow.defn(name="tests.held")
+@workflow.defn(name="tests.held", versioning_behavior=VersioningBehavior.PINNED)
 class HeldSession:
     """An application's own workflow with a session inside, and an update that takes its time."""
 
@@ -85,3 +81,21 @@ class HeldSession:
     def release(self) -> None:
         """Let those who hold come back."""
         self._released = True
+
+
+@workflow.defn(name="tests.errand")
+class Errand:
+    """An application's own workflow without a session, which says nothing of versions."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    @workflow.run
+    async def run(self) -> str:
+        await workflow.wait_condition(lambda: self._told)
+        return "done"
+
+    @workflow.signal
+    def tell(self) -> None:
+        """It may end."""
+        self._told = True

@@ -57,6 +57,17 @@ _NORMAL: Final = frozenset(
 )
 
 
+_CALLS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
+    {
+        "act": ("act", "what", "for"),
+        "sign": ("sign", "what", "for"),
+        "helper": ("helper", "task", "for"),
+        "signer": ("helper", "task", "sign"),
+    }
+)
+"""By the user's first word the tool that is called, its argument, and how that begins."""
+
+
 class _ReleasePlugin(HelixPlugin):
     """The pack's, for a release whose session workflow is another one."""
 
@@ -129,14 +140,15 @@ class _Model:
             await gate.passing()
         await asyncio.sleep(self._seconds)
         word, last = asked.split()[0], request.messages[-1]
-        if last.role == "user" and word in {"act", "sign", "helper"}:
-            arguments: dict[str, Any] = {"task" if word == "helper" else "what": f"for {asked}"}
-            return ModelResponse(tool_calls=(ToolCall(id="call", name=word, arguments=arguments),))
+        if last.role == "user" and (found := _CALLS.get(word)):
+            name, argument, task = found
+            call = ToolCall(id="call", name=name, arguments={argument: f"{task} {asked}"})
+            return ModelResponse(tool_calls=(call,))
         return ModelResponse(f"done: {asked}")
 
 
 def agents(build: str, book: Book, seconds: float = 0.0) -> list[Agent]:
-    """Who is served: ``main`` acts, asks its helper, and signs if somebody agrees."""
+    """Who is served: ``main`` acts, asks its helper, and signs if somebody agrees, as its helper does."""
     model = _Model(build, book, seconds)
 
     @tool
@@ -150,7 +162,7 @@ def agents(build: str, book: Book, seconds: float = 0.0) -> list[Agent]:
         return what
 
     return [
-        Agent(name="helper", model=model),
+        Agent(name="helper", model=model, tools=[sign]),
         Agent(name="main", model=model, tools=[act, sign, agent_tool("helper", agent="helper")]),
     ]
 

@@ -5,16 +5,19 @@ import uuid
 from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from helix_temporal.client import workflow_id
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import SessionFailedError
 from helix_temporal.models.ids import ASK_AGAIN
 from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, SessionOptions, UserMessage
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.settings import Settings
-from tests.workflows._changed_session import HeldSession
+from helix_temporal.workflows.target_version import has_target_changed
+from tests.workflows._changed_session import Errand, HeldSession
 from tests.workflows._desk import Gate
 from tests.workflows._releases import (
     NEW,
@@ -155,6 +158,65 @@ async def test_a_turn_that_waits_in_no_execution_goes_on_with_the_new_version(
         await check_end(releases, new, sid)
 
 
+@pytest.mark.parametrize("session_store", [None, "none"])
+async def test_a_sub_agents_call_is_answered_when_no_worker_of_its_version_is_left(
+    settings: Settings, sid: str, session_store: Any
+) -> None:
+    """Under its own session id, as `list_children` has it: nobody is left to ask whose it is."""
+    settings = settings.model_copy(update={"session_store": session_store})
+    releases = Releases(settings, Book(), options=SessionOptions(idle_timeout=60, suspend="exit"))
+    async with releases.serve(NEW) as new:
+        async with releases.serve(OLD) as old:
+            await releases.make_current(old, OLD)
+            waits = await old.sessions.ask(sid, "signer a", agent="main", timeout=60)
+            await releases.make_current(old, NEW)
+            await old.sessions.session(sid).result()
+        (call,) = waits.pending
+        child = new.sessions.session(call.route[-1])
+        assert child.session_id != sid
+        approval = ToolApproval(approval_id=call.id, approved=True)
+        reply = await child.submit_approval(approval, wait=True, timeout=30)
+        assert reply.result is not None
+        assert reply.result.text == "done: signer a"
+        assert releases.book.builds[sid, "signer a"] == [OLD, NEW]
+        await check_end(releases, new, sid)
+
+
+async def test_a_turn_whose_run_was_terminated_is_stopped_when_no_worker_of_its_version_is_left(
+    settings: Settings, sid: str
+) -> None:
+    """The next run would wait for the same people."""
+    releases = Releases(settings, Book())
+    async with releases.serve(NEW) as new:
+        async with releases.serve(OLD) as old:
+            await releases.make_current(old, OLD)
+            await old.sessions.ask(sid, "sign a", agent="main", message_id="m", timeout=60)
+            await old.client.get_workflow_handle(workflow_id(sid)).terminate()
+            await releases.make_current(old, NEW)
+        assert await asyncio.wait_for(new.sessions.session(sid).stop(), 30)
+        again = await new.sessions.ask(sid, "sign a", agent="main", message_id="m", timeout=30)
+        assert again.status is AskStatus.INTERRUPTED
+        await check_end(releases, new, sid)
+
+
+async def test_a_session_that_failed_is_not_stopped_when_no_worker_of_its_version_is_left(
+    settings: Settings, sid: str
+) -> None:
+    """Nothing of it waits, and that is said at once."""
+    releases = Releases(settings, Book())
+    async with releases.serve(NEW) as new:
+        async with releases.serve(OLD) as old:
+            await releases.make_current(old, OLD)
+            failed = await old.sessions.ask(sid, "say a", agent="nobody", timeout=60)
+            assert failed.status is AskStatus.FAILED
+            with pytest.raises(SessionFailedError):
+                await old.sessions.session(sid).result()
+            await releases.make_current(old, NEW)
+        assert not await asyncio.wait_for(new.sessions.session(sid).stop(), 30)
+        assert (await new.sessions.ask(sid, "say a", agent="main", timeout=30)).text == "done: say a"
+        await check_end(releases, new, sid)
+
+
 async def test_an_idle_session_moves_before_it_takes_a_message(settings: Settings, sid: str) -> None:
     """Asked or sent, each message has one turn: on the new version, which it came to with its session."""
     releases = Releases(settings, Book())
@@ -248,7 +310,7 @@ async def test_a_session_that_somebody_holds_on_a_version_is_served_there(
 async def test_a_session_does_not_move_under_a_handler_of_the_application(
     settings: Settings, sid: str
 ) -> None:
-    """It takes its messages meanwhile. A workflow that names no behaviour is pinned, and moves later."""
+    """It takes its messages meanwhile. A workflow that embeds a session and is pinned moves later."""
     releases = Releases(settings, Book())
     workflows = {"workflows": [HeldSession]}
     async with releases.serve(OLD, **workflows) as old, releases.serve(NEW, **workflows):
@@ -272,6 +334,29 @@ async def test_a_session_does_not_move_under_a_handler_of_the_application(
         assert not releases.book.repeated()
 
 
+async def test_a_workflow_of_the_application_goes_on_with_the_new_version(
+    settings: Settings, sid: str
+) -> None:
+    """Nothing would tell it to move: pinned, it would hang once the old workers are gone."""
+    releases = Releases(settings, Book())
+    workflows = {"workflows": [Errand]}
+    async with releases.serve(NEW, **workflows) as new:
+        async with releases.serve(OLD, **workflows) as old:
+            await releases.make_current(old, OLD)
+            handle = await old.client.start_workflow(
+                Errand.run, id=f"errand-{sid}", task_queue=settings.task_queue
+            )
+            await until(lambda: _is_of(OLD, old, handle.id))
+            await releases.make_current(old, NEW)
+        handle = new.client.get_workflow_handle_for(Errand.run, handle.id)
+        await handle.signal(Errand.tell)
+        assert await asyncio.wait_for(handle.result(), 20) == "done"
+
+
+async def _is_of(build: str, release: Release, workflow: str) -> bool:
+    return await build_of_run(release.client, workflow) == build
+
+
 async def ask(handle: WorkflowHandle[Any, Any], text: str) -> None:
     """As a client of a session does: again, where the run lets its askers go."""
     message = UserMessage(id=text, text=text)
@@ -291,6 +376,31 @@ async def ask(handle: WorkflowHandle[Any, Any], text: str) -> None:
 
 async def _is_held(handle: WorkflowHandle[Any, Any]) -> bool:
     return bool(await handle.query("held"))
+
+
+async def test_a_session_that_was_told_once_to_move_does(
+    settings: Settings, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has set the version back meanwhile, say: it must not stop half way, nor go on as if pinned."""
+    told: set[str] = set()
+
+    def has_changed() -> bool:
+        run = workflow.info().run_id
+        if run in told or not has_target_changed():
+            return False
+        told.add(run)
+        return True
+
+    monkeypatch.setattr("helix_temporal.workflows.session.has_target_changed", has_changed)
+    releases = Releases(settings, Book())
+    async with releases.serve(OLD) as old, releases.serve(NEW):
+        await releases.make_current(old, OLD)
+        await old.sessions.ask(sid, "say a", agent="main", timeout=60)
+        await releases.make_current(old, NEW)
+        assert (await old.sessions.ask(sid, "say b", timeout=60)).text == "done: say b"
+        assert len(told) == 1
+        assert releases.book.builds[sid, "say b"] == [NEW]
+        await check_end(releases, old, sid)
 
 
 async def test_a_session_that_is_told_to_move_in_vain_takes_its_message(

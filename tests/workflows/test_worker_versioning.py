@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.service import RPCStatusCode
 from temporalio.worker import WorkerDeploymentConfig
 from temporalio.workflow import _Definition
 
@@ -21,8 +22,11 @@ from helix_temporal.worker import HelixWorker
 from helix_temporal.workflows import WORKFLOWS
 from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
+from tests.workflows._proxy import ProxyPlugin
 from tests.workflows._releases import make_current, pin
 from tests.workflows.conftest import make_settings
+
+GET_VERSION, NOT_PINNED = "get_system_info", "sessions of this worker are not pinned"
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -35,7 +39,7 @@ def settings(temporal_address: str, redis_url: str, s3: S3Endpoint) -> Settings:
 
 @contextlib.asynccontextmanager
 async def versioned(
-    settings: Settings, desk: Desk, build: str, *, asks: bool = True
+    settings: Settings, desk: Desk, build: str, *, asks: bool = True, proxy: Any = None
 ) -> AsyncIterator[Served]:
     """A worker as a user writes it: nothing is said of the behaviour of the pack's workflows.
 
@@ -44,9 +48,11 @@ async def versioned(
         desk: What the agents do.
         build: The worker's.
         asks: The plugin connects the client, and asks the server what it can do.
+        proxy: Prepares a proxy by which it asks; None for none.
     """
     plugin = HelixPlugin(settings, agents=desk.agents())
-    client = await Client.connect(settings.temporal_address, plugins=[plugin] if asks else [])
+    proxies = [] if proxy is None else [ProxyPlugin(proxy)]
+    client = await Client.connect(settings.temporal_address, plugins=[plugin, *proxies] if asks else [])
     if not asks:
         client = Client(client.service_client, plugins=[plugin])
     version = WorkerDeploymentVersion(deployment_name=settings.task_queue, build_id=build)
@@ -81,6 +87,38 @@ async def test_a_session_runs_on_versioned_workers_and_goes_on_with_the_next_ver
             assert (await version_of(second, sid))[0] == "two"
             await second.sessions.session(sid).close()
             await second.sessions.session(sid).result()
+
+
+@pytest.mark.parametrize("status", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.CANCELLED])
+async def test_a_server_that_does_not_say_its_version_at_once_is_asked_again(
+    settings: Settings, caplog: pytest.LogCaptureFixture, status: RPCStatusCode
+) -> None:
+    """One lost answer when a worker starts would leave all of its sessions unpinned, as long as it runs."""
+    desk, sid = Desk(), f"s-{uuid.uuid4().hex[:8]}"
+    refusing = lambda proxy: proxy.refuse(GET_VERSION, status, times=2)  # noqa: E731 (the proxy's first words)
+    async with versioned(settings, desk, "one", proxy=refusing) as first:
+        await make_current(first.client, settings.task_queue, "one")
+        assert (await first.sessions.ask(sid, "a", agent="main", timeout=30)).text == "1: a"
+        assert await version_of(first, sid) == ("one", VersioningBehavior.PINNED.value)
+        await first.sessions.session(sid).close()
+        await first.sessions.session(sid).result()
+    assert NOT_PINNED not in caplog.text
+
+
+async def test_a_worker_that_does_not_pin_its_sessions_says_so_and_why(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its operator would learn of it by the first roll-out that breaks a turn."""
+    denied = RPCStatusCode.PERMISSION_DENIED
+    async with versioned(settings, Desk(), "one", proxy=lambda each: each.refuse(GET_VERSION, denied)):
+        pass
+    async with versioned(settings, Desk(), "one", asks=False):
+        pass
+    warned = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    warned = [each for each in warned if NOT_PINNED in each]
+    assert len(warned) == 2
+    assert "the server does not say its version (PERMISSION_DENIED)" in warned[0]
+    assert "Client.connect" in warned[1]
 
 
 async def test_a_run_that_is_pinned_to_a_build_without_workers_is_told_as_that(settings: Settings) -> None:
