@@ -479,9 +479,7 @@ class StepStream:
         Raises:
             FencedError: This attempt was left behind: the session was opened again.
         """
-        if not self._has_begun:
-            self._has_begun = True
-            self._record_first_chunk()
+        self._record_first_chunk()
         if isinstance(event, ModelResponse):
             return  # it is paid for: `tell_answer` is told of it, where that is recorded
         if self._writer.fenced is not None:
@@ -504,6 +502,9 @@ class StepStream:
 
     def _record_first_chunk(self) -> None:
         """Record how long a turn was silent; an answer that comes whole is a piece, too."""
+        if self._has_begun:
+            return
+        self._has_begun = True
         if self.number == 1 and metrics.find_meter() is not None:
             silent = time.time() - scheduled_ms() / 1000
             metrics.FIRST_CHUNK.record(silent, agent=self._request.agent)
@@ -514,6 +515,7 @@ class StepStream:
         Raises:
             FencedError: As `on_event`.
         """
+        self._record_first_chunk()
         if self._writer.fenced is not None:
             raise self._writer.fenced
         if not self._thought and isinstance(answer.content, list):
