@@ -10,13 +10,13 @@ Labels are bounded: names that an application or a model gives are counted as ``
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from temporalio import activity
-from temporalio.common import MetricMeter
+from temporalio.activity import _Context
+from temporalio.common import MetricCommon, MetricMeter
 
 MOST_VALUES: Final = 100
 """Different values of one label in a process; further ones are ``other``."""
@@ -38,13 +38,28 @@ def bound_label(label: str, value: str) -> str:
     return value
 
 
+class _Listening:
+    """Whether anybody in this process takes metrics: else recording must cost next to nothing."""
+
+    is_on = False
+
+
+def listen_with(meter: MetricMeter) -> None:
+    """Record from now on, unless this is the meter of a runtime without metrics."""
+    _Listening.is_on = _Listening.is_on or meter is not MetricMeter.noop
+
+
 def find_meter() -> MetricMeter | None:
     """The meter of the activity that runs; None outside of one, and where nobody takes metrics."""
-    try:
-        meter = activity.metric_meter()
-    except RuntimeError:
+    if not _Listening.is_on or not activity.in_activity():
         return None
+    meter = activity.metric_meter()
     return None if meter is MetricMeter.noop else meter
+
+
+_MOST_KEPT: Final = 10_000
+_kept: dict[tuple[object, ...], Any] = {}
+"""Instruments with their labels: making one takes five times as long as recording."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +73,30 @@ class Instrument:
         labels: Their names.
     """
 
+    suffix: ClassVar[str] = ""
+
     name: str
     description: str
     labels: tuple[str, ...] = ()
 
-    def _bound(self, labels: Mapping[str, str]) -> dict[str, str]:
-        return {label: bound_label(label, value) for label, value in labels.items()}
+    def make(self, meter: MetricMeter) -> MetricCommon:
+        """The SDK's instrument."""
+        raise NotImplementedError
+
+    def _find(self, labels: dict[str, str]) -> Any:
+        """The SDK's instrument for these labels and the activity that runs; None where nobody listens."""
+        meter = find_meter()
+        if meter is None:
+            return None
+        info, runtime = activity.info(), _Context.current().runtime_metric_meter
+        key = (self.name, runtime, info.namespace, info.task_queue, info.activity_type, *labels.items())
+        found = _kept.get(key)
+        if found is None:
+            if len(_kept) >= _MOST_KEPT:
+                _kept.clear()
+            bounded = {label: bound_label(label, value) for label, value in labels.items()}
+            found = _kept[key] = self.make(meter).with_additional_attributes(bounded)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +105,14 @@ class Counter(Instrument):
 
     suffix: ClassVar[str] = "_total"
 
+    def make(self, meter: MetricMeter) -> MetricCommon:
+        """See `Instrument.make`."""
+        return meter.create_counter(self.name, self.description)
+
     def add(self, value: int = 1, **labels: str) -> None:
         """Count so many; nothing where it is 0."""
-        if value > 0 and (meter := find_meter()) is not None:
-            meter.create_counter(self.name, self.description).add(value, self._bound(labels))
+        if _Listening.is_on and value > 0 and (counter := self._find(labels)) is not None:
+            counter.add(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +126,18 @@ class Duration(Instrument):
     suffix: ClassVar[str] = "_seconds"
     buckets: tuple[float, ...] = ()
 
+    def make(self, meter: MetricMeter) -> MetricCommon:
+        """See `Instrument.make`."""
+        return meter.create_histogram_timedelta(self.name, self.description)
+
     def record(self, seconds: float, **labels: str) -> None:
         """Record what took so long; a clock that went back is 0."""
-        if (meter := find_meter()) is not None:
-            histogram = meter.create_histogram_timedelta(self.name, self.description)
-            histogram.record(timedelta(seconds=max(seconds, 0.0)), self._bound(labels))
+        if _Listening.is_on and (histogram := self._find(labels)) is not None:
+            histogram.record(timedelta(seconds=max(seconds, 0.0)))
 
     def record_since(self, began: float, **labels: str) -> None:
         """Record what has gone on since ``began`` by `time.monotonic`."""
-        if find_meter() is not None:
+        if _Listening.is_on:
             self.record(time.monotonic() - began, **labels)
 
 
@@ -105,13 +145,14 @@ class Duration(Instrument):
 class Gauge(Instrument):
     """A value as it is now; its name says the unit."""
 
-    suffix: ClassVar[str] = ""
+    def make(self, meter: MetricMeter) -> MetricCommon:
+        """See `Instrument.make`."""
+        return meter.create_gauge_float(self.name, self.description)
 
     def set(self, value: float, **labels: str) -> None:
         """It has this value until the process sets it again, or ends."""
-        if (meter := find_meter()) is not None:
-            gauge = meter.create_gauge_float(self.name, self.description)
-            gauge.set(max(float(value), 0.0), self._bound(labels))
+        if _Listening.is_on and (gauge := self._find(labels)) is not None:
+            gauge.set(max(float(value), 0.0))
 
 
 _TURN_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)

@@ -7,7 +7,7 @@ from temporalio.testing import ActivityEnvironment
 
 from helix_temporal.activities.step_facts import count_step
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
-from helix_temporal.telemetry.metrics import STEPS
+from helix_temporal.telemetry.metrics import STEPS, listen_with
 
 OUTCOMES = {
     "archived": FlushReceipt(FlushStatus.ARCHIVED),
@@ -29,7 +29,9 @@ def buffer() -> MetricBuffer:
 
 @pytest.fixture(scope="module")
 def runtime(buffer: MetricBuffer) -> Runtime:
-    return Runtime(telemetry=TelemetryConfig(metrics=buffer))
+    made = Runtime(telemetry=TelemetryConfig(metrics=buffer))
+    listen_with(made.metric_meter)
+    return made
 
 
 def counted(runtime: Runtime, buffer: MetricBuffer, receipt: FlushReceipt) -> list[tuple[object, object]]:

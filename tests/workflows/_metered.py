@@ -66,7 +66,7 @@ async def record_rare(_: None) -> None:
     """Record what no session of the day does."""
     for name in RARE:
         instrument = INSTRUMENTS[name]
-        labels = dict.fromkeys(instrument.labels, "main")
+        labels: Any = dict.fromkeys(instrument.labels, "main")
         match instrument:
             case Counter():
                 instrument.add(**labels)
