@@ -67,12 +67,14 @@ def _recording_pass(schedule: str) -> Iterator[list[int]]:
         yield counts
     except Exception:
         metrics.MAINTENANCE_FAILURES.add(schedule=schedule)
+        metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
         raise
     seen, done, failures = counts
     metrics.MAINTENANCE_SEEN.add(seen, schedule=schedule)
     metrics.MAINTENANCE_DONE.add(done, schedule=schedule)
     metrics.MAINTENANCE_FAILURES.add(failures, schedule=schedule)
     metrics.MAINTENANCE_DURATION.record_since(began, schedule=schedule)
+    metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
     metrics.MAINTENANCE_LAST_SUCCESS.set(time.time(), schedule=schedule)
 
 

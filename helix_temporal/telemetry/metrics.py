@@ -236,6 +236,11 @@ MAINTENANCE_DURATION: Final = Duration(
     ("schedule",),
     _PASS_BUCKETS,
 )
+MAINTENANCE_LAST_END: Final = Gauge(
+    "helix_maintenance_last_end_timestamp_seconds",
+    "When such a pass came to an end, or failed, in seconds since 1970.",
+    ("schedule",),
+)
 MAINTENANCE_LAST_SUCCESS: Final = Gauge(
     "helix_maintenance_last_success_timestamp_seconds",
     "When such a pass came to its end, in seconds since 1970.",
