@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,3 +197,15 @@ def wait_for(find: Callable[[], Any]) -> Any:
     while not (found := find()) and time.monotonic() < end:
         time.sleep(0.05)
     return found
+
+
+def test_the_page_names_each_metric() -> None:
+    """Who looks at a board wants to know what it shows."""
+    page = (Path(__file__).parents[3] / "docs" / "telemetry.md").read_text()
+    shown = page.replace("`…_done", "`helix_maintenance_done").replace("`…_fail", "`helix_maintenance_fail")
+    rows = {
+        line.split("|")[1]: line.split("|")[2] for line in shown.splitlines() if line.startswith("| `helix_")
+    }
+    for each in INSTRUMENTS.values():
+        (labels,) = [found for names, found in rows.items() if f"`{each.name}{each.suffix}`" in names]
+        assert labels.replace("–", "").strip() == ", ".join(each.labels), each.name
