@@ -161,7 +161,8 @@ async def live_a_day(metered: Metered) -> None:
     await metered.call("tests.record_rare", None)
 
 
-def _permanent(request: ModelRequest) -> str:
+def fails_for_good(_: ModelRequest) -> str:
+    """What a provider says of a wrong key."""
     raise ApplicationError("the key is wrong", type="AuthenticationError", non_retryable=True)
 
 
@@ -180,7 +181,7 @@ async def _turns_that_end(metered: Metered) -> None:
 
 async def _turns_that_are_cut(metered: Metered) -> None:
     failed = metered.sid()
-    metered.desk.scripts[failed] = _permanent
+    metered.desk.scripts[failed] = fails_for_good
     assert (await metered.ask(failed)).status is AskStatus.FAILED
     for abort in (False, True):
         stopped = metered.sid()
