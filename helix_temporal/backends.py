@@ -29,7 +29,7 @@ from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
 from helix_temporal.blobs.probe import ProvedPlace, prove_once
-from helix_temporal.coldtier import Backlog, KeepHot, TieredThreads, V1Snapshots
+from helix_temporal.coldtier import Backlog, KeepHot, StoreNames, TieredThreads, V1Snapshots
 from helix_temporal.errors import HelixError, InvalidConfigError, StoreUnavailableError
 from helix_temporal.models.limits import largest_result
 from helix_temporal.models.maintenance import SweepInput, SweepResult
@@ -50,6 +50,7 @@ from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.stores.threads.sweep import sweep_threads
 from helix_temporal.stores.workspace_providers import import_providers
+from helix_temporal.telemetry.metrics import OTHER
 
 _GIVEN = "postgresql://a-pool-that-was-given"
 """Stands for the address of a database whose pool or `PostgresDatabase` is given; nothing connects to it."""
@@ -130,7 +131,7 @@ class Backends:
         self.settings = settings
         self._places = _Places(settings, postgres)
         chosen = self._places.chosen
-        self._hot_is_own = hot is None
+        self._hot_is_own, names = hot is None, _name_stores(settings, chosen.threads_in, hot, blobs)
         if hot is None:
             place = self._places[chosen.threads_in]
             self.hot, hot_payloads = place.threads, place.payloads
@@ -151,7 +152,9 @@ class Backends:
         self.tiered: TieredThreads | None = None
         expiry = settings.expire_unarchived_after
         self.threads: ThreadStore = HotThreads(
-            compared, expire_after=expiry.total_seconds() if expiry else None
+            compared,
+            expire_after=expiry.total_seconds() if expiry else None,
+            backend=names.hot,
         )
         payloads: PayloadStore = hot_payloads
         if self.blobs is None and settings.archive == "required":
@@ -159,7 +162,7 @@ class Backends:
                 "archive is 'required', and there is no cold tier: set s3_bucket or cold_directory"
             )
         if self.blobs is not None:
-            self.threads = self.tiered = _make_tiered_threads(settings, compared, self.blobs)
+            self.threads = self.tiered = _make_tiered_threads(settings, compared, self.blobs, names)
             payloads = self.tiered.payloads
         self.payloads = Payloads(payloads)
         self.workspaces = import_providers(settings.workspaces) | dict(workspaces or {})
@@ -223,7 +226,9 @@ class Backends:
         together = beside and self.tiered is None
         # The session workflow opens and cuts its thread itself.
         apart = RowSessions(rows, recalls=recalls)
-        states = SessionSync(apart, self.threads, together=store if together else None)
+        states = SessionSync(
+            apart, self.threads, together=store if together else None, backend=chosen.state_in
+        )
         return store, RowRecords(store), states
 
     async def check(self) -> None:
@@ -546,7 +551,15 @@ def _bucket_of_settings(settings: Settings) -> ProvedPlace | None:
     return ProvedPlace(settings.s3_endpoint, settings.s3_region, settings.s3_bucket, key)
 
 
-def _make_tiered_threads(settings: Settings, hot: HotTier, blobs: BlobStore) -> TieredThreads:
+def _name_stores(settings: Settings, hot_name: str, hot: object, blobs: object) -> StoreNames:
+    """What the stores are called in metrics; those from elsewhere have no name."""
+    archive = "directory" if settings.s3_bucket is None else "s3"
+    return StoreNames(hot_name if hot is None else OTHER, archive if blobs is None else OTHER)
+
+
+def _make_tiered_threads(
+    settings: Settings, hot: HotTier, blobs: BlobStore, names: StoreNames
+) -> TieredThreads:
     key = settings.archive_hmac_key
     limits = settings.limits
     return TieredThreads(
@@ -559,6 +572,7 @@ def _make_tiered_threads(settings: Settings, hot: HotTier, blobs: BlobStore) -> 
         keep_hot=KeepHot(limits.hot_archived_bytes),
         step_seconds=settings.timeouts.flush_attempt.total_seconds(),
         legacy=_make_v1_snapshots(settings, blobs),
+        names=names,
     )
 
 

@@ -21,6 +21,7 @@ from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import ClientConfig
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
+from temporalio.runtime import Runtime
 from temporalio.service import ConnectConfig, RPCError, RPCStatusCode, ServiceClient
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -34,6 +35,7 @@ from helix_temporal.agents.sub_agents import check_served
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
+from helix_temporal.telemetry.metrics import listen_with
 from helix_temporal.workflows import WORKFLOWS
 from helix_temporal.workflows._versions import with_versioning
 from helix_temporal.workflows.calls import RollOutInterceptor
@@ -172,6 +174,7 @@ class HelixPlugin(SimplePlugin):
         used = client.data_converter if client is not None else DataConverter()
         if client is not None:
             check_carries_models(used)
+            listen_with((client.service_client.config.runtime or Runtime.default()).metric_meter)
         sandboxed = config.get("workflow_runner") or SandboxedWorkflowRunner()
         config["workflow_runner"] = session_runner(sandboxed, used)
         unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()

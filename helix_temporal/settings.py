@@ -257,6 +257,9 @@ class Settings(_Group):
             controller's, else as the task queue.  Not the deployment that ``name`` names.
         health_port: Where a worker answers probes, by HTTP without encryption; on all addresses of IPv4 and
             IPv6, or on ``health_host``.
+        metrics_prometheus: Address at which metrics of Temporal's SDK and of the pack are given out for
+            Prometheus, as ``0.0.0.0:9464``.  Each process needs a port of its own.
+        metrics_otlp: Address of a collector that they are sent to instead, as ``http://collector:4317``.
 
     Raises:
         InvalidConfigError: A value is outside its range, or two contradict each other.
@@ -323,6 +326,8 @@ class Settings(_Group):
     worker_deployment: Annotated[str, AfterValidator(rules.worker_deployment)] | None = None
     health_port: int | None = Field(default=None, ge=1, le=65_535)
     health_host: str | None = Field(default=None, min_length=1)
+    metrics_prometheus: str | None = Field(default=None, min_length=1)
+    metrics_otlp: str | None = Field(default=None, min_length=1)
 
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, NoReturn
@@ -22,19 +23,29 @@ from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
 from helix_temporal.health import HealthServer, RunningActivities, WorkerHealth
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
+from helix_temporal.telemetry import Telemetry
+from helix_temporal.telemetry.runtime import metrics_runtime
 
 
 async def connect(
-    settings: Settings, agents: Sequence[Agent] = (), **plugin: Any
+    settings: Settings, agents: Sequence[Agent] = (), *, telemetry: Telemetry | None = None, **plugin: Any
 ) -> tuple[Client, HelixPlugin]:
     """A client with the plugin, as the settings say.
 
+    Args:
+        settings: Where Temporal and the stores are.
+        agents: That workers of the client serve.
+        telemetry: Where metrics and traces go; addresses that it does not name are those of the settings.
+        plugin: Further arguments of `HelixPlugin`.
+
     Raises:
-        InvalidConfigError: ``settings`` are none; `Settings.from_env` reads those of the environment.
+        InvalidConfigError: ``settings`` are none; `Settings.from_env` reads those of the environment.  Or
+            metrics cannot be given out where they say.
         StoreUnavailableError: Temporal does not answer.
     """
     check_type(settings, Settings, "settings")
     helix = HelixPlugin(settings, agents=agents, **plugin)
+    runtime = metrics_runtime(_with_addresses(telemetry or Telemetry(), settings))
     key = settings.temporal_api_key
     try:
         client = await Client.connect(
@@ -43,6 +54,7 @@ async def connect(
             tls=settings.temporal_tls,
             api_key=key.get_secret_value() if key else None,
             plugins=[helix],
+            runtime=runtime,
         )
     except RuntimeError as error:
         raise StoreUnavailableError(
@@ -51,6 +63,13 @@ async def connect(
             f"temporal_tls ({error})"
         ) from error
     return client, helix
+
+
+def _with_addresses(telemetry: Telemetry, settings: Settings) -> Telemetry:
+    """With the addresses of the settings, unless it names one."""
+    if telemetry.prometheus is not None or telemetry.otlp is not None:
+        return telemetry
+    return replace(telemetry, prometheus=settings.metrics_prometheus, otlp=settings.metrics_otlp)
 
 
 ACTIVITIES: Final = 1000

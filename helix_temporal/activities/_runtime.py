@@ -21,6 +21,8 @@ from helix_temporal.errors import (
     ApplicationCodeError,
     CheckpointNotFoundError,
     ConflictError,
+    FencedError,
+    HeadMovedError,
     HelixError,
     InvalidRequestError,
     NotServedError,
@@ -28,9 +30,11 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     ThreadNotFoundError,
 )
+from helix_temporal.models.base import wall_clock_ms
 from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.store_calls import SessionCall
 from helix_temporal.stores.protocols.threads import Progress, Reopen, no_progress
+from helix_temporal.telemetry import metrics
 
 MICROSECONDS: Final = 1_000_000
 _NAMES_IN_BEAT: Final = 500
@@ -42,6 +46,11 @@ def scheduled_epoch() -> int:
     Whatever is scheduled later has a higher one; also after a terminate or a reset.
     """
     return int(activity.info().scheduled_time.timestamp() * MICROSECONDS)
+
+
+def scheduled_ms() -> int:
+    """When the activity was scheduled, in ms since 1970, the same for all attempts; outside of one now."""
+    return scheduled_epoch() // 1000 if activity.in_activity() else wall_clock_ms()
 
 
 def default_owner() -> str:
@@ -212,6 +221,7 @@ def raise_application_errors(function: Callable[P, Awaitable[R]]) -> Callable[P,
             decoded: Any = [_decode_argument(arg, hints[names[-1]]) for arg in args]
             return await function(*decoded, **kwargs)
         except HelixError as error:
+            _count_error(error)
             # The cause would carry its traceback, and with it whatever a driver put into it.
             raise application_error(error) from None
         except ValidationError as error:
@@ -220,6 +230,20 @@ def raise_application_errors(function: Callable[P, Awaitable[R]]) -> Callable[P,
 
     wrapper.__annotations__ = {**hints, **dict.fromkeys(names, RawValue)}
     return wrapper
+
+
+_COUNTED: Final = (
+    (FencedError, metrics.FENCED),
+    (HeadMovedError, metrics.HEAD_MOVED),
+    (StoreUnavailableError, metrics.STORE_UNAVAILABLE),
+)
+
+
+def _count_error(error: HelixError) -> None:
+    """Count what an operator is to know of, whoever tries it again."""
+    for kind, counter in _COUNTED:
+        if isinstance(error, kind):
+            counter.add()
 
 
 def lost_state_is_passing(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:

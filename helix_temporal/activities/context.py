@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from temporalio import activity
-
 from helix_temporal.activities._runtime import CODE_ERRORS, application_code, is_cancellation
 from helix_temporal.activities.step_facts import ModelStep, new_id, step_number
 from helix_temporal.activities.usage import UsageLog
@@ -36,9 +34,8 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.session.record import Summary
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.telemetry import metrics
 
-FAILURES: Final = "helix_context_summary_failures"
-"""The counter of summaries that could not be made; their turns went on without."""
 READ_BYTES: Final = 512 * 1024
 """So much of a thread is read for one summary, the newest part of what is to be summed up."""
 _PAGE: Final = 200
@@ -143,9 +140,7 @@ class Summaries:
             if is_cancellation(error):
                 raise
             _log.warning("thread %r: no summary up to %d: %s", thread_id, upto.position, type(error).__name__)
-            if activity.in_activity():
-                counter = activity.metric_meter().create_counter(FAILURES, "Summaries that failed.")
-                counter.add(1, {"agent": step.agent.name})
+            metrics.SUMMARY_FAILURES.add(agent=step.agent.name)
             return Found(present, _sum_usage(used))
         if text is None:
             return Found(present)

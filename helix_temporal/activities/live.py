@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from helix_temporal.activities._runtime import current_attempt
+from helix_temporal.activities._runtime import current_attempt, scheduled_ms
 from helix_temporal.activities.stream_buffer import BufferedStreamWriter, Grace, Keyed, said_of
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.errors import FencedError, StreamNotFoundError
@@ -42,6 +43,7 @@ from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.hot import HotHeader
 from helix_temporal.stores.protocols.streams import StreamStore, StreamWriter
 from helix_temporal.stores.streams.runs import BegunRun, run_at_work
+from helix_temporal.telemetry import metrics
 
 SHOWN: Final = 16 * 1024
 """Bytes of a tool's arguments or result, as JSON, that are shown; larger ones are read from the thread."""
@@ -432,6 +434,7 @@ class StepStream:
         self._before: list[Keyed] = []
         self._stands: list[Keyed] = []
         self._begun: asyncio.Future[int | None] | None = None
+        self._has_begun = False
 
     async def __aenter__(self) -> Self:
         await self._writer.__aenter__()
@@ -476,6 +479,7 @@ class StepStream:
         Raises:
             FencedError: This attempt was left behind: the session was opened again.
         """
+        self._record_first_chunk()
         if isinstance(event, ModelResponse):
             return  # it is paid for: `tell_answer` is told of it, where that is recorded
         if self._writer.fenced is not None:
@@ -496,12 +500,22 @@ class StepStream:
                 streams.ToolArgStreamDelta, "delta", event.text, tool_call_id=event.call_id, **self._about
             )
 
+    def _record_first_chunk(self) -> None:
+        """Record how long a turn was silent; an answer that comes whole is a piece, too."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        if self.number == 1 and metrics.find_meter() is not None:
+            silent = time.time() - scheduled_ms() / 1000
+            metrics.FIRST_CHUNK.record(silent, agent=self._request.agent)
+
     def tell_answer(self, answer: Message) -> None:
         """Tell the complete answer: what no piece of a stream has shown.
 
         Raises:
             FencedError: As `on_event`.
         """
+        self._record_first_chunk()
         if self._writer.fenced is not None:
             raise self._writer.fenced
         if not self._thought and isinstance(answer.content, list):

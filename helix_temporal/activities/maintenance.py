@@ -1,6 +1,8 @@
 """Activities ``helix.maintenance.*`` and ``helix.cleanup.*``: sweep, upkeep, expired calls and sessions."""
 
-from collections.abc import Sequence
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -36,7 +38,7 @@ from helix_temporal.models.maintenance import (
 )
 from helix_temporal.models.sessions import SessionInput
 from helix_temporal.models.states import SessionState, SessionStatus, is_past
-from helix_temporal.models.store_calls import call_deadlines
+from helix_temporal.models.store_calls import OrderBy, SessionQuery, call_deadlines
 from helix_temporal.models.waiting import WakeInput, WakeResult
 from helix_temporal.stores.cleanup import Cleanup
 from helix_temporal.stores.protocols.hot import HotTier
@@ -44,12 +46,60 @@ from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ArchiveUpkeep, ThreadStore
 from helix_temporal.stores.records import RecordUpkeep
 from helix_temporal.stores.threads.keep import keep_part
-from helix_temporal.stores.threads.sweep import sweep_threads
+from helix_temporal.stores.threads.sweep import Unarchived, sweep_threads
+from helix_temporal.telemetry import metrics
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecutionDescription
 
 T = TypeVar("T", bound=WireModel)
+
+
+@contextlib.contextmanager
+def _recording_pass(schedule: str) -> Iterator[list[int]]:
+    """Record one pass of maintenance: how it ended, and what the block says of it.
+
+    Yields:
+        What was seen, what was done with it, and what failed; to be set by the block.
+    """
+    began, counts = time.monotonic(), [0, 0, 0]
+    try:
+        yield counts
+    except Exception:
+        metrics.MAINTENANCE_FAILURES.add(schedule=schedule)
+        metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
+        raise
+    seen, done, failures = counts
+    metrics.MAINTENANCE_SEEN.add(seen, schedule=schedule)
+    metrics.MAINTENANCE_DONE.add(done, schedule=schedule)
+    metrics.MAINTENANCE_FAILURES.add(failures, schedule=schedule)
+    metrics.MAINTENANCE_DURATION.record_since(began, schedule=schedule)
+    metrics.MAINTENANCE_LAST_END.set(time.time(), schedule=schedule)
+    metrics.MAINTENANCE_LAST_SUCCESS.set(time.time(), schedule=schedule)
+
+
+def _record_unarchived(unarchived: Unarchived) -> None:
+    """Record what a loss of the hot tier would lose now; also after a sweep that failed."""
+    age = time.time() - unarchived.since / 1000 if unarchived.since else 0.0
+    metrics.UNARCHIVED_BYTES.set(unarchived.size)
+    metrics.UNARCHIVED_AGE.set(age)
+
+
+async def _record_waiting(sessions: SessionStore) -> None:
+    """Record how many sessions wait, and for how long; nothing else depends on it."""
+    if metrics.find_meter() is None:
+        return
+    oldest = SessionQuery(
+        status=(SessionStatus.PAUSED,), order_by=OrderBy(field="updated_at", direction="asc"), limit=1
+    )
+    try:
+        page = await sessions.list_sessions(oldest)
+    except HelixError as error:
+        activity.logger.warning("how many sessions wait is not known: %s", error)
+        return
+    ages = [time.time() - each.updated_at / 1000 for each in page.sessions]
+    metrics.WAITING_SESSIONS.set(page.total)
+    metrics.WAITING_AGE.set(max(ages, default=0.0))
 
 
 class MaintenanceActivities:
@@ -88,10 +138,23 @@ class MaintenanceActivities:
             last[:] = at, done.model_dump(mode="json")
             activity.heartbeat(*last)
 
+        schedule, unarchived = "evict" if request.evict else "sweep", Unarchived(summary)
         async with heartbeat_in_background(self._beat_every, lambda: last):
-            return await sweep_threads(
-                self._hot, self._threads, request, cursor=cursor, done=summary, report=report
-            )
+            with _recording_pass(schedule) as counts:
+                try:
+                    done = await sweep_threads(
+                        self._hot,
+                        self._threads,
+                        request,
+                        cursor=cursor,
+                        done=summary,
+                        report=report,
+                        unarchived=unarchived,
+                    )
+                finally:
+                    _record_unarchived(unarchived)
+                counts[:] = done.seen, done.archived, done.failures
+                return done
 
     @activity.defn(name="helix.maintenance.keep_part")
     @raise_application_errors
@@ -101,7 +164,10 @@ class MaintenanceActivities:
         if self._upkeep is None:
             return KeepResult()
         async with heartbeat_with_progress(self._beat_every) as progress:
-            return await keep_part(self._upkeep, request, progress)
+            with _recording_pass("keep") as counts:
+                done = await keep_part(self._upkeep, request, progress)
+                counts[:] = done.seen, done.segments_merged, done.failures
+                return done
 
     @activity.defn(name="helix.maintenance.keep_records")
     @raise_application_errors
@@ -111,7 +177,10 @@ class MaintenanceActivities:
         if self._records is None:
             return RecordsKept()
         async with heartbeat_with_progress(self._beat_every) as progress:
-            return await self._records.run(progress)
+            with _recording_pass("records") as counts:
+                done = await self._records.run(progress)
+                counts[:] = done.seen, done.archived, done.failures
+                return done
 
 
 _MAY_WAIT: Final = frozenset({SessionStatus.PAUSED, SessionStatus.ACTIVE})
@@ -148,9 +217,15 @@ class WakingActivities:
         A session that runs is not touched, so a repeat changes nothing.  One that is damaged is named in
         the summary and in the log.
         """
-        store = self._sessions
-        if store is None:
+        if self._sessions is None:
             return WakeResult(no_session_store=True)
+        with _recording_pass("wake") as counts:
+            done = await self._wake_all(self._sessions, request)
+            await _record_waiting(self._sessions)
+            counts[:] = done.due, done.woken, done.failures
+            return done
+
+    async def _wake_all(self, store: SessionStore, request: WakeInput) -> WakeResult:
         last = list(activity.info().heartbeat_details[:2])
         cursor, found = _parse_progress(last, WakeResult)
         summary = found or WakeResult()
@@ -264,7 +339,10 @@ class CleanupActivities:
 
         # A page of sessions with many snapshots takes longer than the heartbeat time-out.
         async with heartbeat_in_background(self._beat_every, lambda: last):
-            return await self._cleanup.clean_up_expired(request, report, cursor=cursor, summary=summary)
+            with _recording_pass("cleanup_expired") as counts:
+                done = await self._cleanup.clean_up_expired(request, report, cursor=cursor, summary=summary)
+                counts[:] = done.detected, done.marked, done.error_count
+                return done
 
     @activity.defn(name="helix.cleanup.old")
     @raise_application_errors
@@ -272,7 +350,10 @@ class CleanupActivities:
     async def old(self, request: CleanUpOldInput) -> AgeCleanupSummary:
         """Delete sessions that nobody has changed for long."""
         async with heartbeat_with_progress(self._beat_every):
-            return await self._cleanup.clean_up_old(request)
+            with _recording_pass("cleanup_old") as counts:
+                done = await self._cleanup.clean_up_old(request)
+                counts[:] = done.scanned, done.deleted, done.error_count
+                return done
 
     @activity.defn(name="helix.cleanup.operations")
     @raise_application_errors
@@ -280,4 +361,7 @@ class CleanupActivities:
     async def operations(self, request: PurgeOperationsInput) -> PurgeOperationsResult:
         """Forget operations of long ago."""
         async with heartbeat_with_progress(self._beat_every):
-            return PurgeOperationsResult(purged=await self._cleanup.forget_operations(request.older_than_ms))
+            with _recording_pass("cleanup_operations") as counts:
+                purged = await self._cleanup.forget_operations(request.older_than_ms)
+                counts[:] = purged, purged, 0
+                return PurgeOperationsResult(purged=purged)

@@ -12,6 +12,7 @@ from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import RunStepInput
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.telemetry import metrics
 
 ANY_STATUS: Final = frozenset(SessionStatus)
 """A run may begin whatever the session's status."""
@@ -50,7 +51,8 @@ async def begin_run(
             continue
         if isinstance(started, RunRecorded) or started.current_run_id is None:
             return
-        await give_up_run(store, session_id, started.current_run_id, RunStatus.SUPERSEDED, epoch)
+        left = started.current_run_id
+        await give_up_run(store, session_id, left, RunStatus.SUPERSEDED, epoch, request.agent)
 
 
 async def run_under_way(store: SessionStore, session_id: str, named_run: str | None) -> str | None:
@@ -91,15 +93,17 @@ async def run_alongside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def give_up_run(
-    store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int
+    store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str
 ) -> None:
-    """End a run that came to nothing, and drop what its tools staged."""
-    await end_run(store, session_id, run_id, status, epoch)
+    """End a run of ``agent`` that came to nothing, and drop what its tools staged."""
+    await end_run(store, session_id, run_id, status, epoch, agent)
     await store.discard_staging(session_id, run_id, epoch=epoch)
 
 
-async def end_run(store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
-    """End a run, if it has not ended."""
+async def end_run(
+    store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str
+) -> None:
+    """End a run of ``agent``, if it has not ended."""
     run = await store.get_run(session_id, run_id)
     if run is not None and run.status.live:
         change = RunChange(status=status, completion_reason=status.value)
@@ -109,3 +113,5 @@ async def end_run(store: SessionStore, session_id: str, run_id: str, status: Run
             if "run_id" not in error.facts:
                 raise
             # A step that nobody waits for any more has ended it meanwhile, and its turn counts.
+            return
+        metrics.record_turn(agent, status.value, run.started_at)

@@ -75,6 +75,7 @@ from helix_temporal.session.record import SessionRecord, find_request_behind, pa
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.telemetry.metrics import OTHER
 
 _NOT_TOGETHER: Final = (
     # Lost, committed for a hot thread that is gone, restored, or what tools staged does not fit: the step
@@ -137,13 +138,19 @@ class SessionSync:
     Args:
         together: The store once more, with the threads in it, where they lie with the sessions and
             without an archive: a turn's last step and its state are committed in one unit.
+        backend: Names the store in metrics.
     """
 
     def __init__(
-        self, store: SessionStore, threads: ThreadStore, *, together: SessionStore | None = None
+        self,
+        store: SessionStore,
+        threads: ThreadStore,
+        *,
+        together: SessionStore | None = None,
+        backend: str = OTHER,
     ) -> None:
         self._store, self._threads, self._together = store, threads, together
-        self._commits = TurnCommits(store, threads, together)
+        self._commits = TurnCommits(store, threads, together, backend)
         self.children, self.suspended = SubAgentReferences(store), SuspendedStates(store)
 
     # -- open
@@ -253,13 +260,13 @@ class SessionSync:
         if request.abandoned is not None:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
-                await give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch)
+                await give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch, request.agent)
             await self.children.abandon_all(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
             if tell is not None:
                 # First: an open that dies on its way is done again, and knows of the run no longer.
                 await tell(run_id)
-            await give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch)
+            await give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch, request.agent)
             await self.children.abandon_all(session_id, epoch)
             return run_id
         elif run_id is not None:
@@ -500,7 +507,9 @@ class SessionSync:
             await self.children.abandon_all(request.session_id, epoch)
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
-            await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
+            await end_run(
+                self._store, request.session_id, state.current_run_id, ended, epoch, state.agent_type
+            )
 
         await save_change(
             self._store,

@@ -45,6 +45,7 @@ from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
 from helix_temporal.errors import InvalidRequestError, ThreadExistsError, ThreadNotFoundError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import canonical_json, only_set, only_truthy
+from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.deployments import deployment_name
 from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT
 from helix_temporal.models.messages import check_size, decode_message
@@ -87,6 +88,7 @@ from helix_temporal.stores.protocols.threads import (
     Reopen,
     ThreadStore,
 )
+from helix_temporal.telemetry import metrics
 
 _CREATE = {"auto": Create.AUTO, "new": Create.NEW, "continue": Create.NEVER, "fork": Create.NEVER}
 
@@ -199,6 +201,7 @@ class SessionActivities:
             suspended = await self._sync_suspended_turn(request, header, record)
             await self._update_child_refs(request, agent, opened)
             left = await self._left_behind(request, opened, found_record) if state.left is None else None
+            self._count_open(request, left)
             await self._streams.tell_opened(request, header, record, left)
             reset = await self._describe_reset(request, opened, opened_record, suspended)
         return OpenSessionResult(
@@ -218,6 +221,15 @@ class SessionActivities:
             **_state_fields(state),
             **_differing_fields(asked, request.thread_id, record),
         )
+
+    def _count_open(self, request: OpenSessionInput, left: str | None) -> None:
+        """Count what an open did; `SessionSync` counts the turns that it ended, where there is one."""
+        if request.reopen is not None:
+            metrics.REOPENED.add()
+        if self._states is None and request.abandoned is not None:
+            metrics.record_turn(request.agent, RunStatus.ABORTED.value, 0)
+        if self._states is None and left is not None:
+            metrics.record_turn(request.agent, RunStatus.SUPERSEDED.value, 0)
 
     async def _describe_reset(
         self,
@@ -319,7 +331,10 @@ class SessionActivities:
         if self._states is not None and request.suspended is not None and request.session_id is not None:
             await self._states.suspended.save_suspension(request.session_id, request.epoch, request.suspended)
         if request.ends_run and request.session_id is not None:
-            await self._streams.tell_closed(request, await self._cut_run(request, request.session_id))
+            cut = await self._cut_run(request, request.session_id)
+            await self._streams.tell_closed(request, cut)
+            if self._states is None and cut is not None:
+                await self._count_cut_turn(request)
         if self._states is not None:
             outcomes = request.outcomes or (
                 request.suspended.outcomes if request.suspended is not None else ()
@@ -338,6 +353,14 @@ class SessionActivities:
         facts = await self._threads.read_facts(request.thread_id)
         whole = facts.head.position == facts.committed and parse_record(facts.slice).run == request.run_id
         return None if whole else request.run_id
+
+    async def _count_cut_turn(self, request: SaveValuesInput) -> None:
+        """Count a turn that came to no end of its own, where there is no session store that knows of it."""
+        if metrics.find_meter() is not None:
+            record = parse_record((await self._threads.read_facts(request.thread_id)).slice)
+            failed = request.status == RunStatus.FAILED.value
+            ended = RunStatus.FAILED if failed else RunStatus.INTERRUPTED
+            metrics.record_turn(record.agent, ended.value, 0)
 
     async def _save_values(self, request: SaveValuesInput, values: dict[str, Any]) -> int:
         check_values(values)

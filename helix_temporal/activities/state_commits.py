@@ -1,6 +1,7 @@
 """Commits the state of a turn that is in the thread, with turns before it that the state lacks."""
 
 import logging
+import time
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,6 +24,7 @@ from helix_temporal.session.record import SessionRecord, list_missing_changes
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.telemetry import metrics
 
 _PAGE: Final = 500
 _PAGE_BYTES: Final = 4 * 1024 * 1024
@@ -140,8 +142,15 @@ class CommittedState:
 class TurnCommits:
     """Commits turns; see `SessionSync`."""
 
-    def __init__(self, store: SessionStore, threads: ThreadStore, together: SessionStore | None) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        threads: ThreadStore,
+        together: SessionStore | None,
+        backend: str = metrics.OTHER,
+    ) -> None:
         self._store, self._threads, self._together = store, threads, together
+        self._backend = backend
 
     async def commit_turn(self, turn: TurnToCommit, append: StepAppend | None = None) -> CommittedState:
         """Commit a turn that is in the thread, with those before it that the state lacks.
@@ -186,6 +195,7 @@ class TurnCommits:
         self, turn: TurnToCommit, run: RunChange | None, append: StepAppend | None, *, promote: bool
     ) -> tuple[int, Appended | None]:
         store = self._store if append is None or self._together is None else self._together
+        began = time.monotonic()
         result, appended = await store.save_state_and_promote_staging(
             turn.session_id,
             turn.change,
@@ -200,4 +210,5 @@ class TurnCommits:
             run=run,
             epoch=turn.epoch,
         )
+        metrics.COMMIT_DURATION.record_since(began, backend=self._backend)
         return result.promoted, appended

@@ -3,9 +3,7 @@
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-from temporalio import activity
+from typing import Any
 
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, StoreUnavailableError
@@ -15,9 +13,7 @@ from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
 from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
-
-STEPS: Final = "helix_steps"
-"""Counter of steps, by what became of their archiving: ``archived``, ``failed`` or ``not_tried``."""
+from helix_temporal.telemetry import metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +71,9 @@ def unarchived_fields(receipt: FlushReceipt) -> dict[str, Any]:
 
 def count_step(receipt: FlushReceipt) -> None:
     """Count a step, by what became of its archiving."""
-    if not activity.in_activity() or receipt.status is FlushStatus.NO_COLD_TIER:
-        return
-    outcome = "archived" if is_archived(receipt) else "failed" if receipt.tried else "not_tried"
-    activity.metric_meter().create_counter(STEPS, "Steps that were to be archived.").add(
-        1, {"outcome": outcome}
-    )
+    if receipt.status is not FlushStatus.NO_COLD_TIER:
+        outcome = "archived" if is_archived(receipt) else "failed" if receipt.tried else "not_tried"
+        metrics.STEPS.add(outcome=outcome)
 
 
 class TurnAnswers:

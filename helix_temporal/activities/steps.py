@@ -5,14 +5,13 @@
 
 import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from temporalio import activity
-
-from helix_temporal.activities._runtime import application_code, current_attempt, workflow_run
+from helix_temporal.activities._runtime import application_code, current_attempt, scheduled_ms, workflow_run
 from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
@@ -63,6 +62,7 @@ from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.waiting import CallOutcome, WaitingCall
+from helix_temporal.session.projection import end_of_run
 from helix_temporal.session.record import (
     SessionRecord,
     apply_step,
@@ -74,6 +74,7 @@ from helix_temporal.session.record import (
 from helix_temporal.stores.protocols.hot import Appended, StepAppend, StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, ReadPage, ThreadStore
 from helix_temporal.stores.threads.standing_step import find_standing_step, find_step
+from helix_temporal.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 
@@ -138,8 +139,6 @@ def _begins_turn(request: RunStepInput) -> bool:
     return request.inputs[0].call is None
 
 
-REPAIRS: Final = "helix_context_repairs"
-"""The counter of results of tool calls that were moved, replaced or left out for a model call."""
 _USUAL: Final = (None, Finish.STOP, Finish.TOOL_CALLS)
 """Not written: the message says as much without it."""
 
@@ -158,9 +157,8 @@ async def ask_model(
     """
     agent, request = step.agent, step.request
     given = await given_to_model(step, view, inputs, summaries)
-    if given.repairs and activity.in_activity():
-        counter = activity.metric_meter().create_counter(REPAIRS, "Results mended for model calls.")
-        counter.add(given.repairs, {"agent": agent.name})
+    metrics.CONTEXT_REPAIRS.add(given.repairs, agent=agent.name)
+    began = time.monotonic()
     with application_code(f"model of agent {agent.name!r}"):
         response = await call_model(
             agent.model,
@@ -177,6 +175,7 @@ async def ask_model(
             ),
             live.on_event,
         )
+        metrics.MODEL_DURATION.record_since(began, agent=agent.name)
         answer = Message(
             id=live.message_id,
             role="assistant",
@@ -345,6 +344,7 @@ class Stepper:
                 appended, turn = await self._append_step(
                     step, record, request, [*inputs, answer], seen.view, live.reached
                 )
+                self._count_turn_end(request, step, appended)
                 stored = answer if not appended.repeated else decode_message(appended.messages[-1])
                 live.tell_committed(stored, appended.head)
                 receipt = await self._archive_step(step, appended, request)
@@ -386,6 +386,7 @@ class Stepper:
             step = replace(step, inputs=tuple(encode_message(each) for each in inputs))
             await self._news.tell_answers(request, view.header.slice)
             appended, turn = await self._append_step(step, record_of(view), request, inputs, view)
+            self._count_turn_end(request, step, appended)
         receipt = await self._archive_step(step, appended, request)
         await self._drop_payloads(request, request.inputs, receipt)
         await self._news.tell_sub_agents(request)
@@ -647,6 +648,15 @@ class Stepper:
 
     # -- writing
 
+    @staticmethod
+    def _count_turn_end(request: RunStepInput | EndTurnInput, step: StepAppend, appended: Appended) -> None:
+        """Record the end of a turn, by whoever has added it to the thread: nobody else."""
+        if not step.commits or appended.repeated or metrics.find_meter() is None:
+            return
+        status, reason = end_of_run(request)
+        record = parse_record(appended.header.slice)
+        metrics.record_turn(record.agent, reason or status.value, record.at_work_since)
+
     async def _append_step(
         self,
         step: StepAppend,
@@ -660,7 +670,9 @@ class Stepper:
         waiting, writer = self._waiting_calls(step, request, messages), workflow_run()
 
         async def write(stored: StoredRecord) -> tuple[Appended, CommittedTurn | None]:
-            after = apply_step(stored.record, step, request, messages, waiting=waiting, writer=writer)
+            after = apply_step(
+                stored.record, step, request, messages, waiting=waiting, writer=writer, now=scheduled_ms()
+            )
             if reached > after.stream_reached:
                 after = after.model_copy(update={"stream_reached": reached})
             with_slice = replace(step, slice=encode_record(after), slice_version=stored.version)

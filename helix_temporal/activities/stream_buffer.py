@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 from helix_temporal.errors import FencedError, HelixError, InvalidIdError, InvalidMessageError, TooLargeError
 from helix_temporal.models.streams import ChunkBase
 from helix_temporal.stores.protocols.streams import StreamWriter
+from helix_temporal.telemetry import metrics
 
 PAUSE: Final = 0.025
 """Seconds between writes of pieces: slow streams are written as they come, of fast ones many at once."""
@@ -254,6 +255,7 @@ class BufferedStreamWriter:
         keys = [each.key for each in items]
         try:
             written = await writer.write_many([each.chunk for each in items], dedup_keys=keys)
+            metrics.STREAM_CHUNKS.add(len(items))
             for key, sequence in zip(keys, written, strict=True):
                 self._record_sequences(key, sequence)
         except _ITS_OWN:
@@ -261,9 +263,11 @@ class BufferedStreamWriter:
             for each in items:
                 try:
                     pieces = await writer.write_split(each.chunk, dedup_key=each.key)
+                    metrics.STREAM_CHUNKS.add(len(pieces))
                     self._record_sequences(each.key, *pieces)
                 except _ITS_OWN as error:
                     log.warning("stream of %s: a %s was left out: %s", self._what, each.chunk.type, error)
+                    metrics.STREAM_DROPPED.add()
                     self._tell_place(each.key, None)
 
     def _record_sequences(self, key: str | None, *sequences: int) -> None:
@@ -284,6 +288,8 @@ class BufferedStreamWriter:
             self.fenced = error
         elif not self._off:
             log.warning("stream of %s is off: %s", self._what, said_of(error))
+            # At least the write that failed, and what waited behind it.
+            metrics.STREAM_DROPPED.add(1 + len(self._waiting))
         self._off = True
         self._waiting.clear()
         self._tell_of_nothing()

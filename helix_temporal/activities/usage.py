@@ -42,6 +42,7 @@ from helix_temporal.models.usage import (
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadFacts, ThreadStore
 from helix_temporal.stores.protocols.usage import UsageStore
+from helix_temporal.telemetry import metrics
 
 Result = TypeVar("Result", UsageEntriesResult, Page[UsageEntry])
 
@@ -258,7 +259,8 @@ class UsageLog:
     async def _try_record_entry(self, store: UsageStore, entry: UsageEntry) -> bool:
         """Whether the store has taken an entry, or never will; false: it may take it later."""
         try:
-            await store.record_entry(entry)
+            if await store.record_entry(entry):
+                _count_entry(entry)
         except Exception as error:  # noqa: BLE001 (a store from elsewhere has its own)
             # Whose text may hold what must not be in a log.
             kind, said = type(error).__name__, str(error) if isinstance(error, HelixError) else ""
@@ -269,6 +271,28 @@ class UsageLog:
             )
             return lost
         return True
+
+
+_TOKEN_KINDS: Final = {
+    "input": "prompt",
+    "output": "completion",
+    "reasoning": "reasoning",
+    "cache_read": "cached",
+    "cache_write": "cache_write",
+}
+
+
+def _count_entry(entry: UsageEntry) -> None:
+    """Count what the store has taken: once, however often it was told."""
+    if isinstance(entry, TokenUsageEntry):
+        for kind, field in _TOKEN_KINDS.items():
+            count = getattr(entry.tokens, field)
+            metrics.TOKENS.add(count, agent=entry.agent_type, model=entry.model, kind=kind)
+    elif isinstance(entry, ToolUsageEntry) and entry.duration_ms is not None:
+        outcome = "completed" if entry.success else "failed"
+        metrics.TOOL_DURATION.record(
+            entry.duration_ms / 1000, agent=entry.agent_type, tool=entry.tool_name, outcome=outcome
+        )
 
 
 def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> list[UsageEntry]:

@@ -49,6 +49,7 @@ from helix_temporal.stores.protocols.threads import (
     no_progress,
 )
 from helix_temporal.stores.threads.fences import Fence
+from helix_temporal.telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
@@ -241,6 +242,14 @@ _MERGE_IN_STEP = 4 * 1024 * 1024
 """A step merges at most this much by the way; larger merges are the maintenance worker's."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoreNames:
+    """What the hot tier and the archive are called in metrics: ``redis``, ``s3``."""
+
+    hot: str = metrics.OTHER
+    archive: str = metrics.OTHER
+
+
 class TieredThreads:
     """A `ThreadStore` over a hot tier and a blob store.
 
@@ -251,6 +260,7 @@ class TieredThreads:
         backlog: How much may be unarchived before new work is refused.
         keep_hot: How much of what is archived stays hot while a thread is open.
         step_seconds: How long a step waits for the archive.
+        names: Of the stores, in metrics.
     """
 
     archives: bool = True
@@ -268,7 +278,9 @@ class TieredThreads:
         keep_hot: KeepHot | None = None,
         clock: Callable[[], float] = time.time,
         step_seconds: float = STEP_SECONDS,
+        names: StoreNames | None = None,
     ) -> None:
+        self._names = names or StoreNames()
         self.blobs, self.layout = blobs, Layout(prefix)
         self._archive = Archive(blobs, self.layout, key)
         self.hot: HotTier = RepairingHotTier(hot, self._archive)
@@ -298,7 +310,10 @@ class TieredThreads:
             stored, known = self._archive.find_remembered(step.thread_id), step
             if stored is not None and stored.manifest.epoch == step.epoch:
                 known = replace(step, archived=stored.manifest.archived)
+            began = time.monotonic()
             appended = await self.hot.append(known)
+            if appended is not None:
+                metrics.APPEND_DURATION.record_since(began, backend=self._names.hot)
             return appended and replace(appended, manifest=(stored and stored.etag) or "")
 
         return await self._install_if_wiped(
@@ -442,7 +457,7 @@ class TieredThreads:
             answer = await call()
             if answer is not None:
                 return answer
-            await self._opening.hydrate_thread(thread_id, epoch, back_to=back_to)
+            await self._hydrate(thread_id, epoch, no_progress, back_to)
         raise StoreUnavailableError(
             f"thread {thread_id!r}: dropped from the hot tier as often as it was made hot; "
             "is it short of memory?"
@@ -462,21 +477,39 @@ class TieredThreads:
 
     async def hydrate(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader | None:
         """As `ThreadStore.hydrate`: the newest part; older pages are read where they lie."""
-        return await self._opening.hydrate_thread(thread_id, epoch, progress)
+        return await self._hydrate(thread_id, epoch, progress, UNBOUNDED)
 
     async def hydrate_whole(self, thread_id: str, epoch: int, progress: Progress = no_progress) -> HotHeader:
         """Install every message, not only the newest part."""
-        return await self._opening.hydrate_thread(thread_id, epoch, progress, back_to=0)
+        return await self._hydrate(thread_id, epoch, progress, 0)
+
+    async def _hydrate(self, thread_id: str, epoch: int, progress: Progress, back_to: int) -> HotHeader:
+        began = time.monotonic()
+        header = await self._opening.hydrate_thread(thread_id, epoch, progress, back_to=back_to)
+        size = metrics.size_class(header.size - header.base_size)
+        metrics.HYDRATE_DURATION.record_since(began, backend=self._names.archive, size=size)
+        return header
 
     async def flush(self, request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
         """As `ThreadStore.flush`."""
         if request.closes:
             await self.hot.close_epoch(request.thread_id, request.epoch)
-        return await self._flushing.flush_thread(request, progress)
+        began = time.monotonic()
+        receipt = await self._flushing.flush_thread(request, progress)
+        self._record_flush(receipt, began)
+        return receipt
+
+    def _record_flush(self, receipt: FlushReceipt, began: float) -> None:
+        """Record a flush that put something into the archive; most find nothing to do."""
+        if receipt.status is FlushStatus.ARCHIVED and receipt.puts:
+            metrics.FLUSH_DURATION.record_since(began, backend=self._names.archive)
+            metrics.FLUSH_PUTS.add(receipt.puts, backend=self._names.archive)
 
     async def archive_step(self, step: StepAppend, appended: Appended) -> FlushReceipt:
         """As `ThreadStore.archive_step`."""
+        began = time.monotonic()
         receipt = await self._flushing.archive_step(step, appended)
+        self._record_flush(receipt, began)
         if receipt.status is FlushStatus.ARCHIVED and receipt.segments > DIRECT_MAX and step.commits:
             await self._try_compact(step.thread_id)
         return receipt

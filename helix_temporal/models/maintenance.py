@@ -32,7 +32,12 @@ class SweepInput(WireModel):
 
 
 class SweepResult(WireModel):
-    """Sums over all threads of a sweep; ``failed`` holds the first ids that could not be archived."""
+    """Sums over all threads of a sweep; ``failed`` holds the first ids that could not be archived.
+
+    Attributes:
+        unarchived_bytes: Of messages that are in the hot tier alone afterwards.
+        unarchived_since: When the oldest of them was appended, in ms since 1970; 0 if there are none.
+    """
 
     seen: int = 0
     archived: int = 0
@@ -41,6 +46,8 @@ class SweepResult(WireModel):
     failed: tuple[str, ...] = ()
     failures: int = 0
     pending_bytes: int = 0
+    unarchived_bytes: int = 0
+    unarchived_since: int = 0
 
 
 class KeepInput(WireModel):

@@ -65,6 +65,8 @@ class SessionRecord(WireModel):
         values: The application's own state.
         run: Of the newest turn; its state may have to be committed from here.
         turn_steps: Model calls of that turn.
+        at_work_since: When that turn began, or went on after a wait for people, in ms since 1970; 0 if that
+            is not known.
         changed: Keys of ``values`` that it changed.
         changes: Keys that earlier turns changed, and where; None in a thread older than this field.
         summary: Of the turns that model calls are no longer given.
@@ -86,6 +88,7 @@ class SessionRecord(WireModel):
     values: CheckedObject = Field(default_factory=dict)
     run: str | None = None
     turn_steps: int = 0
+    at_work_since: int = 0
     changed: tuple[str, ...] = ()
     changes: ChangedKeys | None = None
     summary: Summary | None = None
@@ -175,6 +178,7 @@ def apply_step(
     *,
     waiting: tuple[WaitingCall, ...] = (),
     writer: str = "",
+    now: int = 0,
 ) -> SessionRecord:
     """The record that goes with a step.
 
@@ -185,6 +189,7 @@ def apply_step(
         messages: Its messages.
         waiting: Calls of its answer that wait for a client or a person.
         writer: Short id of the workflow run that writes it.
+        now: When the step was scheduled, in ms since 1970.
 
     Raises:
         TooLargeError: The application's values exceed the limit.
@@ -198,6 +203,7 @@ def apply_step(
         "writer": writer,
         "run": request.run_id,
         "turn_steps": (record.turn_steps if is_same_turn else 0) + answered,
+        "at_work_since": record.at_work_since if is_same_turn and record.suspended is None else now,
         "changed": record.changed if is_same_turn else (),
     }
     if isinstance(request, RunStepInput):

@@ -13,7 +13,8 @@ class Telemetry:
     """Where metrics and traces of a client and its workers go.
 
     Attributes:
-        prometheus: Address, as ``0.0.0.0:9090``, at which Prometheus fetches the metrics of Temporal's SDK and ours.
+        prometheus: Address, as ``0.0.0.0:9090``, at which Prometheus fetches the metrics of Temporal's SDK
+            and ours.
         otlp: Address of a collector that they are sent to instead.
         tracer_provider: Takes the spans of turns; None: OpenTelemetry's global one.
         content: Whether texts of messages, tools' arguments and results are put on spans.

@@ -33,11 +33,11 @@ from helix_temporal.session.inbox import Entry, Inbox
 from helix_temporal.session.next_work import Situation, Work, may_end, next_work
 from helix_temporal.session.pending_calls import PendingCalls
 from helix_temporal.session.rewinds import Rewinds
+from helix_temporal.telemetry.metrics import MESSAGES_LOST
 from helix_temporal.workflows.clock import now_ms
 from helix_temporal.workflows.opening import CurrentThread
 from helix_temporal.workflows.turn import Turn, TurnResult
 
-LOST: Final = "helix_messages_lost"
 NOTES: Final = 20
 """Notes that an execution keeps, the newest: on the session store, and of messages that were refused."""
 _NAMED: Final = 1000
@@ -337,9 +337,10 @@ class Execution:
             self.inbox.forget_answers_after(loss.start)
             thread_id = self.opened_thread.request.thread_id
             workflow.logger.error("thread %s: acknowledged messages are %s", thread_id, receipt.detail)
-            workflow.metric_meter().create_counter(LOST, "Acknowledged messages that are lost.").add(
-                loss.stop - loss.start
-            )
+            # The one metric of workflow code: what an open may have lost, its workflow alone knows.  The
+            # SDK's meter records nothing in a replay.
+            counter = workflow.metric_meter().create_counter(MESSAGES_LOST.name, MESSAGES_LOST.description)
+            counter.add(loss.stop - loss.start)
 
     def _pending_below(self) -> tuple[PendingCall, ...]:
         return self.pending_calls.sub_agent_calls.list_pending()

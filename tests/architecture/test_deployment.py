@@ -21,6 +21,7 @@ from tests.architecture._project import ROOT
 
 SERVERS = {"temporal", "postgres", "valkey", "seaweedfs"}
 WORKERS = {"session-worker", "maintenance-worker"}
+WATCHERS = {"prometheus", "grafana", "otel-collector", "tempo"}
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +70,30 @@ def test_every_server_keeps_its_data_in_a_declared_volume(compose: dict[str, Any
 
 def test_ports_are_open_to_this_machine_only(compose: dict[str, Any]) -> None:
     """The passwords are known to everyone."""
-    ports = [port for name in SERVERS for port in compose["services"][name]["ports"]]
+    ports = [port for service in compose["services"].values() for port in service.get("ports", ())]
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_what_watches_finds_its_files(compose: dict[str, Any]) -> None:
+    """Docker makes a folder of a file that is missing."""
+    mounts = [each for name in WATCHERS for each in compose["services"][name]["volumes"]]
+    assert [each for each in mounts if not (ROOT / each.split(":")[0]).exists()] == []
+    address = compose["services"]["session-worker"]["environment"]["HELIX_METRICS_PROMETHEUS"]
+    scraped = yaml.safe_load((ROOT / "deploy/telemetry/prometheus/prometheus.yml").read_text())
+    workers = next(each for each in scraped["scrape_configs"] if each["job_name"] == "helix")
+    assert workers["dns_sd_configs"] == [
+        {"names": ["session-worker", "maintenance-worker"], "type": "A", "port": int(address.split(":")[1])}
+    ]
+    assert workers["honor_labels"]
 
 
 def test_workers_come_by_profile_and_wait_for_all_servers(compose: dict[str, Any]) -> None:
     """One asks for them; by default one runs the worker one is writing."""
     asked_for = {name: service for name, service in compose["services"].items() if "profiles" in service}
-    assert asked_for.keys() == {*WORKERS, "migrate"}
-    assert all(service["profiles"] == ["workers"] for service in asked_for.values())
+    assert asked_for.keys() == {*WORKERS, "migrate", *WATCHERS}
+    profiles = {name: service["profiles"] for name, service in asked_for.items()}
+    assert {name for name, each in profiles.items() if each == ["workers"]} == {*WORKERS, "migrate"}
+    assert {name for name, each in profiles.items() if each == ["telemetry"]} == WATCHERS
     ready = {name: {"condition": "service_healthy"} for name in SERVERS}
     ready["migrate"] = {"condition": "service_completed_successfully"}
     assert all(asked_for[name]["depends_on"] == ready for name in WORKERS)

@@ -264,7 +264,7 @@ async def test_a_run_is_live_until_it_has_ended() -> None:
     await scene.keeper.begin_run(scene.request("r1"), scene.record)
     assert await scene.keeper.is_live("s", "r1")
     assert await scene.keeper.is_live("s", "unknown")
-    await give_up_run(scene.store, "s", "r1", RunStatus.SUPERSEDED, scene.epoch)
+    await give_up_run(scene.store, "s", "r1", RunStatus.SUPERSEDED, scene.epoch, "support")
     assert not await scene.keeper.is_live("s", "r1")
 
 

@@ -5,8 +5,9 @@ from temporalio import activity
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.testing import ActivityEnvironment
 
-from helix_temporal.activities.step_facts import STEPS, count_step
+from helix_temporal.activities.step_facts import count_step
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
+from helix_temporal.telemetry.metrics import STEPS, listen_with
 
 OUTCOMES = {
     "archived": FlushReceipt(FlushStatus.ARCHIVED),
@@ -28,7 +29,9 @@ def buffer() -> MetricBuffer:
 
 @pytest.fixture(scope="module")
 def runtime(buffer: MetricBuffer) -> Runtime:
-    return Runtime(telemetry=TelemetryConfig(metrics=buffer))
+    made = Runtime(telemetry=TelemetryConfig(metrics=buffer))
+    listen_with(made.metric_meter)
+    return made
 
 
 def counted(runtime: Runtime, buffer: MetricBuffer, receipt: FlushReceipt) -> list[tuple[object, object]]:
@@ -36,7 +39,7 @@ def counted(runtime: Runtime, buffer: MetricBuffer, receipt: FlushReceipt) -> li
     environment = ActivityEnvironment()
     environment.metric_meter = runtime.metric_meter
     environment.run(count, receipt)
-    updates = [each for each in buffer.retrieve_updates() if each.metric.name == STEPS]
+    updates = [each for each in buffer.retrieve_updates() if each.metric.name == STEPS.name]
     return [(each.value, each.attributes["outcome"]) for each in updates]
 
 

@@ -27,6 +27,7 @@ from tests.workflows._caller import CallActivity
 from tests.workflows._clerk import Clerk
 from tests.workflows._desk import Desk
 from tests.workflows._embedded import EmbeddedSession
+from tests.workflows._metered import Metered, live_a_day, metered_worker
 from tests.workflows._team import Team
 
 TIMEOUTS = Timeouts(
@@ -168,6 +169,15 @@ async def crew(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIt
         settings, team.agents(), options=SessionOptions(idle_timeout=60), drain=1.0
     ) as served:
         yield Crew(served, Desk(), team)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def metered(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Metered]:
+    """A worker that gives out metrics, after a day of sessions."""
+    settings = make_settings(temporal_address, redis_url, s3, f"t{uuid.uuid4().hex[:12]}")
+    async with metered_worker(settings) as started:
+        await live_a_day(started)
+        yield started
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -4,6 +4,7 @@ What a fork answered is kept with the thread that it made, so that a repeat answ
 """
 # ruff: noqa: ARG002 (half of the protocol has nothing to do here)
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -56,6 +57,7 @@ from helix_temporal.stores.threads.opening import (
     fork_position,
     thread_not_found_error,
 )
+from helix_temporal.telemetry import metrics
 
 _ANSWER: Final = TypeAdapter(ForkedThread)
 
@@ -103,12 +105,15 @@ class HotThreads:
     Args:
         expire_after: Seconds after which a thread that was evicted is lost, unless it is used again;
             None keeps all threads for ever.
+        backend: Names the hot tier in metrics.
     """
 
     archives: bool = False
 
-    def __init__(self, hot: HotTier, *, expire_after: float | None = None) -> None:
-        self.hot, self._expire_after = hot, expire_after
+    def __init__(
+        self, hot: HotTier, *, expire_after: float | None = None, backend: str = metrics.OTHER
+    ) -> None:
+        self.hot, self._expire_after, self._backend = hot, expire_after, backend
 
     async def open(self, request: OpenThread, progress: Progress = no_progress) -> OpenedThread:
         """As `ThreadStore.open`."""
@@ -197,7 +202,10 @@ class HotThreads:
 
     async def append(self, step: StepAppend) -> Appended:
         """As `ThreadStore.append`."""
-        return _require_found(step.thread_id, await self.hot.append(step))
+        began = time.monotonic()
+        appended = _require_found(step.thread_id, await self.hot.append(step))
+        metrics.APPEND_DURATION.record_since(began, backend=self._backend)
+        return appended
 
     async def step_view(
         self, thread_id: str, epoch: int, head: Head, *, after: int, limit: int, max_bytes: int, ids: int

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from helix_temporal.errors import FencedError, HeadMovedError
 from helix_temporal.models.maintenance import NAMED, SweepInput, SweepResult
-from helix_temporal.stores.protocols.hot import HotTier
+from helix_temporal.stores.protocols.hot import HotHeader, HotTier
 from helix_temporal.stores.protocols.threads import FlushStatus, FlushThread, ThreadStore
 from helix_temporal.stores.threads.visits import Visits
 
@@ -29,6 +29,42 @@ class SweptThread(NamedTuple):
     detail: str = ""
 
 
+class Unarchived:
+    """What a sweep has seen in the hot tier, and not archived.
+
+    Args:
+        done: What an earlier attempt had done.
+    """
+
+    def __init__(self, done: SweepResult | None = None) -> None:
+        self._done, self._left = done or SweepResult(), dict[str, tuple[int, int]]()
+
+    def note(self, header: HotHeader) -> None:
+        """A thread is about to be archived."""
+        size = header.size - header.archived_size
+        if size > 0 and header.unarchived_since:
+            self._left[header.thread_id] = size, header.unarchived_since
+
+    def settle(self, thread_id: str) -> None:
+        """It is archived, or nothing of it counts."""
+        self._left.pop(thread_id, None)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._done.unarchived_bytes + sum(size for size, _ in self._left.values())
+
+    @property
+    def since(self) -> int:
+        """When the oldest was appended, in ms since 1970; 0 if there is none."""
+        known = [self._done.unarchived_since, *(since for _, since in self._left.values())]
+        return min(filter(None, known), default=0)
+
+    def added_to(self, summary: SweepResult) -> SweepResult:
+        """The summary with this counted in."""
+        return summary.model_copy(update={"unarchived_bytes": self.size, "unarchived_since": self.since})
+
+
 async def sweep_threads(
     hot: HotTier,
     threads: ThreadStore,
@@ -37,6 +73,7 @@ async def sweep_threads(
     cursor: str | None = None,
     done: SweepResult | None = None,
     report: ReportPage | None = None,
+    unarchived: Unarchived | None = None,
 ) -> SweepResult:
     """Archive all hot threads, page by page; one that a store does not answer for stops no other.
 
@@ -47,13 +84,14 @@ async def sweep_threads(
         cursor: Where an earlier pass stopped; None begins.
         done: What it had done.
         report: Told of each page.
+        unarchived: Told of what is not archived, also where this raises.
 
     Raises:
         StoreUnavailableError: A store answered for none of 16 threads, though asked several times for each.
     """
-    summary = done or SweepResult()
+    summary, left = done or SweepResult(), unarchived or Unarchived(done)
     visits = Visits[str, SweptThread](
-        lambda thread_id: sweep_thread(hot, threads, thread_id, evict=request.evict),
+        lambda thread_id: sweep_thread(hot, threads, thread_id, evict=request.evict, unarchived=left),
         lambda thread_id, why: SweptThread(thread_id, "failed", detail=why),
         parallel=request.parallel,
         seconds=_THREAD_SECONDS,
@@ -62,7 +100,7 @@ async def sweep_threads(
         page = await hot.scan_page(cursor, request.page)
         waiting = [each.thread_id for each in page.threads if request.evict or not each.is_archived]
         summary = add_swept(summary, await visits.visit_all(waiting), len(page.threads) - len(waiting))
-        cursor = page.cursor
+        summary, cursor = left.added_to(summary), page.cursor
         if cursor is None:
             return summary
         if report is not None:
@@ -88,7 +126,12 @@ def add_swept(summary: SweepResult, found: Sequence[SweptThread], unchanged: int
 
 
 async def sweep_thread(
-    hot: HotTier, threads: ThreadStore, thread_id: str, *, evict: bool = False
+    hot: HotTier,
+    threads: ThreadStore,
+    thread_id: str,
+    *,
+    evict: bool = False,
+    unarchived: Unarchived | None = None,
 ) -> SweptThread:
     """Archive one hot thread under its own epoch; a session that is alive does not notice.
 
@@ -102,14 +145,18 @@ async def sweep_thread(
     header = await hot.read_header(thread_id)
     if header is None or header.deleted or not threads.archives:
         return SweptThread(thread_id, "gone", detail="" if threads.archives else "no_cold_tier")
-    drops = header.closed or evict
+    drops, left = header.closed or evict, unarchived or Unarchived()
+    left.note(header)
     try:
         receipt = await threads.flush(FlushThread(thread_id, header.epoch, closes=header.closed, ends=False))
+        left.settle(thread_id)
         evicted = await threads.evict(thread_id, header.epoch) if drops else ""
     except FencedError:
+        left.settle(thread_id)
         # Somebody opened it, or deleted it: what is left of the old epoch is dropped.
         return SweptThread(thread_id, "clean", detail=await threads.evict(thread_id, header.epoch))
     except HeadMovedError as error:
+        left.settle(thread_id)
         # Its session mends it with its next step, or the next open does; one that has ended does neither.
         evicted = await threads.evict(thread_id, header.epoch) if drops else type(error).__name__
         return SweptThread(thread_id, "clean", detail=evicted)

@@ -86,8 +86,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- define "helix.metricsPort" -}}
 {{- if .Values.metrics.port -}}
 {{ include "helix.text" .Values.metrics.port }}
-{{- else if eq "prometheus" (default "none" .Values.settings.HELIX_METRICS) -}}
-{{ include "helix.text" (default 9464 .Values.settings.HELIX_METRICS_PORT) }}
+{{- else if .Values.settings.HELIX_METRICS_PROMETHEUS -}}
+{{ regexFind "[0-9]+$" (include "helix.text" .Values.settings.HELIX_METRICS_PROMETHEUS) }}
 {{- end -}}
 {{- end -}}
 
