@@ -9,6 +9,7 @@ from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.backends import Backends, _make_tiered_threads
 from helix_temporal.blobs import BlobStore
+from helix_temporal.coldtier import StoreNames
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.hot import Appended, HotTier, StepAppend
@@ -56,7 +57,7 @@ class WrappedBackends(Backends):
         super().__init__(settings)
         assert self.blobs is not None
         self.hot, self.blobs = hot(self.hot), blobs(self.blobs)
-        self.threads = self.tiered = _make_tiered_threads(settings, self.hot, self.blobs)
+        self.threads = self.tiered = _make_tiered_threads(settings, self.hot, self.blobs, StoreNames())
         self.payloads = Payloads(self.tiered.payloads)
         self.usage = around(self.usage, "usage")
         if self.streams is not None:
