@@ -3,7 +3,7 @@
 import http.server
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -160,16 +160,13 @@ class _Collector(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture
-def collector() -> Iterator[http.server.HTTPServer]:
-    """A collector that takes OTLP over HTTP."""
-    with http.server.HTTPServer(("127.0.0.1", 0), _Collector) as server:
-        server.sent = []  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+@pytest.fixture(scope="session")
+def collector() -> http.server.HTTPServer:
+    """A collector that takes OTLP over HTTP; as long as the process, which sends to it from now on."""
+    server = http.server.HTTPServer(("127.0.0.1", 0), _Collector)
+    server.sent = []  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
 
 
 def test_a_collector_can_tell_two_workers_apart(
