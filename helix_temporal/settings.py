@@ -256,6 +256,11 @@ class Settings(_Group):
             controller's, else as the task queue.  Not the deployment that ``name`` names.
         health_port: Where a worker answers probes, by HTTP without encryption; on all addresses, or on
             ``health_host``.
+        traces: Tell of turns in traces of OpenTelemetry, where its ``OTEL_…`` variables say, or the provider
+            that the application has set.
+        traces_caller: What the span of a message's sender is to its turn: the ``"parent"``, in whose trace
+            the turn is then, or a ``"link"`` from a trace of the turn's own.  Sub-agents' callers likewise.
+        telemetry_content: Put texts of messages, arguments and results on spans.
 
     Raises:
         InvalidConfigError: A value is outside its range, or two contradict each other.
@@ -322,6 +327,9 @@ class Settings(_Group):
     worker_deployment: Annotated[str, AfterValidator(rules.worker_deployment)] | None = None
     health_port: int | None = Field(default=None, ge=1, le=65_535)
     health_host: str = Field(default="0.0.0.0", min_length=1)  # noqa: S104 (probes come from other hosts)
+    traces: bool = False
+    traces_caller: Literal["parent", "link"] = "parent"
+    telemetry_content: bool = False
 
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()

@@ -36,6 +36,7 @@ from helix_temporal.models.stored_messages import EMPTY, Head, StoredMessage
 from helix_temporal.session.record import Summary
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
+from helix_temporal.telemetry.spans import Stopwatch
 
 FAILURES: Final = "helix_context_summary_failures"
 """The counter of summaries that could not be made; their turns went on without."""
@@ -112,8 +113,10 @@ class Summaries:
         made = self._made.get((step.thread_id, since, upto))
         if made is not None:
             return made
+        watch = Stopwatch()
         found = await self._make_summary(step, compaction, present, upto)
         if found.used is not None:
+            step.note_summary(found.used, watch)
             number = step_number(step.request, step.record)
             await self._used.record_summary(step.agent, step.request, found.used, number)
         if found.summary is not present:

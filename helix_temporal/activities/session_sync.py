@@ -35,6 +35,7 @@ from helix_temporal.activities.state_commits import TurnCommits, catch_up_state,
 from helix_temporal.activities.state_suspensions import SuspendedStates
 from helix_temporal.activities.step_facts import older_copy_error
 from helix_temporal.activities.sub_agent_references import SubAgentReferences
+from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.errors import (
     IdempotencyConflictError,
     PatchConflictError,
@@ -43,8 +44,8 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
     TooLargeError,
 )
-from helix_temporal.models.base import JsonObject
-from helix_temporal.models.checkpoints import RunStatus, StopKind
+from helix_temporal.models.base import JsonObject, only_set
+from helix_temporal.models.checkpoints import NewRun, RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import (
     SessionProperties,
@@ -137,11 +138,18 @@ class SessionSync:
     Args:
         together: The store once more, with the threads in it, where they lie with the sessions and
             without an archive: a turn's last step and its state are committed in one unit.
+        traces: Who tells of turns that came to nothing.
     """
 
     def __init__(
-        self, store: SessionStore, threads: ThreadStore, *, together: SessionStore | None = None
+        self,
+        store: SessionStore,
+        threads: ThreadStore,
+        *,
+        together: SessionStore | None = None,
+        traces: TurnTraces | None = None,
     ) -> None:
+        self._traces = traces or TurnTraces()
         self._store, self._threads, self._together = store, threads, together
         self._commits = TurnCommits(store, threads, together)
         self.children, self.suspended = SubAgentReferences(store), SuspendedStates(store)
@@ -253,18 +261,21 @@ class SessionSync:
         if request.abandoned is not None:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
-                await give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch)
+                await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch)
             await self.children.abandon_all(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
             if tell is not None:
                 # First: an open that dies on its way is done again, and knows of the run no longer.
                 await tell(run_id)
-            await give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch)
+            await self._give_up_run(session_id, run_id, RunStatus.SUPERSEDED, epoch)
             await self.children.abandon_all(session_id, epoch)
             return run_id
         elif run_id is not None:
             await drop_beyond(self._store, session_id, run_id, header.head.position, epoch)
         return None
+
+    async def _give_up_run(self, session_id: str, run_id: str, status: RunStatus, epoch: int) -> None:
+        await give_up_run(self._store, session_id, run_id, status, epoch, self._traces.tell_cut)
 
     async def _follow_cut(
         self, request: OpenSessionInput, state: SessionState, header: HotHeader
@@ -379,7 +390,13 @@ class SessionSync:
             FencedError: A newer open has the session.
         """
         if request.run_id is not None:
-            await begin_run(self._store, request, request.run_id, record, await place())
+            run = NewRun(
+                run_id=request.run_id,
+                start_sequence=await place(),
+                start_head=request.head,
+                **only_set(trace=self._traces.find_turn(request, record)),
+            )
+            await begin_run(self._store, request, run, record, self._traces.tell_cut)
 
     @contextlib.asynccontextmanager
     async def recording_run(
@@ -500,7 +517,9 @@ class SessionSync:
             await self.children.abandon_all(request.session_id, epoch)
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
-            await end_run(self._store, request.session_id, state.current_run_id, ended, epoch)
+            await end_run(
+                self._store, request.session_id, state.current_run_id, ended, epoch, self._traces.tell_cut
+            )
 
         await save_change(
             self._store,

@@ -13,9 +13,9 @@ class Telemetry:
     """Where metrics and traces of a client and its workers go.
 
     Attributes:
-        prometheus: Address, as ``0.0.0.0:9090``, at which Prometheus fetches the metrics of Temporal's SDK and ours.
+        prometheus: Address, as ``0.0.0.0:9090``, at which Prometheus fetches the SDK's metrics and ours.
         otlp: Address of a collector that they are sent to instead.
-        tracer_provider: Takes the spans of turns; None: OpenTelemetry's global one.
+        tracer_provider: Takes the spans of turns; with None there are none unless the settings say so.
         content: Whether texts of messages, tools' arguments and results are put on spans.
         redact: Changes such a text before it is put there.
     """

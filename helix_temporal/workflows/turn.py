@@ -77,11 +77,13 @@ class ToolCalls:
 
     Attributes:
         usage: What the tools used of models.
+        traceparent: The turn's root, once a worker has told it.
     """
 
     def __init__(self, calls: Calls, thread: CurrentThread, number: int, step: Callable[[], int]) -> None:
         self._calls, self._thread, self._number, self._step = calls, thread, number, step
         self.usage = Usage()
+        self.traceparent: str | None = None
 
     async def look_up_added_tools(self, result: RunStepResult) -> None:
         """Load tools that the agent got after the session was opened, or that only newer workers have.
@@ -153,7 +155,9 @@ class ToolCalls:
                     epoch=self._thread.handle.epoch,
                     step=self._step(),
                     **only_set(
-                        metadata=request.metadata or None, tracing_context=self._thread.tracing_context
+                        metadata=request.metadata or None,
+                        tracing_context=self._thread.tracing_context,
+                        traceparent=self.traceparent,
                     ),
                 ),
             )
@@ -351,6 +355,7 @@ class Turn:
         self._messages, self._left = suspended.messages, suspended.left
         self._start, self.steps, self._used_before = suspended.start, suspended.steps, suspended.usage
         self.run_id = self._first_run_id = suspended.run_id or self.run_id
+        self._tools.traceparent = suspended.traceparent
         waits = {each.at for each in suspended.waiting}
         unknown = tuple(at for at in range(len(suspended.calls)) if at not in waits)
         return RunStepResult(
@@ -538,6 +543,7 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
+                traceparent=self._tools.traceparent,
                 children=(self._pending_calls.sub_agent_calls.list_calls() or None)
                 if self._pending_calls
                 else None,
@@ -635,6 +641,7 @@ class Turn:
         before = thread.head
         result = await self._attempt_at_head(attempt, inputs)
         self.run_id = result.run or self.run_id
+        self._tools.traceparent = result.traceparent
         thread.note_step(result)
         self.values_stored = self.values_stored or result.head != before
         self.steps += 1
@@ -706,4 +713,4 @@ def _user_input(message: UserMessage) -> StepInput:
         fields["ref"] = message.ref
     if message.metadata:
         fields["metadata"] = message.metadata
-    return StepInput(**fields)
+    return StepInput(**fields, **only_set(traceparent=message.traceparent))
