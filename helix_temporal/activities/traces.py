@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 from temporalio import activity
 
 from helix_temporal.activities.step_facts import step_number
-from helix_temporal.activities.usage import list_result_entries, name_of_model, name_of_summary_model
+from helix_temporal.activities.usage import list_untold_results, name_of_model, name_of_summary_model
 from helix_temporal.agents import Agent, ToolOutcome
 from helix_temporal.models.base import wall_clock_ms
 from helix_temporal.models.checkpoints import Run
@@ -99,7 +99,7 @@ class TurnTraces:
 
     def tell_cut(self, run: Run) -> None:
         """A turn has ended that came to nothing; told by whoever ended its run in the session store."""
-        if self._emitter is not None and (span := span_of_run(run, wall_clock_ms())) is not None:
+        if self._emitter is not None and (span := span_of_run(run)) is not None:
             self._emitter.emit(span)
 
     # -- within a turn
@@ -228,7 +228,7 @@ class _RecordedStep(StepTrace):
     def commit(self, *, ends_turn: bool) -> None:
         self._ends = ends_turn
         # Sub-agents, and calls that no worker ran to an end: those that did have been told.
-        for span in spans_of_usage(self._turn, list_result_entries(self._request, self._record)):
+        for span in spans_of_usage(self._turn, list_untold_results(self._request, self._record)):
             self._emitter.emit(span)
 
     def note_summary(self, used: SummaryUsage, watch: Stopwatch) -> None:

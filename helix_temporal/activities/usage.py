@@ -271,10 +271,23 @@ class UsageLog:
         return True
 
 
-def list_result_entries(request: RunStepInput | EndTurnInput, record: SessionRecord) -> list[UsageEntry]:
-    """What is recorded of the results that a step takes; ``record`` is the one before the step."""
+def list_untold_results(request: RunStepInput | EndTurnInput, record: SessionRecord) -> list[UsageEntry]:
+    """What is recorded of those results that no worker of a tool has told of itself.
+
+    Args:
+        request: The step that takes them.
+        record: The one before the step.
+    """
+    untold = tuple(
+        each
+        for each in request.inputs
+        if each.child is not None
+        or each.unfinished
+        or (each.answered is not None and each.answered.outcome != "approved")
+    )
     agent = request.agent if isinstance(request, RunStepInput) else record.agent
-    return _of_results(request, agent, step_number(request, record) - 1)
+    step = step_number(request, record) - 1
+    return _of_results(request.model_copy(update={"inputs": untold}), agent, step) if untold else []
 
 
 def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> list[UsageEntry]:

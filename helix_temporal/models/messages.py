@@ -308,6 +308,7 @@ class ToolResult(WireModel):
 
     Attributes:
         staged: Names what the tool changed of the session's state; empty where it changed nothing.
+        unfinished: No worker ran the call to an end: the tool failed, or is none, or nobody could answer.
     """
 
     text: str = ""
@@ -319,3 +320,4 @@ class ToolResult(WireModel):
     usage: Usage | None = None
     child: ChildEnd | None = None
     staged: str = ""
+    unfinished: bool = False

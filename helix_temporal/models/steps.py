@@ -124,7 +124,7 @@ class StepInput(WireModel):
         ref: Names a payload, or a message of another thread, that holds the content.
         child: With the result of a sub-agent.
         answered: With the result of a call that a client, or a person, answered.
-        staged: As in `ToolResult`.
+        staged, unfinished: As in `ToolResult`.
         traceparent: With a user's message: its sender's span.
     """
 
@@ -141,6 +141,7 @@ class StepInput(WireModel):
     answered: AnswerReceipt | None = None
     staged: str = ""
     traceparent: str | None = None
+    unfinished: bool = False
 
 
 class RunStepInput(WireModel):

@@ -130,4 +130,3 @@ def _as_parts(message: Message) -> dict[str, Any]:
         for call in message.tool_calls
     ]
     return {"role": message.role, "parts": parts}
-

@@ -208,13 +208,13 @@ class Turn:
 # -- from stores
 
 
-def span_of_run(run: Run, now_ms: int) -> Span | None:
+def span_of_run(run: Run) -> Span | None:
     """The span of a turn by its run; None for one that has no trace, or that still goes on."""
     turn = None if run.trace is None else Turn.of_trace(run.session_id, run.run_id, run.trace)
     if turn is None or run.trace is None or run.status.live:
         return None
     error = _ERRORS.get(run.status)
-    end_ms = run.ended_at or now_ms
+    end_ms = run.ended_at or run.started_at
     return turn.end(run.trace, run.completion_reason or run.status.value, end_ms * NANOS_IN_MS, error=error)
 
 

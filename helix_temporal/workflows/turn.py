@@ -129,10 +129,10 @@ class ToolCalls:
         facts = self._thread.facts.tool(call.name)
         if facts is None:
             names = ", ".join(tool.name for tool in self._thread.facts.tools) or "none"
-            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {names}.", is_error=True)
+            return _unfinished(f"There is no tool {call.name!r}. Tools: {names}.")
         told = why_not_run(call)
         if told is not None:
-            return ToolResult(text=told, is_error=True)
+            return _unfinished(told)
         return await self._run_tool(facts, run_id, result, ordinal, call)
 
     async def _run_tool(
@@ -162,10 +162,15 @@ class ToolCalls:
                 ),
             )
         except ToolFailedError as failed:
-            return ToolResult(text=f"The tool failed: {failed}", is_error=True)
+            return _unfinished(f"The tool failed: {failed}")
         if isinstance(outcome, ToolResult) and outcome.usage is not None:
             self.usage = self.usage + outcome.usage
         return outcome
+
+
+def _unfinished(text: str) -> ToolResult:
+    """The result of a call that no worker ran to an end."""
+    return ToolResult(text=text, is_error=True, unfinished=True)
 
 
 def _in_call_order(results: Mapping[int, ToolResult]) -> list[ToolResult]:
@@ -175,7 +180,7 @@ def _in_call_order(results: Mapping[int, ToolResult]) -> list[ToolResult]:
 def unanswerable_results(result: RunStepResult) -> dict[int, ToolResult]:
     """Results of calls that somebody would have to answer, where nobody can be waited for."""
     text = "Nobody can answer this call here."
-    return {each.at: ToolResult(text=text, is_error=True) for each in result.waiting}
+    return {each.at: _unfinished(text) for each in result.waiting}
 
 
 def tool_inputs(
@@ -192,7 +197,7 @@ def _tool_input(
     message_id: str, call: ToolCall, outcome: ToolResult, answered: AnswerReceipt | None
 ) -> StepInput:
     fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
-    for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged"):
+    for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged", "unfinished"):
         if getattr(outcome, name):
             fields[name] = getattr(outcome, name)
     if answered is not None:
