@@ -22,7 +22,7 @@ from helix_temporal.activities._runtime import (
 )
 from helix_temporal.activities.live import Streaming, ToolStream
 from helix_temporal.activities.payloads import FAR, Payloads, References, payload_key
-from helix_temporal.activities.traces import TurnTraces
+from helix_temporal.activities.traces import CallTrace, TurnTraces
 from helix_temporal.activities.usage import Metrics, UsageLog
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
@@ -135,11 +135,20 @@ class ToolRunner:
         the activity's.
         """
         number = current_attempt() if number is None else number
+        hides = hides or tool.hide_errors
         async with self._streams.open_tool_stream(request) as live:
-            return await self._run_tool(tool, request, live, number, hides=hides or tool.hide_errors)
+            with self._traces.open_call(request, number) as traced:
+                return await self._run_tool(tool, request, live, traced, number, hides=hides)
 
     async def _run_tool(
-        self, tool: Tool, request: ToolInput, live: ToolStream, number: int, *, hides: bool
+        self,
+        tool: Tool,
+        request: ToolInput,
+        live: ToolStream,
+        traced: CallTrace,
+        number: int,
+        *,
+        hides: bool,
     ) -> ToolResult:
         metrics = Metrics()
         context = ToolContext(
@@ -160,9 +169,8 @@ class ToolRunner:
             arguments = await self._read_arguments(request)
         began = time.monotonic()
         try:
-            with self._traces.open_call(request, number) as traced:
-                outcome = await tool.call_handler(arguments, context)
-                traced.note_outcome(arguments, outcome)
+            outcome = await tool.call_handler(arguments, context)
+            traced.note_outcome(arguments, outcome)
         except CODE_ERRORS as error:
             if is_cancellation(error):
                 raise

@@ -5,7 +5,7 @@ the thread's record (`TurnTrace`), and in the session store with the turn's run,
 `trace_backfill` tells the same spans again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
@@ -14,10 +14,11 @@ from temporalio import activity
 from helix_temporal.activities.step_facts import step_number
 from helix_temporal.activities.usage import list_untold_results, name_of_model, name_of_summary_model
 from helix_temporal.agents import Agent, ToolOutcome
-from helix_temporal.models.base import wall_clock_ms
+from helix_temporal.models.base import only_truthy, wall_clock_ms
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import CallKey
-from helix_temporal.models.messages import Finish, Message, SummaryUsage, Usage
+from helix_temporal.models.messages import Finish, Message, SummaryUsage
+from helix_temporal.models.newest import Newest
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 from helix_temporal.models.traces import MAX_LINKS, TurnTrace
 from helix_temporal.session.projection import end_of_run
@@ -25,7 +26,17 @@ from helix_temporal.session.record import SessionRecord, add_waits
 from helix_temporal.telemetry import genai
 from helix_temporal.telemetry.emitter import Emitter
 from helix_temporal.telemetry.ids import SpanRef, derive_span_id, derive_trace_id
-from helix_temporal.telemetry.spans import Span, Stopwatch, Turn, error_types, span_of_run, spans_of_usage
+from helix_temporal.telemetry.spans import (
+    Span,
+    Stopwatch,
+    Turn,
+    error_types,
+    span_of_run,
+    spans_of_usage,
+    turn_name,
+)
+
+_REMEMBERED: Final = 64
 
 CallerIs = Literal["parent", "link"]
 """What the sender's span is to the turn of its message."""
@@ -42,6 +53,8 @@ class TurnTraces:
 
     def __init__(self, emitter: Emitter | None = None, caller: CallerIs = "parent") -> None:
         self._emitter, self._caller = emitter, caller
+        self._begun = Newest[tuple[str, str], TurnTrace](_REMEMBERED)
+        """Traces of turns whose first step is under way."""
 
     @property
     def emitter(self) -> Emitter | None:
@@ -70,30 +83,36 @@ class TurnTraces:
             return None
         if record.trace is not None and record.run == run_id:
             return add_waits(record.trace, record, request)
+        known = self._begun.get((request.session_id, run_id))
+        if known is None:
+            known = self._begun[request.session_id, run_id] = self._begin_turn(emitter, request, record)
+        return known
+
+    def _begin_turn(
+        self, emitter: Emitter, request: RunStepInput | EndTurnInput, record: SessionRecord
+    ) -> TurnTrace:
+        run_id = request.run_id or ""
         agent = request.agent if isinstance(request, RunStepInput) else record.agent
         parent, links = self._find_callers(request)
         if parent is not None:
             trace_id, sampled = parent.trace_id, parent.sampled
         else:
             trace_id = derive_trace_id(request.session_id, run_id)
-            sampled = emitter.is_sampled(trace_id, f"{genai.INVOKE_AGENT} {agent}".strip())
+            sampled = emitter.is_sampled(trace_id, turn_name(agent))
         root = SpanRef(trace_id, derive_span_id(request.session_id, run_id, "turn"), sampled)
-        before = record.trace if record.run is not None else None
-        return TurnTrace(
-            root=root.traceparent,
-            agent=agent,
-            started=_scheduled_ms(),
+        named: dict[str, Any] = only_truthy(
             parent=None if parent is None else parent.traceparent,
             links=tuple(each.traceparent for each in links),
-            before=None if before is None else before.root,
+            before=None if record.trace is None else record.trace.root,
         )
+        return TurnTrace(root=root.traceparent, agent=agent, started=_scheduled_ms(), **named)
 
     def _find_callers(self, request: RunStepInput | EndTurnInput) -> tuple[SpanRef | None, list[SpanRef]]:
         """The caller that is the parent, and those that are linked."""
-        named = {each.traceparent: None for each in request.inputs if each.call is None and each.traceparent}
+        messages = [each.traceparent for each in request.inputs if each.call is None]
+        named = dict.fromkeys(each for each in messages if each)
         found = [each for each in map(SpanRef.parse, named) if each is not None][:MAX_LINKS]
-        messages = sum(1 for each in request.inputs if each.call is None)
-        if messages == 1 and found and self._caller == "parent":
+        if len(messages) == 1 and found and self._caller == "parent":
             return found[0], []
         return None, found
 
@@ -123,7 +142,7 @@ class TurnTraces:
         if root is None:
             # The worker that ran the step tells nothing of it, or is an older one.
             trace_id = derive_trace_id(request.session_id, run_id)
-            sampled = emitter.is_sampled(trace_id, f"{genai.INVOKE_AGENT} {request.agent}")
+            sampled = emitter.is_sampled(trace_id, turn_name(request.agent))
             root = SpanRef(trace_id, derive_span_id(request.session_id, run_id, "turn"), sampled)
         return _RecordedCall(emitter, Turn(request.session_id, run_id, request.agent, root), request, attempt)
 
@@ -211,33 +230,36 @@ class _RecordedStep(StepTrace):
     ) -> None:
         self._emitter, self._turn, self.trace = emitter, turn, trace
         self._request, self._record, self._agent = request, record, agent
-        self._step_began, self._ends = Stopwatch(), False
+        self._watch, self._ends = Stopwatch(), False
+        self._spans: list[Span] = []
+        """Told at the end, when what they used is recorded: no span has tokens that the usage log lacks."""
 
     def __exit__(self, *_: object) -> None:
+        for span in self._spans:
+            self._emitter.emit(span)
         # Also where what follows the commit failed: the turn is in the thread.
         if self._ends and self.trace is not None:
             status, reason = end_of_run(self._request)
-            end_ns = self._step_began.end_ns
-            self._emitter.emit(self._turn.end(self.trace, reason or status.value, end_ns))
+            self._emitter.emit(self._turn.end(self.trace, reason or status.value, self._watch.end_ns))
 
     def call_model(self, answer_id: str) -> "ModelTrace":
         assert self._agent is not None
         model = name_of_model(self._agent.model)
-        return _RecordedModelCall(self._emitter, self._turn, model, self._step_number, answer_id)
+        return _RecordedModelCall(
+            self._emitter, self._turn, self._spans.append, model, self._step_number, answer_id
+        )
 
     def commit(self, *, ends_turn: bool) -> None:
         self._ends = ends_turn
         # Sub-agents, and calls that no worker ran to an end: those that did have been told.
-        for span in spans_of_usage(self._turn, list_untold_results(self._request, self._record)):
-            self._emitter.emit(span)
+        self._spans += spans_of_usage(self._turn, list_untold_results(self._request, self._record))
 
     def note_summary(self, used: SummaryUsage, watch: Stopwatch) -> None:
         assert self._agent is not None
         model, step = name_of_summary_model(self._agent), self._step_number
-        self._emitter.emit(
-            self._turn.chat(
-                model, used.id, watch.start_ns, watch.end_ns, step=step, used=used.used, what="summary"
-            )
+        ref, start_ns, end_ns = self._turn.ref("summary", used.id), watch.start_ns, watch.end_ns
+        self._spans.append(
+            self._turn.chat(model, ref, start_ns, end_ns, step=step, used=used.used, summary=True)
         )
 
     @property
@@ -248,9 +270,9 @@ class _RecordedStep(StepTrace):
 class _Attempt:
     """Something that is tried once: how long it takes, and where spans of others belong meanwhile."""
 
-    def __init__(self, emitter: Emitter, turn: Turn, ref: SpanRef) -> None:
-        self._emitter, self._turn = emitter, turn
-        self._watch, self._nested = Stopwatch(), emitter.nested(ref)
+    def __init__(self, emitter: Emitter, turn: Turn, ref: SpanRef, tell: Callable[[Span], None]) -> None:
+        self._emitter, self._turn, self._tell = emitter, turn, tell
+        self._ref, self._watch, self._nested = ref, Stopwatch(), emitter.nested(ref)
         self._span: Span | None = None
 
     def __enter__(self) -> Self:
@@ -263,35 +285,41 @@ class _Attempt:
         # The context alone: what was raised is none of its business.
         self._nested.__exit__(None, None, None)
         span = self._span
-        if isinstance(error, BaseException):
+        if span is None and isinstance(error, BaseException):
             span = replace(self._describe_failure(), error=error_types.name_error(error))
         if span is not None:
-            self._emitter.emit(span)
+            self._tell(span)
 
     def _describe_failure(self) -> Span:
         raise NotImplementedError
 
 
 class _RecordedModelCall(_Attempt, ModelTrace):
-    def __init__(self, emitter: Emitter, turn: Turn, model: str, step: int, answer_id: str) -> None:
-        super().__init__(emitter, turn, turn.ref("chat", answer_id))
-        self._model, self._step, self._answer_id = model, step, answer_id
+    def __init__(
+        self,
+        emitter: Emitter,
+        turn: Turn,
+        tell: Callable[[Span], None],
+        model: str,
+        step: int,
+        answer_id: str,
+    ) -> None:
+        super().__init__(emitter, turn, turn.ref("chat", answer_id), tell)
+        self._model, self._step = model, step
 
     def note_answer(self, answer: Message, inputs: Sequence[Message], instructions: str) -> None:
         used = answer.usage
         if used is not None and answer.summary_usage is not None:
             used -= answer.summary_usage.used
-        span = self._describe_call(used)
         finish = answer.finish or (Finish.TOOL_CALLS if answer.tool_calls else Finish.STOP)
-        attributes = span.attributes | genai.finish_attributes(finish.value)
-        content: dict[str, Any] = {}
+        content: Mapping[str, Any] | None = None
         if self._emitter.content:
             content = genai.input_attributes(inputs, instructions) | genai.output_attributes(answer)
-        self._span = replace(span, attributes=attributes, content=content)
+        self._span = self._describe_call(used=used, finish=finish.value, content=content)
 
-    def _describe_call(self, used: Usage | None = None) -> Span:
+    def _describe_call(self, **facts: Any) -> Span:
         start, end = self._watch.start_ns, self._watch.end_ns
-        return self._turn.chat(self._model, self._answer_id, start, end, step=self._step, used=used)
+        return self._turn.chat(self._model, self._ref, start, end, step=self._step, **facts)
 
     def _describe_failure(self) -> Span:
         return self._describe_call()
@@ -302,7 +330,7 @@ class _RecordedCall(_Attempt, CallTrace):
         self._request, self._attempt = request, attempt
         self._result_id = CallKey.parse(request.key).result_id
         # Not yet known whether it is the attempt that comes to the call's end: as if it were.
-        super().__init__(emitter, turn, turn.ref("call", self._result_id))
+        super().__init__(emitter, turn, turn.ref("call", self._result_id), emitter.emit)
 
     def note_outcome(self, arguments: Any, outcome: ToolOutcome) -> None:
         span = self._describe_attempt(None, failed=outcome.is_error)

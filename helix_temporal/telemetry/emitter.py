@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _MAX_WAITING: Final = 8192
 """Spans that wait for the thread; more are dropped, and said to be."""
+_GATHER: Final = 0.05
+"""Seconds that spans wait for others."""
 _QUIET: Final = 60.0
 """Seconds between two lines of the log about the same trouble."""
 _LAST_PATIENCE: Final = 5.0
@@ -33,6 +35,32 @@ _LAST_PATIENCE: Final = 5.0
 
 _ids: ContextVar[tuple[int, int] | None] = ContextVar("helix_temporal_span_ids", default=None)
 """Trace and span id of the span that is being recorded."""
+
+
+class _Api:
+    """What is used of OpenTelemetry's API, imported once and late."""
+
+    def __init__(self) -> None:
+        from opentelemetry import context, trace  # noqa: PLC0415
+
+        self.context = context
+        self.nothing = context.Context()
+        self.kinds = {"client": trace.SpanKind.CLIENT, "internal": trace.SpanKind.INTERNAL}
+        self.flags = {True: trace.TraceFlags(1), False: trace.TraceFlags(0)}
+        self.error = trace.StatusCode.ERROR
+        self.trace = trace
+
+    def as_context(self, ref: SpanRef) -> "SpanContext":
+        """The span as others name it."""
+        return self.trace.SpanContext(
+            ref.trace_id, ref.span_id, is_remote=True, trace_flags=self.flags[ref.sampled]
+        )
+
+    def within(self, ref: SpanRef | None, base: "Context") -> "Context":
+        """A context whose current span is this one."""
+        if ref is None:
+            return base
+        return self.trace.set_span_in_context(self.trace.NonRecordingSpan(self.as_context(ref)), base)
 
 
 class _DerivedIds:
@@ -80,6 +108,7 @@ class Emitter:
     ) -> None:
         self.content, self._redact = content, redact
         self._provider: Any = provider
+        self._api = _Api()
         self._owned = owned
         self._tracer: Any = provider.get_tracer(genai.SCOPE, schema_url=genai.SCHEMA_URL)
         self.derives = hasattr(self._tracer, "id_generator") and hasattr(self._tracer, "sampler")
@@ -91,7 +120,7 @@ class Emitter:
         self._news = threading.Condition()
         self._taken = self._done = 0
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = self._hurry = False
         self._complaints: dict[str, float] = {}
         self.dropped = 0
 
@@ -115,9 +144,8 @@ class Emitter:
         if not self.derives:
             yield
             return
-        from opentelemetry import context  # noqa: PLC0415
-
-        token = context.attach(_context_of(ref, context.get_current()))
+        context = self._api.context
+        token = context.attach(self._api.within(ref, context.get_current()))
         try:
             yield
         finally:
@@ -134,7 +162,8 @@ class Emitter:
             if not full:
                 self._waiting.append(span)
                 self._taken += 1
-                self._news.notify()
+                if self._taken == self._done + 1:
+                    self._news.notify_all()  # the thread sleeps
             if self._thread is None:
                 self._thread = threading.Thread(target=self._record_all, name="helix-spans", daemon=True)
                 self._thread.start()
@@ -146,9 +175,12 @@ class Emitter:
         """Wait until all spans are recorded, and exported as far as the provider tells; whether they are."""
         until = time.monotonic() + seconds
         with self._news:
-            wanted = self._taken
-            if not self._news.wait_for(lambda: self._done >= wanted, seconds):
-                return False
+            wanted, self._hurry = self._taken, True
+            self._news.notify_all()
+            arrived = self._news.wait_for(lambda: self._done >= wanted, seconds)
+            self._hurry = False
+        if not arrived:
+            return False
         flush = getattr(self._provider, "force_flush", None)
         if flush is None:
             return True
@@ -177,10 +209,12 @@ class Emitter:
         while True:
             with self._news:
                 self._news.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
-                    return
+                # More will come: a thread that wakes up for each span costs more than the span.
+                self._news.wait_for(lambda: self._hurry or self._closed, _GATHER)
                 batch = list(self._waiting)
                 self._waiting.clear()
+                if not batch and self._closed:
+                    return
             for span in batch:
                 try:
                     self._record(span)
@@ -191,22 +225,21 @@ class Emitter:
                 self._news.notify_all()
 
     def _record(self, span: Span) -> None:
-        from opentelemetry.context import Context  # noqa: PLC0415
-        from opentelemetry.trace import Link, SpanKind, Status, StatusCode  # noqa: PLC0415
-
-        attributes: dict[str, Any] = dict(span.attributes)
+        api = self._api
+        attributes: dict[str, Any] = span.attributes
         if span.content:
-            attributes |= write_content(span.content, self._redact)
+            attributes = attributes | write_content(span.content, self._redact)
         if span.error is not None:
-            attributes |= genai.error_attributes(span.error)
+            attributes = attributes | genai.error_attributes(span.error)
+        links = [api.trace.Link(api.as_context(ref), {"helix.link": why}) for ref, why in span.links]
         token = _ids.set((span.ref.trace_id, span.ref.span_id))
         try:
             started = self._tracer.start_span(
                 span.name,
-                context=_context_of(self._parent_of(span), Context()),
-                kind=SpanKind.CLIENT if span.kind == "client" else SpanKind.INTERNAL,
+                context=api.within(self._parent_of(span), api.nothing),
+                kind=api.kinds[span.kind],
                 attributes=attributes,
-                links=[Link(_as_context(ref), {"helix.link": why}) for ref, why in span.links],
+                links=links,
                 start_time=span.start_ns,
             )
         finally:
@@ -214,7 +247,7 @@ class Emitter:
         for each in span.events:
             started.add_event(each.name, each.attributes, each.at_ns)
         if span.error is not None:
-            started.set_status(Status(StatusCode.ERROR, span.error))
+            started.set_status(api.trace.Status(api.error, span.error))
         started.end(end_time=span.end_ns)
 
     def _parent_of(self, span: Span) -> SpanRef | None:
@@ -237,21 +270,6 @@ class Emitter:
             # Without its text for errors of others, which may hold what a span had.
             said = str(error) if type(error) is RuntimeError else ""
             _log.warning("telemetry, %s: %s %s", what, type(error).__name__, said)
-
-
-def _as_context(ref: SpanRef) -> "SpanContext":
-    from opentelemetry.trace import SpanContext, TraceFlags  # noqa: PLC0415
-
-    return SpanContext(ref.trace_id, ref.span_id, is_remote=True, trace_flags=TraceFlags(int(ref.sampled)))
-
-
-def _context_of(ref: SpanRef | None, base: "Context") -> "Context":
-    """A context whose current span is this one."""
-    if ref is None:
-        return base
-    from opentelemetry.trace import NonRecordingSpan, set_span_in_context  # noqa: PLC0415
-
-    return set_span_in_context(NonRecordingSpan(_as_context(ref)), base)
 
 
 # -- which provider

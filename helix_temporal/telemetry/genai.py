@@ -4,6 +4,7 @@ The conventions are in development and change.  So their version is pinned here,
 their ``schema_url``.  Names of our own begin with ``helix.`` and stay.
 """
 
+import functools
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -43,7 +44,9 @@ def common_attributes(operation: str, session_id: str, run_id: str, agent: str) 
         "gen_ai.conversation.id": session_id,
         "helix.run.id": run_id,
     }
-    return found | ({"gen_ai.agent.name": agent} if agent else {})
+    if agent:
+        found["gen_ai.agent.name"] = agent
+    return found
 
 
 def model_attributes(model: str) -> Attributes:
@@ -51,6 +54,7 @@ def model_attributes(model: str) -> Attributes:
     return {"gen_ai.provider.name": provider_of(model), "gen_ai.request.model": model}
 
 
+@functools.lru_cache(maxsize=256)
 def provider_of(model: str) -> str:
     """The conventions' word for a model's provider, by the model's name: a backfill knows no more."""
     name = model.lower().rsplit("/", maxsplit=1)[-1]

@@ -32,7 +32,7 @@ class SpanRef:
     @classmethod
     def parse(cls, traceparent: str | None) -> Self | None:
         """The span that a header names; None for one that is missing or malformed."""
-        found = _TRACEPARENT.fullmatch(traceparent or "")
+        found = _TRACEPARENT.fullmatch(traceparent) if traceparent else None
         if found is None or found[1] == "ff" or (found[5] and found[1] == "00"):
             return None
         trace_id, span_id = int(found[2], 16), int(found[3], 16)
@@ -68,6 +68,8 @@ def derive_call(root: SpanRef, session_id: str, run_id: str, result_id: str) -> 
 
 def _derive_id(size: int, *parts: str) -> int:
     # With their lengths: ("a", "b/c") and ("a/b", "c") are two turns.
-    named = "".join(f"{len(part)}:{part}" for part in parts)
-    found = hashlib.sha256(named.encode(errors="surrogatepass")).digest()[:size]
-    return int.from_bytes(found, "big") or 1  # all zeros is no id
+    named = ""
+    for part in parts:
+        named += f"{len(part)}:{part}"
+    found = hashlib.sha256(named.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(found[:size], "big") or 1  # all zeros is no id

@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.errors import HelixError
 from helix_temporal.models.checkpoints import Run, RunStatus
 from helix_temporal.models.messages import Usage
-from helix_temporal.models.traces import TurnTrace
+from helix_temporal.models.traces import TurnTrace, TurnWait
 from helix_temporal.models.usage import (
     SubAgentUsageEntry,
     TokenCounts,
@@ -54,7 +54,7 @@ class SpanEvent:
     attributes: Attributes = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would cost as much as the rest of telling
 class Span:
     """A span that has ended.
 
@@ -73,7 +73,7 @@ class Span:
     kind: Literal["internal", "client"] = "internal"
     links: tuple[tuple[SpanRef, str], ...] = ()
     events: tuple[SpanEvent, ...] = ()
-    content: Mapping[str, Any] = field(default_factory=dict)
+    content: Mapping[str, Any] | None = None
     error: str | None = None
 
 
@@ -120,56 +120,52 @@ class Turn:
     def end(self, trace: TurnTrace, outcome: str, end_ns: int, *, error: str | None = None) -> Span:
         """The turn itself: ``outcome`` says how it ended."""
         start_ns = trace.started * NANOS_IN_MS
-        told = [(SpanRef.parse(each), "caller") for each in trace.links]
-        told.append((SpanRef.parse(trace.before), "turn before"))
-        waits = (
-            SpanEvent(
-                "helix.wait",
-                each.since * NANOS_IN_MS,
-                {
-                    "gen_ai.tool.name": each.tool,
-                    "helix.wait.kind": each.kind,
-                    "helix.wait.outcome": each.outcome,
-                    "helix.wait.ms": max(each.until - each.since, 0),
-                },
-            )
-            for each in trace.waits
-        )
         return Span(
-            name=f"{genai.INVOKE_AGENT} {self.agent}".strip(),
+            name=turn_name(self.agent),
             ref=self.root,
             parent=SpanRef.parse(trace.parent),
             start_ns=start_ns,
             end_ns=max(end_ns, start_ns),
             attributes=self._attributes(genai.INVOKE_AGENT) | {"helix.turn.outcome": outcome},
-            links=tuple((ref, why) for ref, why in told if ref is not None),
-            events=tuple(waits),
+            links=_links_of(trace) if trace.links or trace.before else (),
+            events=tuple(map(_describe_wait, trace.waits)) if trace.waits else (),
             error=error,
         )
 
     def chat(
         self,
         model: str,
-        which: str,
+        ref: SpanRef,
         start_ns: int,
         end_ns: int,
         *,
         step: int,
         used: Usage | None = None,
-        what: Literal["chat", "summary"] = "chat",
+        summary: bool = False,
+        finish: str | None = None,
+        content: Mapping[str, Any] | None = None,
+        error: str | None = None,
     ) -> Span:
-        """A model call, for a step or for a summary; ``which`` is the id of what it gave, or would give."""
-        attributes = self._attributes(genai.CHAT) | genai.model_attributes(model) | {"helix.step": step}
-        if what == "summary":
+        """A model call, for a step's answer or for a summary."""
+        attributes = self._attributes(genai.CHAT)
+        attributes |= genai.model_attributes(model)
+        attributes["helix.step"] = step
+        if summary:
             attributes["helix.summary"] = True
+        if used is not None:
+            attributes |= genai.usage_attributes(used)
+        if finish is not None:
+            attributes |= genai.finish_attributes(finish)
         return Span(
             name=f"{genai.CHAT} {model}",
-            ref=self.ref(what, which),
+            ref=ref,
             parent=self.root,
             start_ns=start_ns,
             end_ns=max(end_ns, start_ns),
-            attributes=attributes | ({} if used is None else genai.usage_attributes(used)),
+            attributes=attributes,
             kind="client",
+            content=content,
+            error=error,
         )
 
     def call(
@@ -205,6 +201,27 @@ class Turn:
         )
 
 
+def turn_name(agent: str) -> str:
+    """The name of a turn's root."""
+    return f"{genai.INVOKE_AGENT} {agent}".strip()
+
+
+def _links_of(trace: TurnTrace) -> tuple[tuple[SpanRef, str], ...]:
+    told = [(SpanRef.parse(each), "caller") for each in trace.links]
+    told.append((SpanRef.parse(trace.before), "turn before"))
+    return tuple((ref, why) for ref, why in told if ref is not None)
+
+
+def _describe_wait(wait: TurnWait) -> SpanEvent:
+    about: Attributes = {
+        "gen_ai.tool.name": wait.tool,
+        "helix.wait.kind": wait.kind,
+        "helix.wait.outcome": wait.outcome,
+        "helix.wait.ms": max(wait.until - wait.since, 0),
+    }
+    return SpanEvent("helix.wait", wait.since * NANOS_IN_MS, about)
+
+
 # -- from stores
 
 
@@ -236,13 +253,16 @@ def spans_of_usage(turn: Turn, entries: list[UsageEntry]) -> list[Span]:
     for each in entries:
         end_ns = each.timestamp * NANOS_IN_MS
         if isinstance(each, TokenUsageEntry):
-            what: Literal["chat", "summary"] = "summary" if each.id.startswith(_SUMMARY) else "chat"
             if not each.id.startswith((_STEP, _SUMMARY)):
                 continue
             start_ns = end_ns - each.duration_ms * NANOS_IN_MS
-            which, used = each.id.split("/", 1)[1], _usage_of(each.tokens)
+            is_summary, which = each.id.startswith(_SUMMARY), each.id.split("/", 1)[1]
+            ref = turn.ref("summary" if is_summary else "chat", which)
+            used = _usage_of(each.tokens)
             found.append(
-                turn.chat(each.model, which, start_ns, end_ns, step=each.step_count, used=used, what=what)
+                turn.chat(
+                    each.model, ref, start_ns, end_ns, step=each.step_count, used=used, summary=is_summary
+                )
             )
         elif isinstance(each, ToolUsageEntry) and each.id.startswith(_CALL):
             result_id = each.id.removeprefix(_CALL)

@@ -157,7 +157,7 @@ def test_a_provider_of_another_make_gives_its_own_ids() -> None:
     """Spans are then found together by session and run, and linked where they would have had a caller."""
     foreign, caller = Foreign(), SpanRef(1, 2)
     emitter = Emitter(foreign)
-    emitter.emit(TURN.chat("m", "a", 0, 1, step=1))
+    emitter.emit(TURN.chat("m", TURN.ref("chat", "a"), 0, 1, step=1))
     emitter.emit(a_root(parent=caller.traceparent, before=SpanRef(3, 4).traceparent))
     assert emitter.flush()
     chat, root = foreign.kept.all()
