@@ -55,6 +55,18 @@ def trace_id(span: ReadableSpan) -> int:
     return int(span.context.trace_id)
 
 
+def parent_id(span: ReadableSpan) -> int | None:
+    """Its parent's id; None for a root."""
+    return None if span.parent is None else int(span.parent.span_id)
+
+
+def duration_ns(span: ReadableSpan) -> int:
+    """How long it took."""
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return span.end_time - span.start_time
+
+
 def roots(spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:
     """The spans of turns."""
     return [each for each in spans if each.name.startswith("invoke_agent")]
