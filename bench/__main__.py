@@ -28,6 +28,7 @@ from bench import (
     stateful,
     states,
     streams,
+    traces,
     turns,
     waits,
 )
@@ -56,6 +57,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Lab], Awaitable[list[Row]]]]] = {
     "long_chat": chats.long_chat,
     "start": start.start,
     "passes": passes.passes,
+    "traces": traces.traces,
     "cost": cost.cost,
     "waits": waits.waits,
     "long": sessions.long,

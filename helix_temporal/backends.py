@@ -25,6 +25,7 @@ from helix_temporal.activities.rewinds import TakeBacks
 from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.stores import CheckpointActivities, SessionStoreActivities
 from helix_temporal.activities.sub_agents import ChildActivities
+from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry
 from helix_temporal.blobs import BlobStore
@@ -50,6 +51,8 @@ from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.stores.threads.sweep import sweep_threads
 from helix_temporal.stores.workspace_providers import import_providers
+from helix_temporal.telemetry import Telemetry
+from helix_temporal.telemetry.emitter import open_emitter
 from helix_temporal.telemetry.metrics import OTHER
 
 _GIVEN = "postgresql://a-pool-that-was-given"
@@ -114,6 +117,7 @@ class Backends:
         locks, usage: Leases, and what sessions used.
         keeps_sessions: There is a session store; not so with ``session_store="none"``.
         streams: Where sessions are shown live; None with ``stream_store="none"``.
+        traces: Who tells of turns in traces; nobody, before `start_traces`.
     """
 
     def __init__(
@@ -146,7 +150,7 @@ class Backends:
         if streams is None and chosen.streams_in != "none":
             streams = self._places[chosen.streams_in].streams
         self.streams = streams
-        self._streaming = Streaming(streams)
+        self._streaming, self.traces = Streaming(streams), TurnTraces()
         self.blobs = _make_blob_store(settings) if blobs is None else blobs
         self._proved = _bucket_of_settings(settings) if blobs is None else None
         self.tiered: TieredThreads | None = None
@@ -227,7 +231,11 @@ class Backends:
         # The session workflow opens and cuts its thread itself.
         apart = RowSessions(rows, recalls=recalls)
         states = SessionSync(
-            apart, self.threads, together=store if together else None, backend=chosen.state_in
+            apart,
+            self.threads,
+            together=store if together else None,
+            backend=chosen.state_in,
+            traces=self.traces,
         )
         return store, RowRecords(store), states
 
@@ -307,9 +315,18 @@ class Backends:
         found = await asyncio.gather(*(_ask_store(each, within) for each in asked.values()))
         return {name: why for name, why in zip(asked, found, strict=True) if why}
 
+    def start_traces(self, telemetry: Telemetry | None) -> None:
+        """Tell of turns in traces, if ``telemetry`` has a provider for them or the settings say so."""
+        settings = self.settings
+        if self.traces.emitter is not None:
+            return  # of another worker with the same stores
+        emitter = open_emitter(telemetry, traces=settings.traces, content=settings.telemetry_content)
+        self.traces.start(emitter, settings.traces_caller)
+
     async def close(self) -> None:
-        """Close all connections, once usage that is still being recorded is, for 5 s at most."""
+        """Close all connections, once usage and spans on their way have arrived, each for 5 s at most."""
         await self._used.close()
+        await asyncio.to_thread(self.traces.close)
         await self.hot.close()
         for place in self._places.values():
             await place.close()
@@ -343,6 +360,7 @@ class Backends:
             states=self._states,
             streams=self._streaming,
             used=self._used,
+            traces=self.traces,
         )
         locks = LockActivities(self.locks)
         usage = UsageActivities(self.usage, max_payload=limits.payload_bytes)
@@ -441,6 +459,7 @@ class Backends:
             states=self._states,
             streams=self._streaming,
             used=self._used,
+            traces=self.traces,
         )
 
 

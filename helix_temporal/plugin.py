@@ -35,6 +35,7 @@ from helix_temporal.agents.sub_agents import check_served
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
+from helix_temporal.telemetry import Telemetry
 from helix_temporal.telemetry.metrics import listen_with
 from helix_temporal.workflows import WORKFLOWS
 from helix_temporal.workflows._versions import with_versioning
@@ -74,6 +75,7 @@ class HelixPlugin(SimplePlugin):
         transforms: What forks may do to messages, by name.
         backends: Stores from elsewhere, as `helix_temporal.backends.Backends`; otherwise as settings say.
         passthrough: Further modules that the sandbox passes through, such as the application's own.
+        telemetry: Where metrics and traces go, besides what the settings say.
 
     Raises:
         InvalidConfigError: The client's payload converter does not carry ``None`` and JSON objects; or,
@@ -91,7 +93,9 @@ class HelixPlugin(SimplePlugin):
         transforms: Mapping[str, Transform] | None = None,
         backends: Any = None,
         passthrough: Sequence[str] = (),
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self.settings = Settings() if settings is None else settings
         check_type(self.settings, Settings, "settings")
         check_list(agents, "agents")
@@ -195,6 +199,8 @@ class HelixPlugin(SimplePlugin):
         return service
 
     def _add_activities(self, present: Sequence[Callable[..., Any]] | None) -> Sequence[Callable[..., Any]]:
+        if hasattr(self.backends, "start_traces"):
+            self.backends.start_traces(self._telemetry)
         mine = self.backends.make_activities(self._agents, self._transforms)
         if not _activity_names(mine).isdisjoint(_activity_names(present or ())):
             raise InvalidConfigError(f"the worker has the activities of HelixPlugin already; {_ONE}")

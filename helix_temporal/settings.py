@@ -260,6 +260,11 @@ class Settings(_Group):
         metrics_prometheus: Address at which metrics of Temporal's SDK and of the pack are given out for
             Prometheus, as ``0.0.0.0:9464``.  Each process needs a port of its own.
         metrics_otlp: Address of a collector that they are sent to instead, as ``http://collector:4317``.
+        traces: Tell of turns in traces of OpenTelemetry, where its ``OTEL_…`` variables say, or the provider
+            that the application has set.
+        traces_caller: What the span of a message's sender is to its turn: the ``"parent"``, in whose trace
+            the turn is then, or a ``"link"`` from a trace of the turn's own.  Sub-agents' callers likewise.
+        telemetry_content: Put texts of messages, arguments and results on spans.
 
     Raises:
         InvalidConfigError: A value is outside its range, or two contradict each other.
@@ -328,6 +333,9 @@ class Settings(_Group):
     health_host: str | None = Field(default=None, min_length=1)
     metrics_prometheus: str | None = Field(default=None, min_length=1)
     metrics_otlp: str | None = Field(default=None, min_length=1)
+    traces: bool = False
+    traces_caller: Literal["parent", "link"] = "parent"
+    telemetry_content: bool = False
 
     timeouts: Timeouts = Timeouts()
     limits: Limits = Limits()

@@ -44,7 +44,7 @@ async def connect(
         StoreUnavailableError: Temporal does not answer.
     """
     check_type(settings, Settings, "settings")
-    helix = HelixPlugin(settings, agents=agents, **plugin)
+    helix = HelixPlugin(settings, agents=agents, telemetry=telemetry, **plugin)
     runtime = metrics_runtime(_with_addresses(telemetry or Telemetry(), settings))
     key = settings.temporal_api_key
     try:

@@ -35,6 +35,7 @@ from helix_temporal.session.record import Summary
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
 from helix_temporal.telemetry import metrics
+from helix_temporal.telemetry.spans import Stopwatch
 
 READ_BYTES: Final = 512 * 1024
 """So much of a thread is read for one summary, the newest part of what is to be summed up."""
@@ -109,8 +110,10 @@ class Summaries:
         made = self._made.get((step.thread_id, since, upto))
         if made is not None:
             return made
+        watch = Stopwatch()
         found = await self._make_summary(step, compaction, present, upto)
         if found.used is not None:
+            step.note_summary(found.used, watch)
             number = step_number(step.request, step.record)
             await self._used.record_summary(step.agent, step.request, found.used, number)
         if found.summary is not present:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from helix_temporal.activities.state_changes import TRIES, recreate_state
 from helix_temporal.errors import InvalidRequestError, SessionNotFoundError
-from helix_temporal.models.checkpoints import NewRun, RunChange, RunRecorded, RunStatus
+from helix_temporal.models.checkpoints import NewRun, Run, RunChange, RunRecorded, RunStatus
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import RunStepInput
 from helix_temporal.session.record import SessionRecord
@@ -22,24 +22,34 @@ Place = Callable[[], Awaitable[int]]
 """Tells after which sequence of the session's stream a turn's chunks come."""
 
 
+Told = Callable[[Run], None]
+"""Is told of a run that has ended and came to nothing."""
+
+
+def tell_nobody(_run: Run) -> None:
+    """Nobody wants to know."""
+
+
 async def unknown_place() -> int:
     """Nobody knows: all that is kept may be the turn's."""
     return 0
 
 
 async def begin_run(
-    store: SessionStore, request: RunStepInput, run_id: str, record: SessionRecord, place: int
+    store: SessionStore,
+    request: RunStepInput,
+    run: NewRun,
+    record: SessionRecord,
+    tell: Told = tell_nobody,
 ) -> None:
-    """Record the run of a turn; one that was left behind by an earlier turn has ended.
+    """Record the run of a turn; one that was left behind by an earlier turn has ended, as is told.
 
-    ``record`` is the thread's slice: a state that its store has lost is made from it.  ``place`` is where the
-    turn begins on the session's stream.
+    ``record`` is the thread's slice: a state that its store has lost is made from it.
 
     Raises:
         FencedError: A newer open has the session.
     """
     session_id, epoch = request.session_id, request.epoch
-    run = NewRun(run_id=run_id, start_sequence=place, start_head=request.head)
     for _ in range(TRIES):
         try:
             started = await store.start_run(session_id, run, expect_status=ANY_STATUS, epoch=epoch)
@@ -52,7 +62,7 @@ async def begin_run(
         if isinstance(started, RunRecorded) or started.current_run_id is None:
             return
         left = started.current_run_id
-        await give_up_run(store, session_id, left, RunStatus.SUPERSEDED, epoch, request.agent)
+        await give_up_run(store, session_id, left, RunStatus.SUPERSEDED, epoch, request.agent, tell)
 
 
 async def run_under_way(store: SessionStore, session_id: str, named_run: str | None) -> str | None:
@@ -93,25 +103,38 @@ async def run_alongside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def give_up_run(
-    store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str
+    store: SessionStore,
+    session_id: str,
+    run_id: str,
+    status: RunStatus,
+    epoch: int,
+    agent: str,
+    tell: Told = tell_nobody,
 ) -> None:
     """End a run of ``agent`` that came to nothing, and drop what its tools staged."""
-    await end_run(store, session_id, run_id, status, epoch, agent)
+    await end_run(store, session_id, run_id, status, epoch, agent, tell)
     await store.discard_staging(session_id, run_id, epoch=epoch)
 
 
 async def end_run(
-    store: SessionStore, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str
+    store: SessionStore,
+    session_id: str,
+    run_id: str,
+    status: RunStatus,
+    epoch: int,
+    agent: str,
+    tell: Told = tell_nobody,
 ) -> None:
-    """End a run of ``agent``, if it has not ended."""
+    """End a run of ``agent``, if it has not ended; told is who has ended it."""
     run = await store.get_run(session_id, run_id)
     if run is not None and run.status.live:
         change = RunChange(status=status, completion_reason=status.value)
         try:
-            await store.update_run(session_id, run_id, change, epoch=epoch)
+            ended = await store.update_run(session_id, run_id, change, epoch=epoch)
         except InvalidRequestError as error:
             if "run_id" not in error.facts:
                 raise
             # A step that nobody waits for any more has ended it meanwhile, and its turn counts.
-            return
-        metrics.record_turn(agent, status.value, run.started_at)
+        else:
+            metrics.record_turn(agent, status.value, run.started_at)
+            tell(ended)

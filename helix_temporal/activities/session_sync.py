@@ -35,6 +35,7 @@ from helix_temporal.activities.state_commits import TurnCommits, catch_up_state,
 from helix_temporal.activities.state_suspensions import SuspendedStates
 from helix_temporal.activities.step_facts import older_copy_error
 from helix_temporal.activities.sub_agent_references import SubAgentReferences
+from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.errors import (
     IdempotencyConflictError,
     PatchConflictError,
@@ -43,8 +44,8 @@ from helix_temporal.errors import (
     ThreadBehindStateError,
     TooLargeError,
 )
-from helix_temporal.models.base import JsonObject
-from helix_temporal.models.checkpoints import RunStatus, StopKind
+from helix_temporal.models.base import JsonObject, only_set
+from helix_temporal.models.checkpoints import NewRun, RunStatus, StopKind
 from helix_temporal.models.sessions import Receipt
 from helix_temporal.models.states import (
     SessionProperties,
@@ -139,6 +140,7 @@ class SessionSync:
         together: The store once more, with the threads in it, where they lie with the sessions and
             without an archive: a turn's last step and its state are committed in one unit.
         backend: Names the store in metrics.
+        traces: Who tells of turns that came to nothing.
     """
 
     def __init__(
@@ -148,7 +150,9 @@ class SessionSync:
         *,
         together: SessionStore | None = None,
         backend: str = OTHER,
+        traces: TurnTraces | None = None,
     ) -> None:
+        self._traces = traces or TurnTraces()
         self._store, self._threads, self._together = store, threads, together
         self._commits = TurnCommits(store, threads, together, backend)
         self.children, self.suspended = SubAgentReferences(store), SuspendedStates(store)
@@ -260,18 +264,23 @@ class SessionSync:
         if request.abandoned is not None:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
-                await give_up_run(self._store, session_id, each, RunStatus.ABORTED, epoch, request.agent)
+                await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch, request.agent)
             await self.children.abandon_all(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
             if tell is not None:
                 # First: an open that dies on its way is done again, and knows of the run no longer.
                 await tell(run_id)
-            await give_up_run(self._store, session_id, run_id, RunStatus.SUPERSEDED, epoch, request.agent)
+            await self._give_up_run(session_id, run_id, RunStatus.SUPERSEDED, epoch, request.agent)
             await self.children.abandon_all(session_id, epoch)
             return run_id
         elif run_id is not None:
             await drop_beyond(self._store, session_id, run_id, header.head.position, epoch)
         return None
+
+    async def _give_up_run(
+        self, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str
+    ) -> None:
+        await give_up_run(self._store, session_id, run_id, status, epoch, agent, self._traces.tell_cut)
 
     async def _follow_cut(
         self, request: OpenSessionInput, state: SessionState, header: HotHeader
@@ -386,7 +395,13 @@ class SessionSync:
             FencedError: A newer open has the session.
         """
         if request.run_id is not None:
-            await begin_run(self._store, request, request.run_id, record, await place())
+            run = NewRun(
+                run_id=request.run_id,
+                start_sequence=await place(),
+                start_head=request.head,
+                **only_set(trace=self._traces.find_turn(request, record)),
+            )
+            await begin_run(self._store, request, run, record, self._traces.tell_cut)
 
     @contextlib.asynccontextmanager
     async def recording_run(
@@ -508,7 +523,13 @@ class SessionSync:
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
             await end_run(
-                self._store, request.session_id, state.current_run_id, ended, epoch, state.agent_type
+                self._store,
+                request.session_id,
+                state.current_run_id,
+                ended,
+                epoch,
+                state.agent_type,
+                self._traces.tell_cut,
             )
 
         await save_change(

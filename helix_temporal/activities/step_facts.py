@@ -1,12 +1,13 @@
 """Helpers of steps: the record and number of a step, errors of a thread that is an older copy, receipts."""
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from helix_temporal.agents import Agent
 from helix_temporal.errors import HeadMovedError, IdempotencyConflictError, StoreUnavailableError
+from helix_temporal.models.messages import SummaryUsage
 from helix_temporal.models.sessions import AnswerRef
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
 from helix_temporal.models.stored_messages import Head, Kind, StoredMessage
@@ -14,16 +15,22 @@ from helix_temporal.session.record import SessionRecord, parse_record
 from helix_temporal.stores.protocols.hot import StepView
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus
 from helix_temporal.telemetry import metrics
+from helix_temporal.telemetry.spans import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStep:
-    """A step that calls its model: whose, on which thread, and its record."""
+    """A step that calls its model: whose, on which thread, and its record.
+
+    Attributes:
+        note_summary: Told of a summary that was made for it, and since when.
+    """
 
     agent: Agent
     request: RunStepInput
     thread_id: str
     record: SessionRecord
+    note_summary: Callable[[SummaryUsage, Stopwatch], None] = lambda _used, _watch: None
 
 
 def lost_answer_error(thread_id: str, head: Head) -> HeadMovedError:

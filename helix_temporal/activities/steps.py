@@ -34,6 +34,7 @@ from helix_temporal.activities.suspended_turns import (
     list_waiting_calls,
     read_results_behind,
 )
+from helix_temporal.activities.traces import NO_MODEL, ModelTrace, StepTrace, TurnTraces
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, call_model
 from helix_temporal.errors import (
@@ -46,7 +47,7 @@ from helix_temporal.errors import (
     TooLargeError,
 )
 from helix_temporal.models.agents import ModelRequest
-from helix_temporal.models.base import JsonObject, wall_clock_ms
+from helix_temporal.models.base import JsonObject, only_set, wall_clock_ms
 from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.limits import DEDUP_WINDOW, INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
 from helix_temporal.models.messages import (
@@ -61,6 +62,7 @@ from helix_temporal.models.messages import (
 from helix_temporal.models.sessions import Answered
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.stored_messages import Kind, StoredMessage
+from helix_temporal.models.traces import TurnTrace
 from helix_temporal.models.waiting import CallOutcome, WaitingCall
 from helix_temporal.session.projection import end_of_run
 from helix_temporal.session.record import (
@@ -144,12 +146,17 @@ _USUAL: Final = (None, Finish.STOP, Finish.TOOL_CALLS)
 
 
 async def ask_model(
-    step: ModelStep, view: StepView, inputs: Sequence[Message], live: StepStream, summaries: Summaries
-) -> tuple[Message, Given]:
+    step: ModelStep,
+    view: StepView,
+    inputs: Sequence[Message],
+    live: StepStream,
+    summaries: Summaries,
+    traced: ModelTrace = NO_MODEL,
+) -> tuple[Message, Given, float]:
     """Call the model with the context that its policy allows, showing its answer as it comes.
 
     Returns:
-        Its answer as the message that ``live`` has an id for, and what it was given.
+        Its answer as the message that ``live`` has an id for, what it was given, and seconds that it took.
 
     Raises:
         HelixError: What the model or the instructions raise; nothing is in the thread then.
@@ -159,7 +166,7 @@ async def ask_model(
     given = await given_to_model(step, view, inputs, summaries)
     metrics.CONTEXT_REPAIRS.add(given.repairs, agent=agent.name)
     began = time.monotonic()
-    with application_code(f"model of agent {agent.name!r}"):
+    with application_code(f"model of agent {agent.name!r}"), traced:
         response = await call_model(
             agent.model,
             ModelRequest(
@@ -187,7 +194,8 @@ async def ask_model(
             finish=None if response.finish in _USUAL else response.finish,
             provider=response.provider,
         )
-    return answer, given
+        traced.note_answer(answer, inputs, given.instructions)
+    return answer, given, time.monotonic() - began
 
 
 def _step_key(step: ModelStep) -> str:
@@ -247,6 +255,7 @@ class Stepper:
         states: Keeps the session store in step; None where there is none.
         streams: Where steps are shown live.
         used: Where what they used is recorded.
+        traces: Who tells of them in traces.
     """
 
     def __init__(
@@ -262,7 +271,9 @@ class Stepper:
         states: SessionSync | None = None,
         streams: Streaming | None = None,
         used: UsageLog | None = None,
+        traces: TurnTraces | None = None,
     ) -> None:
+        self._traces = traces or TurnTraces()
         self._threads, self._agents = threads, agents
         self._payloads, self._references = payloads, References(payloads, threads)
         self._limits = limits or StepLimits()
@@ -311,7 +322,8 @@ class Stepper:
         number, reached = step_number(request, record), record.stream_reached
         async with self._streams.open_step_stream(request, agent, new_id(), number, reached) as live:
             live.tell_begin(inputs)
-            result = await self._new_step(request, agent, thread_id, seen, inputs, live)
+            with self._traces.open_step(request, record, agent) as traced:
+                result = await self._new_step(request, agent, thread_id, seen, inputs, live, traced)
             await live.tell_end(result)
         return result
 
@@ -323,11 +335,13 @@ class Stepper:
         seen: _Seen,
         inputs: list[Message],
         live: StepStream,
+        traced: StepTrace,
     ) -> RunStepResult:
         record = record_of(seen.view)
         async with self._news.recording_run(request, record, live.find_turn_start):
-            asks = ModelStep(agent, request, thread_id, record)
-            answer, given = await ask_model(asks, seen.view, inputs, live, self._summaries)
+            asks = ModelStep(agent, request, thread_id, record, traced.note_summary)
+            call = traced.call_model(live.message_id)
+            answer, given, took = await ask_model(asks, seen.view, inputs, live, self._summaries, call)
             if agent.compaction is not None:
                 # One of another timeline goes: a later window may not reach back to where it shows.
                 record = record.model_copy(update={"summary": given.summary})
@@ -339,19 +353,22 @@ class Stepper:
                 encode_message(answer),
                 commits=not answer.tool_calls,
             )
-            async with self._used.recording_step(agent, request, answer, live.number):
+            async with self._used.recording_step(agent, request, answer, live.number, took):
                 live.tell_answer(answer)  # paid for, also by an attempt that Temporal has given up
                 appended, turn = await self._append_step(
-                    step, record, request, [*inputs, answer], seen.view, live.reached
+                    step, record, request, [*inputs, answer], seen.view, live.reached, traced.trace
                 )
                 self._count_turn_end(request, step, appended)
                 stored = answer if not appended.repeated else decode_message(appended.messages[-1])
+                if stored.id == answer.id:
+                    # Nobody else ever made this answer: the end of its turn is told once.
+                    traced.commit(ends_turn=step.commits)
                 live.tell_committed(stored, appended.head)
                 receipt = await self._archive_step(step, appended, request)
         if appended.messages[-1].kind == Kind.ANSWER:
             # Until its turn ends, a tool may rewind the step, which then takes the same inputs again.
             await self._drop_payloads(request, seen.inputs, receipt)
-        result = await self._build_result(request, appended, stored, receipt, seen, turn)
+        result = await self._build_result(request, appended, stored, receipt, seen, turn, traced.trace)
         return result.model_copy(update={"repairs": given.repairs}) if given.repairs else result
 
     async def end_turn(self, request: EndTurnInput) -> RunStepResult:
@@ -375,6 +392,19 @@ class Stepper:
                 if not stands:
                     await self._threads.confirm_head(thread_id, request.epoch, request.head)
                     raise
+        with self._traces.open_step(request, record_of(view)) as traced:
+            return await self._commit_results(request, thread_id, view, inputs, traced, stands=stands)
+
+    async def _commit_results(
+        self,
+        request: EndTurnInput,
+        thread_id: str,
+        view: StepView,
+        inputs: list[Message],
+        traced: StepTrace,
+        *,
+        stands: bool,
+    ) -> RunStepResult:
         step = StepAppend(thread_id, request.epoch, request.head, view.after, commits=True)
         turn, told = None, False
         if stands:
@@ -385,8 +415,12 @@ class Stepper:
         else:
             step = replace(step, inputs=tuple(encode_message(each) for each in inputs))
             await self._news.tell_answers(request, view.header.slice)
-            appended, turn = await self._append_step(step, record_of(view), request, inputs, view)
+            appended, turn = await self._append_step(
+                step, record_of(view), request, inputs, view, trace=traced.trace
+            )
             self._count_turn_end(request, step, appended)
+            if not appended.repeated:
+                traced.commit(ends_turn=True)
         receipt = await self._archive_step(step, appended, request)
         await self._drop_payloads(request, request.inputs, receipt)
         await self._news.tell_sub_agents(request)
@@ -518,7 +552,8 @@ class Stepper:
         # What stands may be another answer than a moment ago: the hot thread was lost and came back.
         *taken, stored = (decode_message(message) for message in appended.messages)
         async with self._used.recording_step(agent, request, stored, record_of(seen.view).turn_steps):
-            result = await self._build_result(request, appended, stored, receipt, seen)
+            trace = record_of(seen.view).trace
+            result = await self._build_result(request, appended, stored, receipt, seen, trace=trace)
             same_run = record_of(seen.view).run == request.run_id
             if outcomes := await self._results_behind(appended, result, same_run=same_run):
                 result = result.model_copy(update={"outcomes": outcomes})
@@ -665,13 +700,21 @@ class Stepper:
         messages: Sequence[Message],
         view: StepView,
         reached: int = 0,
+        trace: TurnTrace | None = None,
     ) -> tuple[Appended, CommittedTurn | None]:
         """Append with the record that goes with it; a record saved meanwhile is taken in first."""
         waiting, writer = self._waiting_calls(step, request, messages), workflow_run()
 
         async def write(stored: StoredRecord) -> tuple[Appended, CommittedTurn | None]:
             after = apply_step(
-                stored.record, step, request, messages, waiting=waiting, writer=writer, now=scheduled_ms()
+                stored.record,
+                step,
+                request,
+                messages,
+                waiting=waiting,
+                writer=writer,
+                now=scheduled_ms(),
+                trace=trace,
             )
             if reached > after.stream_reached:
                 after = after.model_copy(update={"stream_reached": reached})
@@ -785,9 +828,11 @@ class Stepper:
         receipt: FlushReceipt,
         seen: _Seen,
         turn: CommittedTurn | None = None,
+        trace: TurnTrace | None = None,
     ) -> RunStepResult:
         fields: dict[str, Any] = {"head": appended.head, "slice_version": appended.header.slice_version}
         if answer.tool_calls:
+            fields |= only_set(traceparent=None if trace is None else trace.root)
             fields["calls"] = tuple(
                 shorten_arguments(call, self._limits.inline_arguments) for call in answer.tool_calls
             )

@@ -118,6 +118,7 @@ async def read_suspended_turn(
         waiting=suspended.calls,
         outcomes=known,
         **only_truthy(children=children),
+        **only_set(traceparent=record.trace.root if record.trace else None),
     )
 
 

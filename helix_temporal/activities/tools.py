@@ -22,6 +22,7 @@ from helix_temporal.activities._runtime import (
 )
 from helix_temporal.activities.live import Streaming, ToolStream
 from helix_temporal.activities.payloads import FAR, Payloads, References, payload_key
+from helix_temporal.activities.traces import CallTrace, TurnTraces
 from helix_temporal.activities.usage import Metrics, UsageLog
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
@@ -81,6 +82,7 @@ class ToolRunner:
         states: Takes what tools change of the state; None where there is no session store.
         streams: Where tools are shown live.
         used: Where what they used is recorded.
+        traces: Who tells of them in traces.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class ToolRunner:
         states: ToolChanges | None = None,
         streams: Streaming | None = None,
         used: UsageLog | None = None,
+        traces: TurnTraces | None = None,
     ) -> None:
+        self._traces = traces or TurnTraces()
         self._states, self._streams, self._used = states, streams or Streaming(), used or UsageLog()
         self._threads, self._payloads = threads, payloads
         self._inline_result, self._inline_text = inline_result, inline_text
@@ -131,11 +135,20 @@ class ToolRunner:
         the activity's.
         """
         number = current_attempt() if number is None else number
+        hides = hides or tool.hide_errors
         async with self._streams.open_tool_stream(request) as live:
-            return await self._run_tool(tool, request, live, number, hides=hides or tool.hide_errors)
+            with self._traces.open_call(request, number) as traced:
+                return await self._run_tool(tool, request, live, traced, number, hides=hides)
 
     async def _run_tool(
-        self, tool: Tool, request: ToolInput, live: ToolStream, number: int, *, hides: bool
+        self,
+        tool: Tool,
+        request: ToolInput,
+        live: ToolStream,
+        traced: CallTrace,
+        number: int,
+        *,
+        hides: bool,
     ) -> ToolResult:
         metrics = Metrics()
         context = ToolContext(
@@ -157,6 +170,7 @@ class ToolRunner:
         began = time.monotonic()
         try:
             outcome = await tool.call_handler(arguments, context)
+            traced.note_outcome(arguments, outcome)
         except CODE_ERRORS as error:
             if is_cancellation(error):
                 raise

@@ -178,12 +178,12 @@ class UsageLog:
         self._closing = asyncio.Event()
 
     def recording_step(
-        self, agent: Agent, request: RunStepInput, answer: Message, number: int
+        self, agent: Agent, request: RunStepInput, answer: Message, number: int, seconds: float = 0.0
     ) -> AbstractAsyncContextManager[None]:
-        """Record a step, and the results that it takes, while it goes on."""
+        """Record a step, and the results that it takes, while it goes on; its model took so long."""
         results = _of_results(request, agent.name, number - 1)
         return self._record_alongside(
-            request.session_id, [*results, *_of_answer(agent, request, answer, number)]
+            request.session_id, [*results, *_of_answer(agent, request, answer, number, seconds)]
         )
 
     def recording_tool(
@@ -295,6 +295,25 @@ def _count_entry(entry: UsageEntry) -> None:
         )
 
 
+def list_untold_results(request: RunStepInput | EndTurnInput, record: SessionRecord) -> list[UsageEntry]:
+    """What is recorded of those results that no worker of a tool has told of itself.
+
+    Args:
+        request: The step that takes them.
+        record: The one before the step.
+    """
+    untold = tuple(
+        each
+        for each in request.inputs
+        if each.child is not None
+        or each.unfinished
+        or (each.answered is not None and each.answered.outcome != "approved")
+    )
+    agent = request.agent if isinstance(request, RunStepInput) else record.agent
+    step = step_number(request, record) - 1
+    return _of_results(request.model_copy(update={"inputs": untold}), agent, step) if untold else []
+
+
 def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> list[UsageEntry]:
     """Calls of sub-agents, by which sums reach their sessions, and of tools that no worker ran to an end."""
     entries: list[UsageEntry] = []
@@ -325,24 +344,24 @@ def _of_tool(request: ToolInput, outcome: ToolOutcome, seconds: float) -> list[U
     return [*ran, *_build_token_entry(f"tool-tokens/{result_id}", request.tool, outcome.usage, about)]
 
 
-def _of_answer(agent: Agent, request: RunStepInput, answer: Message, number: int) -> list[UsageEntry]:
+def _of_answer(
+    agent: Agent, request: RunStepInput, answer: Message, number: int, seconds: float
+) -> list[UsageEntry]:
     """The model call that gave the answer, and the summary that was made for it."""
     used, summary = answer.usage, answer.summary_usage
     if used is None:
         return []
     about = _common_fields(request, agent.name, number, "agent", agent.name)
-    name = _name_of(agent.model)
+    name, took = name_of_model(agent.model), round(seconds * 1000)
     if summary is None:
-        return _build_token_entry(f"step/{answer.id}", name, used, about)
-    own = _build_token_entry(f"step/{answer.id}", name, used - summary.used, about)
+        return _build_token_entry(f"step/{answer.id}", name, used, about, took)
+    own = _build_token_entry(f"step/{answer.id}", name, used - summary.used, about, took)
     return [*own, *_of_summary(agent, request, summary, number)]
 
 
 def _of_summary(agent: Agent, request: RunStepInput, summary: SummaryUsage, number: int) -> list[UsageEntry]:
-    compaction = agent.compaction
-    model = agent.model if compaction is None or compaction.model is None else compaction.model
     about = _common_fields(request, agent.name, number, "agent", agent.name)
-    return _build_token_entry(f"summary/{summary.id}", _name_of(model), summary.used, about)
+    return _build_token_entry(f"summary/{summary.id}", name_of_summary_model(agent), summary.used, about)
 
 
 # -- entries
@@ -369,7 +388,9 @@ def _build_tool_entry(result_id: str, call: str, about: dict[str, Any], **how: A
     )
 
 
-def _build_token_entry(entry_id: str, model: str, used: Usage, about: dict[str, Any]) -> list[UsageEntry]:
+def _build_token_entry(
+    entry_id: str, model: str, used: Usage, about: dict[str, Any], duration_ms: int = 0
+) -> list[UsageEntry]:
     counts = TokenCounts(
         prompt=used.input_tokens,
         completion=used.output_tokens,
@@ -377,7 +398,8 @@ def _build_token_entry(entry_id: str, model: str, used: Usage, about: dict[str, 
         cached=used.cached_read_tokens,
         cache_write=used.cached_write_tokens,
     )
-    return _build_entry(TokenUsageEntry, id=entry_id, model=model, tokens=counts, **about)
+    took = {"duration_ms": duration_ms} if duration_ms else {}
+    return _build_entry(TokenUsageEntry, id=entry_id, model=model, tokens=counts, **took, **about)
 
 
 def _build_entry(kind: Callable[..., UsageEntry], **fields: Any) -> list[UsageEntry]:
@@ -389,7 +411,14 @@ def _build_entry(kind: Callable[..., UsageEntry], **fields: Any) -> list[UsageEn
         return []
 
 
-def _name_of(model: Model | StreamingModel) -> str:
+def name_of_summary_model(agent: Agent) -> str:
+    """The name of the model that makes an agent's summaries."""
+    compaction = agent.compaction
+    own = None if compaction is None else compaction.model
+    return name_of_model(agent.model if own is None else own)
+
+
+def name_of_model(model: Model | StreamingModel) -> str:
     """The model's name as its adapter tells it, else what it is."""
     found = (getattr(model, name, None) for name in _NAMES)
     return next((name for name in found if isinstance(name, str) and name), type(model).__name__)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from helix_temporal.cli import thread
+from helix_temporal.cli import telemetry, thread
 from helix_temporal.cli.cleanup import cleanup
 from helix_temporal.cli.dev import dev
 from helix_temporal.cli.health import health
@@ -28,6 +28,7 @@ app.command()(maintenance)
 app.command()(migrate)
 app.command()(sweep)
 app.command()(worker)
+app.add_typer(telemetry.app, name="telemetry")
 app.add_typer(thread.app, name="thread")
 
 

@@ -21,6 +21,7 @@ from helix_temporal.models.sessions import AskResult, AskStatus, SessionInput, U
 from helix_temporal.models.states import SessionProperties, other_thread_text
 from helix_temporal.models.steps import PutTextInput
 from helix_temporal.models.waiting import check_own_id, is_child_id
+from helix_temporal.telemetry.emitter import current_traceparent
 
 _RAISED: Final = tuple(f"{each.__name__}: " for each in (SessionExpiredError, IdempotencyConflictError))
 """Failures of a message that are its sender's: raised rather than told."""
@@ -81,7 +82,8 @@ async def create_message(
     """
     message_id = message_id or uuid.uuid4().hex
     content = await create_text(connection, thread_id or session_id, text, message_id)
-    named = only_set(properties=properties, agent=agent, thread_id=thread_id)
+    caller = current_traceparent()
+    named = only_set(properties=properties, agent=agent, thread_id=thread_id, traceparent=caller)
     return UserMessage(id=message_id, **content, **named)
 
 

@@ -20,6 +20,7 @@ from helix_temporal.models.states import (
     Text,
 )
 from helix_temporal.models.stored_messages import EMPTY, Head
+from helix_temporal.models.traces import TurnTrace
 
 _CHECKPOINT: Final = re.compile(r"cpv1-(?P<session>.+)-s(?P<steps>\d+)-t(?P<at>\d+)-[0-9a-f]{6}", re.DOTALL)
 
@@ -193,6 +194,7 @@ class NewRun(StoredModel):
     Attributes:
         start_sequence: After this sequence of the session's stream the run's chunks come; 0 where that is
             not known.
+        trace: The turn's, where it has one: a backfill makes its root from this.
     """
 
     run_id: Id
@@ -200,6 +202,7 @@ class NewRun(StoredModel):
     start_head: Head = EMPTY
     workflow_id: Text | None = None
     workflow_run_id: Text | None = None
+    trace: TurnTrace | None = None
 
 
 class Run(NewRun):

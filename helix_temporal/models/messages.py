@@ -177,6 +177,7 @@ class UserMessage(WireModel):
         properties: Of the session: set before the message is taken.
         agent: Whom it is for: a session that runs with another one refuses it.
         thread_id: Where it is to go: a session that has another thread refuses it.
+        traceparent: The sender's span, as the W3C header of that name has it.
     """
 
     id: Id
@@ -186,6 +187,7 @@ class UserMessage(WireModel):
     properties: SessionProperties | None = None
     agent: str | None = None
     thread_id: Id | None = None
+    traceparent: Annotated[str, Field(max_length=128)] | None = None
 
     def without_properties(self) -> "UserMessage":
         """The message as the inbox and the thread have it."""
@@ -306,6 +308,7 @@ class ToolResult(WireModel):
 
     Attributes:
         staged: Names what the tool changed of the session's state; empty where it changed nothing.
+        unfinished: No worker ran the call to an end: the tool failed, or is none, or nobody could answer.
     """
 
     text: str = ""
@@ -317,3 +320,4 @@ class ToolResult(WireModel):
     usage: Usage | None = None
     child: ChildEnd | None = None
     staged: str = ""
+    unfinished: bool = False

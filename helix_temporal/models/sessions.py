@@ -332,6 +332,7 @@ class SuspendedTurn(WireModel):
         outcomes: Results and answers that are not in the thread yet.
         dropped, left: Messages that came with the turn and are not part of it.
         children: Calls of sub-agents that wait, too, in sessions that have ended.
+        traceparent: As in `RunStepResult`.
     """
 
     head: Head
@@ -346,6 +347,7 @@ class SuspendedTurn(WireModel):
     dropped: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     children: tuple[SubAgentCall, ...] = ()
+    traceparent: str | None = None
 
 
 class ResetPoint(WireModel):

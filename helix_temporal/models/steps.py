@@ -124,7 +124,8 @@ class StepInput(WireModel):
         ref: Names a payload, or a message of another thread, that holds the content.
         child: With the result of a sub-agent.
         answered: With the result of a call that a client, or a person, answered.
-        staged: As in `ToolResult`.
+        staged, unfinished: As in `ToolResult`.
+        traceparent: With a user's message: its sender's span.
     """
 
     id: Id
@@ -139,6 +140,8 @@ class StepInput(WireModel):
     child: ChildEnd | None = None
     answered: AnswerReceipt | None = None
     staged: str = ""
+    traceparent: str | None = None
+    unfinished: bool = False
 
 
 class RunStepInput(WireModel):
@@ -200,6 +203,7 @@ class RunStepResult(WireModel):
             before that.  Only where the step waited for people, or the turn still has its name.
         goes_on: Behind the step, which stands, there is more of the turn: its workflow was reset.
         run: The turn's name in the thread, under which it goes on; None where it is the one that was given.
+        traceparent: Of a turn that has a trace and goes on: its root, for those who run its calls.
     """
 
     head: Head
@@ -224,6 +228,7 @@ class RunStepResult(WireModel):
     outcomes: tuple[CallOutcome, ...] = ()
     goes_on: bool = False
     run: str | None = None
+    traceparent: str | None = None
 
 
 class EndTurnInput(WireModel):
@@ -290,6 +295,7 @@ class ToolInput(WireModel):
         run_id: Of the turn: what the tool changes of the state is staged under it.
         epoch: Fences that: an attempt from before the session was opened again changes nothing.
         step: Number of the step that asks, in its turn; 0 where that is not known.
+        traceparent: The turn's root, if it has a trace.
     """
 
     session_id: Id
@@ -306,6 +312,7 @@ class ToolInput(WireModel):
     epoch: Epoch | None = None
     step: int = Field(default=0, ge=0)
     tracing_context: TracingContext | None = None
+    traceparent: str | None = None
 
 
 class PutTextInput(WireModel):

@@ -84,6 +84,7 @@ class TokenUsageEntry(_Entry):
 
     Attributes:
         cost_usd: What it cost, exactly.
+        duration_ms: How long it took; 0 where that is not known.
     """
 
     _kind = "tokens"
@@ -92,6 +93,7 @@ class TokenUsageEntry(_Entry):
     model: Name
     tokens: TokenCounts = TokenCounts()
     cost_usd: Cost | None = None
+    duration_ms: Count = 0
 
 
 class ToolUsageEntry(_Entry):

@@ -88,4 +88,4 @@ def result_of_answer(
 
 def error_result(text: str) -> ToolResult:
     """A result that the model sees as an error."""
-    return ToolResult(text=text, is_error=True)
+    return ToolResult(text=text, is_error=True, unfinished=True)

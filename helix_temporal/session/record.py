@@ -15,6 +15,7 @@ from helix_temporal.models.messages import Message, Usage, check_size
 from helix_temporal.models.sessions import SessionOptions, TakenBack
 from helix_temporal.models.steps import EndTurnInput, OpenSessionInput, RunStepInput, SaveValuesInput
 from helix_temporal.models.stored_messages import Epoch, Head, Position, StoredMessage, head_after
+from helix_temporal.models.traces import REMEMBERED_WAITS, TurnTrace, TurnWait
 from helix_temporal.models.waiting import REMEMBERED_CALLS, AnswerReceipt, Suspension, WaitingCall
 from helix_temporal.session.call_answers import merge_receipts
 
@@ -77,6 +78,7 @@ class SessionRecord(WireModel):
         writer: Short id of the workflow run whose activity wrote it; empty outside Temporal.
         stream_reached: A sequence that the session's stream had; one that ends before it was lost or set
             back.
+        trace: Of the newest turn, where it has one.
     """
 
     agent: str = ""
@@ -98,6 +100,7 @@ class SessionRecord(WireModel):
     options: SessionOptions | None = None
     writer: str = ""
     stream_reached: int = 0
+    trace: TurnTrace | None = None
 
 
 class AppendedStep(Protocol):
@@ -179,6 +182,7 @@ def apply_step(
     waiting: tuple[WaitingCall, ...] = (),
     writer: str = "",
     now: int = 0,
+    trace: TurnTrace | None = None,
 ) -> SessionRecord:
     """The record that goes with a step.
 
@@ -190,6 +194,7 @@ def apply_step(
         waiting: Calls of its answer that wait for a client or a person.
         writer: Short id of the workflow run that writes it.
         now: When the step was scheduled, in ms since 1970.
+        trace: Of the turn, where it has one.
 
     Raises:
         TooLargeError: The application's values exceed the limit.
@@ -205,6 +210,7 @@ def apply_step(
         "turn_steps": (record.turn_steps if is_same_turn else 0) + answered,
         "at_work_since": record.at_work_since if is_same_turn and record.suspended is None else now,
         "changed": record.changed if is_same_turn else (),
+        "trace": trace if trace is not None else (record.trace if is_same_turn else None),
     }
     if isinstance(request, RunStepInput):
         changes["agent"] = request.agent
@@ -215,6 +221,25 @@ def apply_step(
     head = None if step.answer is None else head_after(step.head, (*step.inputs, step.answer))
     suspended = Suspension(head=head, calls=waiting) if head is not None and waiting else None
     return _with_answers(after, request, suspended)
+
+
+def add_waits(trace: TurnTrace, record: SessionRecord, request: RunStepInput | EndTurnInput) -> TurnTrace:
+    """The trace with the calls that a step takes answers of: ``record`` knows since when they waited."""
+    asked = {} if record.suspended is None else {each.id: each for each in record.suspended.calls}
+    found = [
+        TurnWait(
+            tool=each.name or "",
+            kind=asked[each.answered.id].kind,
+            outcome=each.answered.outcome,
+            since=asked[each.answered.id].since,
+            until=each.answered.when,
+        )
+        for each in request.inputs
+        if each.answered is not None and each.answered.id in asked
+    ]
+    if not found:
+        return trace
+    return trace.model_copy(update={"waits": (*trace.waits, *found)[:REMEMBERED_WAITS]})
 
 
 def _values_of_step(record: SessionRecord, request: RunStepInput, changed: tuple[str, ...]) -> dict[str, Any]:

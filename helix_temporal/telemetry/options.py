@@ -16,7 +16,7 @@ class Telemetry:
         prometheus: Address, as ``0.0.0.0:9090``, at which Prometheus fetches the metrics of Temporal's SDK
             and ours.
         otlp: Address of a collector that they are sent to instead.
-        tracer_provider: Takes the spans of turns; None: OpenTelemetry's global one.
+        tracer_provider: Takes the spans of turns; with None there are none unless the settings say so.
         content: Whether texts of messages, tools' arguments and results are put on spans.
         redact: Changes such a text before it is put there.
     """

@@ -23,7 +23,7 @@ from temporalio.exceptions import TimeoutError as TimedOutError
 from helix_temporal.errors import AgentNotServedError
 from helix_temporal.models.agents import ToolFacts
 from helix_temporal.models.ids import SESSION_WORKFLOW, workflow_id
-from helix_temporal.models.messages import Usage
+from helix_temporal.models.messages import Usage, UserMessage
 from helix_temporal.models.sessions import ArchiveMode, SessionInput, SessionResult
 from helix_temporal.models.steps import OpenSessionInput, ToolInput, ToolResult
 from helix_temporal.models.waiting import MAX_DEPTH, HasStartedInput, ParentLink, SubAgentCall
@@ -48,6 +48,7 @@ from helix_temporal.session.sub_agents import (
     task_message,
     with_call_facts,
 )
+from helix_temporal.telemetry.ids import SpanRef, derive_call
 from helix_temporal.workflows.clock import now_ms
 
 HasStarted = Callable[[HasStartedInput], Awaitable[bool]]
@@ -158,6 +159,15 @@ class _Child:
         self.given_up = True
 
 
+def _with_caller(message: UserMessage, request: ToolInput, result_id: str) -> UserMessage:
+    """The task with the span of the call, whose id is derived: whoever records that span comes later."""
+    root = SpanRef.parse(request.traceparent)
+    if root is None or request.run_id is None:
+        return message
+    call = derive_call(root, request.session_id, request.run_id, result_id)
+    return message.model_copy(update={"traceparent": call.traceparent})
+
+
 @dataclass(slots=True)
 class SubAgents:
     """The sub-agents of one session.
@@ -199,6 +209,7 @@ class SubAgents:
         message = task_message(facts, request, call.call)
         if message is None:
             return refusal_result(call.session_id, f"{facts.argument!r} must be a text that says what to do")
+        message = _with_caller(message, request, call.call)
         async with self._lock_thread(facts, call.session_id):
             resumed = self.sub_agent_calls.resume_call(call.at)
             options = child_options(self.archive)

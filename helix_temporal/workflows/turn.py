@@ -77,11 +77,13 @@ class ToolCalls:
 
     Attributes:
         usage: What the tools used of models.
+        traceparent: The turn's root, once a worker has told it.
     """
 
     def __init__(self, calls: Calls, thread: CurrentThread, number: int, step: Callable[[], int]) -> None:
         self._calls, self._thread, self._number, self._step = calls, thread, number, step
         self.usage = Usage()
+        self.traceparent: str | None = None
 
     async def look_up_added_tools(self, result: RunStepResult) -> None:
         """Load tools that the agent got after the session was opened, or that only newer workers have.
@@ -127,10 +129,10 @@ class ToolCalls:
         facts = self._thread.facts.tool(call.name)
         if facts is None:
             names = ", ".join(tool.name for tool in self._thread.facts.tools) or "none"
-            return ToolResult(text=f"There is no tool {call.name!r}. Tools: {names}.", is_error=True)
+            return _unfinished(f"There is no tool {call.name!r}. Tools: {names}.")
         told = why_not_run(call)
         if told is not None:
-            return ToolResult(text=told, is_error=True)
+            return _unfinished(told)
         return await self._run_tool(facts, run_id, result, ordinal, call)
 
     async def _run_tool(
@@ -153,15 +155,22 @@ class ToolCalls:
                     epoch=self._thread.handle.epoch,
                     step=self._step(),
                     **only_set(
-                        metadata=request.metadata or None, tracing_context=self._thread.tracing_context
+                        metadata=request.metadata or None,
+                        tracing_context=self._thread.tracing_context,
+                        traceparent=self.traceparent,
                     ),
                 ),
             )
         except ToolFailedError as failed:
-            return ToolResult(text=f"The tool failed: {failed}", is_error=True)
+            return _unfinished(f"The tool failed: {failed}")
         if isinstance(outcome, ToolResult) and outcome.usage is not None:
             self.usage = self.usage + outcome.usage
         return outcome
+
+
+def _unfinished(text: str) -> ToolResult:
+    """The result of a call that no worker ran to an end."""
+    return ToolResult(text=text, is_error=True, unfinished=True)
 
 
 def _in_call_order(results: Mapping[int, ToolResult]) -> list[ToolResult]:
@@ -171,7 +180,7 @@ def _in_call_order(results: Mapping[int, ToolResult]) -> list[ToolResult]:
 def unanswerable_results(result: RunStepResult) -> dict[int, ToolResult]:
     """Results of calls that somebody would have to answer, where nobody can be waited for."""
     text = "Nobody can answer this call here."
-    return {each.at: ToolResult(text=text, is_error=True) for each in result.waiting}
+    return {each.at: _unfinished(text) for each in result.waiting}
 
 
 def tool_inputs(
@@ -188,7 +197,7 @@ def _tool_input(
     message_id: str, call: ToolCall, outcome: ToolResult, answered: AnswerReceipt | None
 ) -> StepInput:
     fields: dict[str, Any] = {"id": message_id, "call": call.id, "name": call.name}
-    for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged"):
+    for name in ("text", "parts", "ref", "is_error", "usage", "child", "staged", "unfinished"):
         if getattr(outcome, name):
             fields[name] = getattr(outcome, name)
     if answered is not None:
@@ -351,6 +360,7 @@ class Turn:
         self._messages, self._left = suspended.messages, suspended.left
         self._start, self.steps, self._used_before = suspended.start, suspended.steps, suspended.usage
         self.run_id = self._first_run_id = suspended.run_id or self.run_id
+        self._tools.traceparent = suspended.traceparent
         waits = {each.at for each in suspended.waiting}
         unknown = tuple(at for at in range(len(suspended.calls)) if at not in waits)
         return RunStepResult(
@@ -538,6 +548,7 @@ class Turn:
                 usage=None if self.usage == Usage() else self.usage,
                 dropped=dropped or None,
                 left=self._left or None,
+                traceparent=self._tools.traceparent,
                 children=(self._pending_calls.sub_agent_calls.list_calls() or None)
                 if self._pending_calls
                 else None,
@@ -635,6 +646,7 @@ class Turn:
         before = thread.head
         result = await self._attempt_at_head(attempt, inputs)
         self.run_id = result.run or self.run_id
+        self._tools.traceparent = result.traceparent
         thread.note_step(result)
         self.values_stored = self.values_stored or result.head != before
         self.steps += 1
@@ -706,4 +718,4 @@ def _user_input(message: UserMessage) -> StepInput:
         fields["ref"] = message.ref
     if message.metadata:
         fields["metadata"] = message.metadata
-    return StepInput(**fields)
+    return StepInput(**fields, **only_set(traceparent=message.traceparent))

@@ -34,6 +34,7 @@ from tests.chaos._s3 import S3Campaigns
 from tests.chaos._stage import Stage
 from tests.chaos._streams import StreamKills
 from tests.chaos._terminates import TerminateCampaign
+from tests.chaos._traces import TraceKills
 from tests.chaos._trees import TreeKills
 from tests.chaos._wait_ends import WaitEnds
 from tests.chaos._waits import WaitKills
@@ -58,6 +59,10 @@ class Run:
 
 async def _kills(run: Run) -> list[Report]:
     return [await KillCampaign(run.settings, run.directory, seed=run.seed).run(run.kills, run.progress)]
+
+
+async def _traces(run: Run) -> list[Report]:
+    return [await TraceKills(run.settings, run.directory, seed=run.seed).run(run.share, run.progress)]
 
 
 async def _children(run: Run) -> list[Report]:
@@ -134,6 +139,7 @@ CAMPAIGNS: dict[str, Callable[[Run], Awaitable[list[Report]]]] = {
     "waits": _waits,
     "streams": _streams,
     "kills": _kills,
+    "traces": _traces,
     "freezes": _freezes,
     "points": _points,
     "exact": _exact,

@@ -66,7 +66,7 @@ class WrappedBackends(Backends):
         if self.keeps_sessions:
             rows = around(self._places[settings.state_in].sessions, "rows")
             self._sessions = RowSessions(rows, self.threads, together=False, streams=self.streams)
-            self._states = SessionSync(RowSessions(rows), self.threads)
+            self._states = SessionSync(RowSessions(rows), self.threads, traces=self.traces)
             self._used = UsageLog(self.usage)
 
 

@@ -14,11 +14,13 @@ from temporalio import activity
 
 from helix_temporal.agents import Agent
 from helix_temporal.settings import Settings
+from helix_temporal.telemetry import Telemetry
 from helix_temporal.worker import HelixWorker, connect
 from tests.chaos._agent import chaos_agent
 from tests.chaos._backends import BookedHot, WrappedBackends, use_backends
 from tests.chaos._boundaries import Boundaries
 from tests.chaos._ledger import Ledger
+from tests.chaos._span_file import file_provider
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.chaos._workers"])
@@ -72,6 +74,7 @@ class WorkerProcess:
 
     Args:
         cold: It replays each workflow task from the start.
+        spans: Where it writes the spans of turns, if it has traces.
     """
 
     def __init__(
@@ -84,8 +87,9 @@ class WorkerProcess:
         dies: Dies | None = None,
         aloud: bool = False,
         cold: bool = False,
+        spans: Path | None = None,
     ) -> None:
-        arguments = (settings, books, model_seconds, drain, dies, aloud, cold)
+        arguments = (settings, books, model_seconds, drain, dies, aloud, cold, spans)
         self._process = _CONTEXT.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
         assert self._process.pid is not None
@@ -133,6 +137,7 @@ def _run(
     dies: Dies | None,
     aloud: bool,
     cold: bool,
+    spans: Path | None,
 ) -> None:
     os.setsid()
     # What a killed worker had to say is no part of the campaign's output.
@@ -142,11 +147,18 @@ def _run(
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
     ledger = Ledger(books)
     agent = chaos_agent(ledger, model_seconds=model_seconds, aloud=aloud)
-    asyncio.run(_serve(settings, ledger, agent, drain, dies, cold=cold))
+    asyncio.run(_serve(settings, ledger, agent, drain, dies, cold=cold, spans=spans))
 
 
 async def _serve(
-    settings: Settings, ledger: Ledger, agent: Agent, drain: float, dies: Dies | None, *, cold: bool
+    settings: Settings,
+    ledger: Ledger,
+    agent: Agent,
+    drain: float,
+    dies: Dies | None,
+    *,
+    cold: bool,
+    spans: Path | None,
 ) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -154,7 +166,8 @@ async def _serve(
     assert parent is not None
     # A worker whose campaign was killed must not live on.
     loop.add_reader(int(parent.sentinel), os._exit, 1)
-    client, plugin = await connect(settings, [agent])
+    traces = {} if spans is None else {"telemetry": Telemetry(tracer_provider=file_provider(spans))}
+    client, plugin = await connect(settings, [agent], **traces)
     around = Deadly(dies, ledger) if dies is not None else Boundaries()
     backends = WrappedBackends(
         settings,

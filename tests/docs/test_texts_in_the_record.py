@@ -40,6 +40,8 @@ NAMES: Final = {
     "suspended.children.calls.name", "suspended.children.calls.kind", "suspended.children.calls.route",
     "suspended.children.answers.request.call", "suspended.children.answers.request.outcome",
     "suspended.children.answers.request.ref", "suspended.children.answers.request.by",
+    "taken_back.messages.traceparent", "trace.root", "trace.agent", "trace.parent", "trace.links",
+    "trace.before", "trace.waits.tool", "trace.waits.kind", "trace.waits.outcome",
 }  # fmt: skip
 """Fields that hold ids, names and words of ours."""
 

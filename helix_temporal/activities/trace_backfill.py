@@ -1,0 +1,123 @@
+"""Tells turns again, under the same ids, from what the stores say of them: spans that were lost are there.
+
+A worker that is killed loses the spans that it had not exported yet.  Who has them already sees the same ids
+once more, and nothing new.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from helix_temporal.models.checkpoints import Run
+from helix_temporal.models.states import TERMINAL
+from helix_temporal.models.store_calls import OrderBy, SessionQuery
+from helix_temporal.stores.protocols.sessions import SessionStore
+from helix_temporal.stores.protocols.usage import UsageStore
+from helix_temporal.telemetry.spans import (
+    ABANDONED,
+    Span,
+    Turn,
+    span_of_abandoned,
+    span_of_run,
+    spans_of_usage,
+)
+
+_PAGE = 200
+
+
+@dataclass(slots=True)
+class BackfillSummary:
+    """What a backfill has told.
+
+    Attributes:
+        sessions: Looked at: those that were changed since.
+        turns: Told, each with all its spans; ``abandoned`` of them died.
+        under_way: Turns that have not ended: nothing is told of them yet.
+        untraced: Turns that had no trace, since their workers told nothing.
+    """
+
+    sessions: int = 0
+    turns: int = 0
+    abandoned: int = 0
+    under_way: int = 0
+    untraced: int = 0
+    spans: int = 0
+
+
+class TraceBackfill:
+    """Tells the turns of sessions again.
+
+    Args:
+        sessions: Has the turns, as runs.
+        usage: Has their model calls and tool calls.
+        emit: Takes the spans.
+    """
+
+    def __init__(self, sessions: SessionStore, usage: UsageStore, emit: Callable[[Span], None]) -> None:
+        self._sessions, self._usage, self._emit = sessions, usage, emit
+
+    async def tell_since(self, since_ms: int, session_id: str | None = None) -> BackfillSummary:
+        """Tell all turns that ended since then, of one session or of all.
+
+        Raises:
+            StoreUnavailableError: A store does not answer; what was told before may be told again.
+        """
+        found = BackfillSummary()
+        ids = self._list_sessions(since_ms) if session_id is None else _only(session_id)
+        async for each in ids:
+            await self._tell_session(each, since_ms, found)
+        return found
+
+    async def _list_sessions(self, since_ms: int) -> AsyncIterator[str]:
+        order = OrderBy(field="updated_at", direction="asc")
+        cursor: str | None = None
+        while True:
+            page = await self._sessions.list_sessions(
+                SessionQuery(
+                    date_field="updated_at", date_from=since_ms, order_by=order, limit=_PAGE, cursor=cursor
+                )
+            )
+            for each in page.sessions:
+                yield each.session_id
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _tell_session(self, session_id: str, since_ms: int, found: BackfillSummary) -> None:
+        state = await self._sessions.load_state(session_id)
+        if state is None:
+            return
+        found.sessions += 1
+        ended_ms = state.updated_at if state.status in TERMINAL else None
+        cursor: str | None = None
+        while True:
+            page = await self._sessions.list_runs(session_id, limit=_PAGE, cursor=cursor)
+            for run in page.items:
+                if run.ended_at is not None and run.ended_at < since_ms:
+                    return  # and so have all before it
+                await self._tell_turn(run, ended_ms, found)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _tell_turn(self, run: Run, session_ended_ms: int | None, found: BackfillSummary) -> None:
+        turn = None if run.trace is None else Turn.of_trace(run.session_id, run.run_id, run.trace)
+        if turn is None:
+            found.untraced += 1
+            return
+        root = span_of_run(run)
+        if root is None and session_ended_ms is not None:
+            root = span_of_abandoned(run, session_ended_ms)
+        if root is None:
+            found.under_way += 1
+            return
+        entries = await self._usage.get_entries(run.session_id, run_id=run.run_id)
+        spans = [*spans_of_usage(turn, entries), root]
+        for span in spans:
+            self._emit(span)
+        found.turns += 1
+        found.abandoned += root.error == ABANDONED
+        found.spans += len(spans)
+
+
+async def _only(session_id: str) -> AsyncIterator[str]:
+    yield session_id

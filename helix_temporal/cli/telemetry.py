@@ -1,0 +1,142 @@
+"""``helix-temporal telemetry``: tell turns again whose spans were lost."""
+
+import asyncio
+import os
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from helix_temporal._setting_rules import parse_duration
+from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackfill
+from helix_temporal.backends import Backends
+from helix_temporal.cli._running import exit_on_error
+from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
+from helix_temporal.settings import Settings
+from helix_temporal.telemetry.emitter import Emitter, make_provider
+from helix_temporal.telemetry.spans import Span
+
+_AT_ONCE = 512
+"""Spans after which the exporter is waited for: as many as its queue surely holds."""
+_PATIENCE = 30.0
+
+app = typer.Typer(
+    help="Traces of turns; where they go, the standard variables OTEL_… say.", no_args_is_help=True
+)
+
+
+@app.callback()
+def telemetry() -> None:
+    """Keep the command's own name: with one command alone, typer would drop it."""
+
+
+@app.command()
+def backfill(
+    *,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Turns that ended within this time: 30m, 2h, 7d.")
+    ],
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Of this session alone.")] = None,
+) -> None:
+    """Tell turns again from the stores: the same spans under the same ids.
+
+    A worker that is killed loses the spans that it had not exported.  What the collector has already, it
+    gets once more.  Texts of conversations are not told.  Exit status 1 if spans could not be exported.
+    """
+    with exit_on_error():
+        try:
+            within = parse_duration(since)
+        except ValueError as error:
+            raise InvalidConfigError(f"--since: {error}") from None
+        found = asyncio.run(_tell(Settings.from_env(os.environ), within, session))
+    for name, number in _rows(found):
+        typer.echo(f"{name:<32}{number:>10,}")
+
+
+def _rows(found: BackfillSummary) -> list[tuple[str, int]]:
+    return [
+        ("sessions", found.sessions),
+        ("turns told", found.turns),
+        ("  of them abandoned", found.abandoned),
+        ("turns under way", found.under_way),
+        ("turns without a trace", found.untraced),
+        ("spans", found.spans),
+    ]
+
+
+async def _tell(settings: Settings, within: timedelta, session_id: str | None) -> BackfillSummary:
+    exporter = _CountingExporter(_make_exporter())
+    backends = Backends(settings)
+    try:
+        if not backends.keeps_sessions or settings.state_in == "memory":
+            raise InvalidConfigError(
+                "there is no session store that this command can reach;"
+                " set HELIX_POSTGRES_DSN, HELIX_REDIS_URL or HELIX_DATA_DIRECTORY"
+            )
+        sessions = backends.sessions
+        outlet = _Outlet(Emitter(make_provider(exporter), owned=True))
+        work = TraceBackfill(sessions, backends.usage, outlet.emit)
+        since_ms = await sessions.now() - int(within.total_seconds() * 1000)
+        found = await work.tell_since(since_ms, session_id)
+        await asyncio.to_thread(outlet.close)
+    finally:
+        await backends.close()
+    if exporter.failed or exporter.exported < outlet.sampled:
+        raise StoreUnavailableError(
+            f"{exporter.exported} of {outlet.sampled} spans were exported; does the collector answer? "
+            "OTEL_EXPORTER_OTLP_ENDPOINT says where it is. Run this again: spans keep their ids"
+        )
+    return found
+
+
+def _make_exporter() -> Any:
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    except ImportError as error:
+        raise InvalidConfigError(f"{error}; install helix-temporal[otel]") from None
+    return OTLPSpanExporter()
+
+
+class _Outlet:
+    """Gives spans to an emitter, no faster than they are exported."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self.sampled = 0
+
+    def emit(self, span: Span) -> None:
+        """Emit a span; waits once in a while."""
+        self._emitter.emit(span)
+        if span.ref.sampled:
+            self.sampled += 1
+            if self.sampled % _AT_ONCE == 0:
+                self._emitter.flush(_PATIENCE)
+
+    def close(self) -> None:
+        """Wait for the rest."""
+        self._emitter.close(_PATIENCE)
+
+
+class _CountingExporter:
+    """An exporter of the SDK that counts what the real one could do."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.exported = self.failed = 0
+
+    def export(self, spans: Any) -> Any:
+        """Export, and count."""
+        result = self._inner.export(spans)
+        if result.name == "SUCCESS":
+            self.exported += len(spans)
+        else:
+            self.failed += len(spans)
+        return result
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """As the real one."""
+        return bool(self._inner.force_flush(timeout_millis))
+
+    def shutdown(self) -> None:
+        """As the real one."""
+        self._inner.shutdown()
