@@ -262,7 +262,7 @@ def test_a_million_kinds_of_errors_are_few() -> None:
 def test_an_applications_own_errors_are_counted_too() -> None:
     """Whatever they are derived from."""
     found = ErrorTypes(limit=3)
-    names = {found.name_error(type(f"Error{number}", (HelixError,), {})()) for number in range(10)}
+    names = {found.name_error(type(f"Error{number}", (HelixError,), {})("no")) for number in range(10)}
     assert len(names) == 4
     assert found.name_error(StoreUnavailableError("away")) == "StoreUnavailableError"
 
