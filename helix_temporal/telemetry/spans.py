@@ -330,7 +330,8 @@ class ErrorTypes:
         name = type(error).__name__
         if isinstance(error, ApplicationError) and error.type:
             name = error.type
-        if isinstance(error, HelixError) or name in self._known:
+        ours = isinstance(error, HelixError) and type(error).__module__.startswith("helix_temporal.")
+        if ours or name in self._known:
             return name
         if len(name) > _MAX_NAME or not name.isidentifier() or len(self._known) >= self._limit:
             return _OTHER_ERROR

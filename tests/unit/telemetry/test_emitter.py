@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.trace import NoOpTracerProvider, Tracer
 from opentelemetry.trace import Span as OtelSpan
 
+from helix_temporal.errors import HelixError, StoreUnavailableError
 from helix_temporal.models.traces import TurnTrace
 from helix_temporal.telemetry import Telemetry
 from helix_temporal.telemetry import emitter as module
@@ -256,6 +257,14 @@ def test_a_million_kinds_of_errors_are_few() -> None:
     names = {found.name_error(type(f"Error{number}", (Exception,), {})()) for number in range(1000)}
     assert len(names) == 201
     assert "_OTHER" in names
+
+
+def test_an_applications_own_errors_are_counted_too() -> None:
+    """Whatever they are derived from."""
+    found = ErrorTypes(limit=3)
+    names = {found.name_error(type(f"Error{number}", (HelixError,), {})("no")) for number in range(10)}
+    assert len(names) == 4
+    assert found.name_error(StoreUnavailableError("away")) == "StoreUnavailableError"
 
 
 def test_an_error_with_an_odd_name_is_another() -> None:
