@@ -14,7 +14,7 @@ PERIOD: Final = timedelta(seconds=10)
 """Between two sendings to a collector."""
 
 _INSTANCE: Final = {"service.instance.id": uuid.uuid4().hex}
-"""Two workers that send to one collector would else be one series, whose counter jumps to and fro."""
+"""Two workers that send to one collector would else be one series, whose counter jumps back and forth."""
 
 _runtimes: dict[tuple[str | None, str | None], Runtime] = {}
 

@@ -172,7 +172,7 @@ def collector() -> http.server.HTTPServer:
 def test_a_collector_can_tell_two_workers_apart(
     collector: http.server.HTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else their counters are one series, which jumps to and fro."""
+    """Else their counters are one series, which jumps back and forth."""
     monkeypatch.setattr("helix_temporal.telemetry.runtime.PERIOD", timedelta(milliseconds=200))
     made = metrics_runtime(Telemetry(otlp=f"http://127.0.0.1:{collector.server_port}/v1/metrics"))
     assert made is not None
