@@ -43,7 +43,7 @@ class Collector:
                 self.send_response(collector.status)
                 self.end_headers()
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base's name)
                 return
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

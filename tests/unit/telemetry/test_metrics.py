@@ -156,7 +156,7 @@ class _Collector(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
         """Say nothing."""
 
 

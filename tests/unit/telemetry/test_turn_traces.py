@@ -148,8 +148,7 @@ class Scene:
 
 def message(text: str = "well?", message_id: str = "q", caller: SpanRef | None = None) -> StepInput:
     """A user's message."""
-    fields = {} if caller is None else {"traceparent": caller.traceparent}
-    return StepInput(id=message_id, text=text, **fields)
+    return StepInput(id=message_id, text=text, traceparent=None if caller is None else caller.traceparent)
 
 
 def result_of(result: RunStepResult, text: str = "done", at: int = 0, **fields: Any) -> StepInput:
