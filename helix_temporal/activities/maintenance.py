@@ -79,7 +79,7 @@ def _recording_pass(schedule: str) -> Iterator[list[int]]:
 
 
 def _record_unarchived(unarchived: Unarchived) -> None:
-    """Record what a loss of the hot tier would lose now; also after a sweep that failed."""
+    """Record what a loss of the hot tier would lose now."""
     age = time.time() - unarchived.since / 1000 if unarchived.since else 0.0
     metrics.UNARCHIVED_BYTES.set(unarchived.size)
     metrics.UNARCHIVED_AGE.set(age)
@@ -94,8 +94,8 @@ async def _record_waiting(sessions: SessionStore) -> None:
     )
     try:
         page = await sessions.list_sessions(oldest)
-    except HelixError as error:
-        activity.logger.warning("how many sessions wait is not known: %s", error)
+    except Exception as error:  # noqa: BLE001 (the store may be the application's own)
+        activity.logger.warning("how many sessions wait is not known: %s", type(error).__name__)
         return
     ages = [time.time() - each.updated_at / 1000 for each in page.sessions]
     metrics.WAITING_SESSIONS.set(page.total)
@@ -151,8 +151,12 @@ class MaintenanceActivities:
                         report=report,
                         unarchived=unarchived,
                     )
-                finally:
-                    _record_unarchived(unarchived)
+                except Exception:
+                    # What it has seen, at least; nothing seen says nothing.
+                    if unarchived.since:
+                        _record_unarchived(unarchived)
+                    raise
+                _record_unarchived(unarchived)
                 counts[:] = done.seen, done.archived, done.failures
                 return done
 

@@ -62,7 +62,9 @@ async def begin_run(
         if isinstance(started, RunRecorded) or started.current_run_id is None:
             return
         left = started.current_run_id
-        await give_up_run(store, session_id, left, RunStatus.SUPERSEDED, epoch, request.agent, tell)
+        goes_on = left.partition(".")[0] == run.run_id.partition(".")[0]  # the same turn, under a new name
+        agent = None if goes_on else request.agent
+        await give_up_run(store, session_id, left, RunStatus.SUPERSEDED, epoch, agent, tell)
 
 
 async def run_under_way(store: SessionStore, session_id: str, named_run: str | None) -> str | None:
@@ -108,10 +110,10 @@ async def give_up_run(
     run_id: str,
     status: RunStatus,
     epoch: int,
-    agent: str,
+    agent: str | None,
     tell: Told = tell_nobody,
 ) -> None:
-    """End a run of ``agent`` that came to nothing, and drop what its tools staged."""
+    """End a run that came to nothing, and drop what its tools staged; otherwise as `end_run`."""
     await end_run(store, session_id, run_id, status, epoch, agent, tell)
     await store.discard_staging(session_id, run_id, epoch=epoch)
 
@@ -122,10 +124,13 @@ async def end_run(
     run_id: str,
     status: RunStatus,
     epoch: int,
-    agent: str,
+    agent: str | None,
     tell: Told = tell_nobody,
 ) -> None:
-    """End a run of ``agent``, if it has not ended; told is who has ended it."""
+    """End a run, if it has not ended; told is who has ended it.
+
+    Its turn is counted as one of ``agent``; with None it is not: it goes on.
+    """
     run = await store.get_run(session_id, run_id)
     if run is not None and run.status.live:
         change = RunChange(status=status, completion_reason=status.value)
@@ -136,5 +141,6 @@ async def end_run(
                 raise
             # A step that nobody waits for any more has ended it meanwhile, and its turn counts.
         else:
-            metrics.record_turn(agent, status.value, run.started_at)
+            if agent is not None:
+                metrics.record_turn(agent, status.value, run.started_at)
             tell(ended)

@@ -76,7 +76,7 @@ from helix_temporal.session.record import SessionRecord, find_request_behind, pa
 from helix_temporal.stores.protocols.hot import Appended, HotHeader, StepAppend
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-from helix_temporal.telemetry.metrics import OTHER
+from helix_temporal.telemetry import metrics
 
 _NOT_TOGETHER: Final = (
     # Lost, committed for a hot thread that is gone, restored, or what tools staged does not fit: the step
@@ -149,7 +149,7 @@ class SessionSync:
         threads: ThreadStore,
         *,
         together: SessionStore | None = None,
-        backend: str = OTHER,
+        backend: str = metrics.OTHER,
         traces: TurnTraces | None = None,
     ) -> None:
         self._traces = traces or TurnTraces()
@@ -265,6 +265,8 @@ class SessionSync:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
                 await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch, request.agent)
+            if run_id is None and await self.is_untold(session_id, request.abandoned):
+                metrics.record_turn(request.agent, RunStatus.ABORTED.value, 0)
             await self.children.abandon_all(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
             if tell is not None:
@@ -504,6 +506,10 @@ class SessionSync:
     async def run_under_way(self, session_id: str, named_run: str | None = None) -> str | None:
         """See `run_under_way`."""
         return await run_under_way(self._store, session_id, named_run)
+
+    async def is_untold(self, session_id: str, run_id: str) -> bool:
+        """Whether a turn came to its end before its run was begun: metrics alone ask, so not without them."""
+        return metrics.find_meter() is not None and await self._store.get_run(session_id, run_id) is None
 
     async def save_end(self, request: SaveValuesInput) -> None:
         """Store how the session ended.

@@ -42,7 +42,7 @@ from helix_temporal.activities.suspended_turns import (
     usage_before_turn,
 )
 from helix_temporal.agents import Agent, AgentRegistry, InstructionsContext
-from helix_temporal.errors import InvalidRequestError, ThreadExistsError, ThreadNotFoundError
+from helix_temporal.errors import HelixError, InvalidRequestError, ThreadExistsError, ThreadNotFoundError
 from helix_temporal.models.agents import AgentFacts
 from helix_temporal.models.base import canonical_json, only_set, only_truthy
 from helix_temporal.models.checkpoints import RunStatus
@@ -201,9 +201,9 @@ class SessionActivities:
             suspended = await self._sync_suspended_turn(request, header, record)
             await self._update_child_refs(request, agent, opened)
             left = await self._left_behind(request, opened, found_record) if state.left is None else None
-            self._count_open(request, left)
             await self._streams.tell_opened(request, header, record, left)
             reset = await self._describe_reset(request, opened, opened_record, suspended)
+            self._count_open(request, left)
         return OpenSessionResult(
             handle=opened_record.build_handle(None if suspended is not None else opened.at),
             facts=agent.build_facts(),
@@ -333,7 +333,9 @@ class SessionActivities:
         if request.ends_run and request.session_id is not None:
             cut = await self._cut_run(request, request.session_id)
             await self._streams.tell_closed(request, cut)
-            if self._states is None and cut is not None:
+            if cut is not None and (
+                self._states is None or await self._states.is_untold(request.session_id, cut)
+            ):
                 await self._count_cut_turn(request)
         if self._states is not None:
             outcomes = request.outcomes or (
@@ -355,12 +357,17 @@ class SessionActivities:
         return None if whole else request.run_id
 
     async def _count_cut_turn(self, request: SaveValuesInput) -> None:
-        """Count a turn that came to no end of its own, where there is no session store that knows of it."""
-        if metrics.find_meter() is not None:
+        """Count a turn that came to no end of its own, where no session store knows of its run."""
+        if metrics.find_meter() is None:
+            return
+        try:
             record = parse_record((await self._threads.read_facts(request.thread_id)).slice)
-            failed = request.status == RunStatus.FAILED.value
-            ended = RunStatus.FAILED if failed else RunStatus.INTERRUPTED
-            metrics.record_turn(record.agent, ended.value, 0)
+        except HelixError as error:
+            activity.logger.warning("a turn that came to no end is not counted: %s", error)
+            return
+        failed = request.status == RunStatus.FAILED.value
+        ended = RunStatus.FAILED if failed else RunStatus.INTERRUPTED
+        metrics.record_turn(record.agent, ended.value, 0)
 
     async def _save_values(self, request: SaveValuesInput, values: dict[str, Any]) -> int:
         check_values(values)

@@ -59,7 +59,7 @@ from helix_temporal.models.messages import (
     encode_message,
     shorten_arguments,
 )
-from helix_temporal.models.sessions import Answered
+from helix_temporal.models.sessions import Answered, ExitReason
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, RunStepResult, StepInput
 from helix_temporal.models.stored_messages import Kind, StoredMessage
 from helix_temporal.models.traces import TurnTrace
@@ -689,8 +689,10 @@ class Stepper:
         if not step.commits or appended.repeated or metrics.find_meter() is None:
             return
         status, reason = end_of_run(request)
+        # The other turns that are superseded are those of terminated executions.
+        outcome = metrics.WENT_ON if reason == ExitReason.SUPERSEDED else reason or status.value
         record = parse_record(appended.header.slice)
-        metrics.record_turn(record.agent, reason or status.value, record.at_work_since)
+        metrics.record_turn(record.agent, outcome, record.at_work_since)
 
     async def _append_step(
         self,

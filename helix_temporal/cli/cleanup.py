@@ -121,8 +121,10 @@ def _temporal_executions(settings: Settings) -> TemporalExecutions:
 
 
 async def _connect_client(settings: Settings) -> Client:
+    # This command gives out no metrics: their address is that of a worker on this machine.
+    quiet = settings.model_copy(update={"metrics_prometheus": None, "metrics_otlp": None})
     try:
-        return (await connect(settings))[0]
+        return (await connect(quiet))[0]
     except StoreUnavailableError as error:
         raise StoreUnavailableError(
             f"{error}; the clean-up asks it which sessions run: set HELIX_TEMPORAL_ADDRESS, or give "

@@ -21,6 +21,8 @@ from temporalio.common import MetricCommon, MetricMeter
 MOST_VALUES: Final = 100
 """Different values of one label in a process; further ones are ``other``."""
 OTHER: Final = "other"
+WENT_ON: Final = "went_on"
+"""Outcome of a turn that waited for people, when a message came instead."""
 _LONGEST: Final = 80
 """Characters of a label's value."""
 

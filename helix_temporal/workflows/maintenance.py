@@ -93,11 +93,12 @@ def plan_upkeep(input: KeepInput, last: KeepResult | None, today: int) -> Upkeep
     count = _count_groups_due(None if last is None or last.day is None else today - last.day)
     groups = {(first + number) % _ALL_WITHIN for number in range(count)}
     audited = frozenset(part for part in range(ARCHIVE_PARTS) if part % _ALL_WITHIN in groups)
+    audited = audited.union(() if last is None else last.missed)
     everything = frozenset(range(ARCHIVE_PARTS))
     since = None if input.whole or last is None else last.since
     return UpkeepPlan(
         since=since,
-        whole=everything if since is None else audited.union(last.missed if last is not None else ()),
+        whole=everything if since is None else audited,
         audited=everything if input.whole else audited,
         next_group=(first + count) % _ALL_WITHIN,
         day=today,

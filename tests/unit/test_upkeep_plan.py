@@ -93,7 +93,7 @@ def test_a_part_in_which_something_failed_is_looked_at_as_a_whole_next_time() ->
     assert 77 in tomorrow.whole
     assert tomorrow.since == BEGAN + 86_400 - 600
     assert {part for part in tomorrow.whole if part % 30 != 5} == {77}
-    assert 77 not in tomorrow.audited
+    assert 77 in tomorrow.audited  # or it may be two rounds until it is verified
 
 
 def test_it_is_forgotten_once_it_succeeds() -> None:

@@ -19,6 +19,7 @@ from helix_temporal.stores.protocols.threads import FlushReceipt, FlushStatus, F
 from helix_temporal.stores.threads.hot_only import HotThreads
 from helix_temporal.telemetry import metrics
 from helix_temporal.testing.builders import a_message
+from helix_temporal.testing.faulty_hot import Fault, FaultyHot
 
 
 class _Archive:
@@ -94,3 +95,11 @@ async def test_after_all_is_archived_nothing_is_left() -> None:
     told = await sweep(await hot_threads(2), takes={"t0", "t1"})
     assert told["helix_archive_unarchived_bytes", ""] == 0
     assert told["helix_archive_unarchived_age_seconds", ""] == 0
+
+
+async def test_a_sweep_that_sees_nothing_does_not_say_that_nothing_is_at_risk() -> None:
+    """Where the hot tier does not answer either, the value of the last sweep stands."""
+    hot = FaultyHot(await hot_threads(1), lambda _call: Fault.ERROR_BEFORE)
+    told = await sweep(hot, takes=set())
+    assert told["helix_maintenance_failures", "sweep"] == 1
+    assert ("helix_archive_unarchived_age_seconds", "") not in told

@@ -1,0 +1,45 @@
+"""Each turn is counted once: also one that never began its run, and one that is run again."""
+
+import pytest
+
+from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.telemetry import metrics
+from tests.unit._sync_scene import Scene
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Outcomes of the turns that were counted."""
+    found: list[str] = []
+    monkeypatch.setattr(metrics, "record_turn", lambda _agent, outcome, _since: found.append(outcome))
+    monkeypatch.setattr(metrics, "find_meter", lambda: object())
+    return found
+
+
+async def test_a_turn_that_is_run_again_is_counted_at_its_end_alone(counted: list[str]) -> None:
+    """A wiped hot tier makes all turns run again, and none of them fails."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
+    await scene.keeper.begin_run(scene.request("r1.1"), scene.record)
+    assert counted == []
+    await scene.keeper.begin_run(scene.request("r2"), scene.record)
+    assert counted == [RunStatus.SUPERSEDED]
+
+
+async def test_an_aborted_turn_that_had_not_begun_its_run_is_counted(counted: list[str]) -> None:
+    """Its message could not be used, so there was no model call."""
+    scene = Scene()
+    await scene.open()
+    await scene.open(reopen=scene.head, abandoned="r1")
+    assert counted == [RunStatus.ABORTED]
+
+
+async def test_an_aborted_turn_that_had_begun_is_counted_once(counted: list[str]) -> None:
+    """By its run."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
+    await scene.open(reopen=scene.head, abandoned="r1")
+    await scene.open(reopen=scene.head, abandoned="r1")
+    assert counted == [RunStatus.ABORTED]
