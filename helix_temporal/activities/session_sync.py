@@ -27,6 +27,7 @@ from helix_temporal.activities.runs import (
     give_up_run,
     run_alongside,
     run_under_way,
+    tell_nobody,
     unknown_place,
 )
 from helix_temporal.activities.staging import drop_beyond, promote_what_fits, stage_tool_changes
@@ -37,6 +38,7 @@ from helix_temporal.activities.step_facts import older_copy_error
 from helix_temporal.activities.sub_agent_references import SubAgentReferences
 from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.errors import (
+    HelixError,
     IdempotencyConflictError,
     PatchConflictError,
     SessionNotFoundError,
@@ -528,14 +530,15 @@ class SessionSync:
             await self.children.abandon_all(request.session_id, epoch)
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
+            is_whole = await self._is_whole(request.thread_id, state.current_run_id)
             await end_run(
                 self._store,
                 request.session_id,
                 state.current_run_id,
                 ended,
                 epoch,
-                state.agent_type,
-                self._traces.tell_cut,
+                None if is_whole else state.agent_type,
+                tell_nobody if is_whole else self._traces.tell_cut,
             )
 
         await save_change(
@@ -548,6 +551,19 @@ class SessionSync:
         if request.ends_run:
             # A late step may have said that its calls wait, when nobody waited for it any more.
             await self.suspended.drop_waiting(request.session_id, epoch)
+
+    async def _is_whole(self, thread_id: str, run_id: str) -> bool:
+        """Whether all of a turn is in the thread: then the step that appended its end tells of it.
+
+        Telemetry alone asks, so nobody else waits for the answer, or fails for want of one.
+        """
+        if self._traces.emitter is None and metrics.find_meter() is None:
+            return False
+        try:
+            facts = await self._threads.read_facts(thread_id)
+        except HelixError:
+            return False
+        return facts.head.position == facts.committed and parse_record(facts.slice).run == run_id
 
 
 def _session_deleted_error(session_id: str) -> SessionNotFoundError:

@@ -552,9 +552,10 @@ class Stepper:
         # What stands may be another answer than a moment ago: the hot thread was lost and came back.
         *taken, stored = (decode_message(message) for message in appended.messages)
         async with self._used.recording_step(agent, request, stored, record_of(seen.view).turn_steps):
-            trace = record_of(seen.view).trace
+            record = record_of(seen.view)
+            same_run = record.run == request.run_id
+            trace = record.trace if same_run else None
             result = await self._build_result(request, appended, stored, receipt, seen, trace=trace)
-            same_run = record_of(seen.view).run == request.run_id
             if outcomes := await self._results_behind(appended, result, same_run=same_run):
                 result = result.model_copy(update={"outcomes": outcomes})
             if appended.header.head.position > appended.head.position:

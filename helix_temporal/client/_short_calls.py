@@ -318,12 +318,17 @@ async def _start_or_take_back(starting: Awaitable[T], take_back: Callable[[], Aw
             await take_back()
         raise
     except asyncio.CancelledError:
-        # A request that is dropped may reach the server after the one that ends it.
-        await asyncio.wait((start,), timeout=_ENDING.total_seconds())
-        start.cancel()
-        await asyncio.gather(start, return_exceptions=True)
-        await take_back()
+        # A second cancel, of somebody who does not wait for it, must not leave the call at the server.
+        await asyncio.shield(asyncio.ensure_future(_take_back_late(start, take_back)))
         raise
+
+
+async def _take_back_late(start: "asyncio.Future[T]", take_back: Callable[[], Awaitable[None]]) -> None:
+    # A request that is dropped may reach the server after the one that ends it.
+    await asyncio.wait((start,), timeout=_ENDING.total_seconds())
+    start.cancel()
+    await asyncio.gather(start, return_exceptions=True)
+    await take_back()
 
 
 def _error_of(subject: str, error: BaseException, cause: BaseException, *, raised: bool) -> Exception:

@@ -131,11 +131,12 @@ class Emitter:
         if not self.derives:
             return True
         try:
-            # The same arguments with which the SDK will ask it once more.
-            decided = self._tracer.sampler.should_sample(None, trace_id, name)
+            # As the SDK will ask it for the root: of no context, whatever span is current in the activity.
+            kind = self._api.kinds["internal"]
+            decided = self._tracer.sampler.should_sample(self._api.nothing, trace_id, name, kind)
             return bool(decided.decision.is_sampled())
         except Exception as error:  # noqa: BLE001 (an application's own sampler)
-            self._complain("sampler", error)
+            self._complain("sampler", type(error).__name__)
             return True
 
     @contextlib.contextmanager
@@ -169,7 +170,7 @@ class Emitter:
                 self._thread.start()
         if full:
             self.dropped += 1
-            self._complain("queue", RuntimeError("spans are dropped, since the exporter is too slow"))
+            self._complain("queue", "spans are dropped, since the exporter is too slow")
 
     def flush(self, seconds: float = _LAST_PATIENCE) -> bool:
         """Wait until all spans are recorded, and exported as far as the provider tells; whether they are."""
@@ -219,7 +220,7 @@ class Emitter:
                 try:
                     self._record(span)
                 except Exception as error:  # noqa: BLE001 (processors and exporters are the application's)
-                    self._complain("export", error)
+                    self._complain("export", type(error).__name__)
             with self._news:
                 self._done += len(batch)
                 self._news.notify_all()
@@ -259,17 +260,18 @@ class Emitter:
         try:
             return call() is not False
         except Exception as error:  # noqa: BLE001 (as in _record_all)
-            self._complain("export", error)
+            self._complain("export", type(error).__name__)
             return False
 
-    def _complain(self, what: str, error: Exception) -> None:
-        """Say what is wrong with the telemetry, once a minute: it must not fill the log either."""
+    def _complain(self, what: str, why: str) -> None:
+        """Say what is wrong with the telemetry, once a minute: it must not fill the log either.
+
+        ``why`` is the class of an error of others: their texts may hold what a span had.
+        """
         now = time.monotonic()
         if now >= self._complaints.get(what, 0.0):
             self._complaints[what] = now + _QUIET
-            # Without its text for errors of others, which may hold what a span had.
-            said = str(error) if type(error) is RuntimeError else ""
-            _log.warning("telemetry, %s: %s %s", what, type(error).__name__, said)
+            _log.warning("telemetry, %s: %s", what, why)
 
 
 # -- which provider

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from opentelemetry import trace as otel
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import NoOpTracerProvider, Tracer
 from opentelemetry.trace import Span as OtelSpan
@@ -97,6 +98,32 @@ def test_an_exporter_that_fails_fails_nothing_else() -> None:
     emitter.emit(a_root())
     assert emitter.flush(10)
     assert exporter.count == 1
+
+
+def test_what_others_say_of_a_text_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A function that redacts is given texts, and may name them in its error."""
+
+    def redact(text: str) -> str:
+        raise RuntimeError(f"cannot redact {text}")
+
+    kept = KeptSpans()
+    emitter = kept.emitter(content=True, redact=redact)
+    emitter.emit(replace(a_root(), content={"gen_ai.input.messages": "a secret"}))
+    assert emitter.flush()
+    assert "telemetry, export: RuntimeError" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_turn_is_sampled_whatever_span_is_current(sampled: bool) -> None:
+    """An activity may run within a span of somebody else's, and the root is asked for without one."""
+    flags = otel.TraceFlags(int(sampled))
+    current = otel.NonRecordingSpan(otel.SpanContext(1, 2, is_remote=False, trace_flags=flags))
+    emitter = Emitter(TracerProvider(sampler=sampling.ParentBased(sampling.TraceIdRatioBased(0.5))))
+    low, high = 1, (1 << 128) - 1
+    with otel.use_span(current):
+        assert emitter.is_sampled(low, "invoke_agent a")
+        assert not emitter.is_sampled(high, "invoke_agent a")
 
 
 def test_an_emitter_that_is_closed_takes_nothing() -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from helix_temporal.models.checkpoints import RunStatus
+from helix_temporal.models.states import SessionStatus
+from helix_temporal.models.steps import SaveValuesInput
 from helix_temporal.telemetry import metrics
 from tests.unit._sync_scene import Scene
 
@@ -12,7 +14,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Outcomes of the turns that were counted."""
     found: list[str] = []
     monkeypatch.setattr(metrics, "record_turn", lambda _agent, outcome, _since: found.append(outcome))
-    monkeypatch.setattr(metrics, "find_meter", lambda: object())
+    monkeypatch.setattr(metrics, "find_meter", object)
+    monkeypatch.setattr(metrics._Listening, "is_on", False)
     return found
 
 
@@ -43,3 +46,20 @@ async def test_an_aborted_turn_that_had_begun_is_counted_once(counted: list[str]
     await scene.open(reopen=scene.head, abandoned="r1")
     await scene.open(reopen=scene.head, abandoned="r1")
     assert counted == [RunStatus.ABORTED]
+
+
+@pytest.mark.parametrize(("is_whole", "expected"), [(True, []), (False, [RunStatus.INTERRUPTED])])
+async def test_a_turn_that_is_cut_after_its_end_is_counted_by_its_step(
+    counted: list[str], is_whole: bool, expected: list[str]
+) -> None:
+    """The answer is in the thread and the state is not yet committed, when somebody cancels."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
+    if is_whole:
+        await scene.append("r1")
+    ended = SaveValuesInput(
+        session_id="s", thread_id="s", epoch=scene.epoch, status=SessionStatus.INTERRUPTED, ends_run=True
+    )
+    await scene.keeper.save_end(ended)
+    assert counted == expected
