@@ -223,29 +223,30 @@ class WakingActivities:
         """
         if self._sessions is None:
             return WakeResult(no_session_store=True)
-        with _recording_pass("wake") as counts:
-            done = await self._wake_all(self._sessions, request)
-            await _record_waiting(self._sessions)
-            counts[:] = done.due, done.woken, done.failures
-            return done
-
-    async def _wake_all(self, store: SessionStore, request: WakeInput) -> WakeResult:
         last = list(activity.info().heartbeat_details[:2])
+        async with heartbeat_in_background(self._beat_every, lambda: last):
+            with _recording_pass("wake") as counts:
+                done = await self._wake_all(self._sessions, request, last)
+                await _record_waiting(self._sessions)
+                counts[:] = done.due, done.woken, done.failures
+                return done
+
+    async def _wake_all(self, store: SessionStore, request: WakeInput, last: list[Any]) -> WakeResult:
+        """Wake those that are due; ``last`` is what heartbeats carry."""
         cursor, found = _parse_progress(last, WakeResult)
         summary = found or WakeResult()
         now = await store.now()
-        async with heartbeat_in_background(self._beat_every, lambda: last):
-            while summary.woken < request.most:
-                page = await store.list_due(now, limit=request.page, cursor=cursor)
-                for each in page.items:
-                    summary = await self._wake_if_due(store, each.session_id, now, request, summary)
-                    if summary.woken >= request.most:
-                        break
-                cursor = page.next_cursor
-                last[:] = cursor, summary.model_dump(mode="json")
-                activity.heartbeat(*last)
-                if cursor is None:
+        while summary.woken < request.most:
+            page = await store.list_due(now, limit=request.page, cursor=cursor)
+            for each in page.items:
+                summary = await self._wake_if_due(store, each.session_id, now, request, summary)
+                if summary.woken >= request.most:
                     break
+            cursor = page.next_cursor
+            last[:] = cursor, summary.model_dump(mode="json")
+            activity.heartbeat(*last)
+            if cursor is None:
+                break
         return summary
 
     async def _wake_if_due(

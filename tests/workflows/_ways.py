@@ -1,5 +1,7 @@
 """Both ways in which a client has a worker do something, as fixtures: on servers with and without them."""
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -132,3 +134,13 @@ async def activity_exists(client: Client, activity_id: str) -> bool:
             raise
         return False
     return True
+
+
+async def activity_is_gone(client: Client, activity_id: str) -> bool:
+    """Whether the server forgets it: a busy one is still at it when it has answered."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(20):
+            while await activity_exists(client, activity_id):
+                await asyncio.sleep(0.1)
+            return True
+    return False

@@ -16,7 +16,7 @@ from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.testing.serving import Served, session_worker
 from tests.workflows._desk import Desk
 from tests.workflows._proxy import Proxy, through_proxy
-from tests.workflows._ways import activity_exists, address
+from tests.workflows._ways import activity_is_gone, address
 from tests.workflows.conftest import Stand, make_settings
 from tests.workflows.test_client_calls import Transforms
 from tests.workflows.test_client_calls_servers import left_behind
@@ -100,7 +100,7 @@ async def test_a_deletion_that_may_not_list_workflows_deletes_the_run_that_it_kn
     result = await sessions.session(sid).delete(settle=20)
     assert (result.removed["execution"], result.pending) == (1, ())
     assert [each.where for each in result.left] == ["all but the newest of the session's"]
-    assert not await activity_exists(stand.served.client, killed)
+    assert await activity_is_gone(stand.served.client, killed)
     with pytest.raises(RPCError, match="not found"):
         await stand.handle(sid).describe()
 
@@ -123,7 +123,7 @@ async def test_a_deletion_that_may_not_delete_activities_names_them(
     with pytest.raises(RPCError, match="not found"):
         await stand.handle(sid).describe()
     await stand.sessions.session(sid).delete(settle=20)
-    assert not await activity_exists(stand.served.client, killed)
+    assert await activity_is_gone(stand.served.client, killed)
 
 
 async def test_a_deletion_that_may_delete_nothing_at_the_server_empties_the_stores(
@@ -176,7 +176,7 @@ async def test_a_wait_that_is_always_cut_off_ends_with_its_callers_patience(stan
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(sessions.session(sid).get_state(), 1)
     (name,) = started
-    assert not await activity_exists(stand.served.client, name)
+    assert await activity_is_gone(stand.served.client, name)
 
 
 @pytest.mark.parametrize("status", [CANCELLED, UNAVAILABLE])
@@ -212,7 +212,7 @@ async def test_what_else_ends_a_wait_leaves_nothing_at_the_server(stand: Stand, 
     with pytest.raises(RPCError):
         await sessions.session(sid).get_state()
     (name,) = started
-    assert not await activity_exists(stand.served.client, name)
+    assert await activity_is_gone(stand.served.client, name)
 
 
 async def test_who_may_start_activities_and_not_ask_for_results_has_workflows(stand: Stand, sid: str) -> None:
@@ -263,7 +263,7 @@ async def test_a_start_whose_caller_gives_up_is_taken_back(stand: Stand, sid: st
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(sessions.session(sid).get_state(), 0.5)
     (name,) = started
-    assert not await activity_exists(stand.served.client, name)
+    assert await activity_is_gone(stand.served.client, name)
 
 
 async def test_a_workflow_whose_caller_gives_up_while_it_starts_is_ended(
@@ -287,7 +287,7 @@ async def test_a_start_whose_answer_is_lost_is_taken_back(stand: Stand, sid: str
     with pytest.raises(RPCError):
         await sessions.session(sid).get_state()
     (name,) = started
-    assert not await activity_exists(stand.served.client, name)
+    assert await activity_is_gone(stand.served.client, name)
 
 
 # -- workers that cannot be looked for

@@ -35,7 +35,16 @@ from helix_temporal.workflows import LookRequest, LookWorkflow
 from helix_temporal.workflows.calls import call_options
 from tests._services import stack_environment
 from tests.workflows._desk import Desk
-from tests.workflows._ways import CALLS, LONG, WORD, Starts, activity_exists, client_of, listened_to
+from tests.workflows._ways import (
+    CALLS,
+    LONG,
+    WORD,
+    Starts,
+    activity_exists,
+    activity_is_gone,
+    client_of,
+    listened_to,
+)
 from tests.workflows.conftest import WITHOUT_ACTIVITIES, Stand, make_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -96,7 +105,7 @@ async def test_nothing_of_a_call_is_left_at_the_server(stand: Stand, sid: str) -
     assert WORD in (await sessions.session(sid).get_messages())[0].text
     assert len(seen) >= 2
     assert all(seen.values())
-    left = [each for each in seen if await activity_exists(stand.served.client, each)]
+    left = [each for each in seen if not await activity_is_gone(stand.served.client, each)]
     assert left == []
 
 
@@ -108,7 +117,7 @@ async def test_a_call_that_its_caller_gives_up_is_not_left_either(stand: Stand, 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(nobody.get_state(), 0.5)
     (started,) = starts.activities
-    assert not await activity_exists(stand.served.client, started)
+    assert await activity_is_gone(stand.served.client, started)
 
 
 async def left_behind(client: Client, activity_id: str, session_id: str, queue: str) -> ActivityHandle[Any]:
@@ -130,7 +139,7 @@ async def test_a_deletion_takes_what_killed_clients_left(stand: Stand, sid: str)
     foreign = await left_behind(stranger, f"helix-look/{sid}/foreign", sid, f"{sid}-nobody")
     result = await stand.sessions.session(sid).delete(settle=20)
     assert result.complete
-    assert not await activity_exists(client, own.id)
+    assert await activity_is_gone(client, own.id)
     assert await activity_exists(client, other.id)
     found = await foreign.describe()
     assert found.raw_info.status == ActivityExecutionStatus.ACTIVITY_EXECUTION_STATUS_RUNNING
