@@ -140,7 +140,8 @@ async def activity_is_gone(client: Client, activity_id: str) -> bool:
     """Whether the server forgets it: a busy one is still at it when it has answered."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(20):
-            while await activity_exists(client, activity_id):
+            while True:
+                if not await activity_exists(client, activity_id):
+                    return True
                 await asyncio.sleep(0.1)
-            return True
     return False
