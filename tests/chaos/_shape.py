@@ -35,7 +35,10 @@ async def _thread(backends: Backends, name: str, messages: Sequence[Message]) ->
         return "not there"
     kept = SessionRecord.model_validate_json(facts.slice or b"{}")
     suspended = kept.suspended and (len(kept.suspended.calls), [each.at for each in kept.suspended.outcomes])
-    state = kept.model_dump(mode="json", exclude={"suspended", "answered", "taken_back", "usage"})
+    # Two sessions with the same story do not begin at the same time.
+    state = kept.model_dump(
+        mode="json", exclude={"suspended", "answered", "taken_back", "usage", "at_work_since"}
+    )
     return {
         "stands": [facts.head.position, facts.committed, facts.closed],
         "state": state,
