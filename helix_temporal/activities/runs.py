@@ -127,9 +127,9 @@ async def end_run(
     agent: str | None,
     tell: Told = tell_nobody,
 ) -> None:
-    """End a run, if it has not ended; told is who has ended it.
+    """End a run, if it has not ended; ``tell`` is given it if this call ended it.
 
-    Its turn is counted as one of ``agent``; with None it is not: it goes on.
+    Its turn is counted as one of ``agent``; with None it is not, since whoever ends the turn counts it.
     """
     run = await store.get_run(session_id, run_id)
     if run is not None and run.status.live:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
-from temporalio import activity
-
+from helix_temporal.activities._runtime import scheduled_ms
 from helix_temporal.activities.step_facts import step_number
 from helix_temporal.activities.usage import list_untold_results, name_of_model, name_of_summary_model
 from helix_temporal.agents import Agent, ToolOutcome
-from helix_temporal.models.base import only_truthy, wall_clock_ms
+from helix_temporal.models.base import only_truthy
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Finish, Message, SummaryUsage
@@ -105,7 +104,7 @@ class TurnTraces:
             links=tuple(each.traceparent for each in links),
             before=None if record.trace is None else record.trace.root,
         )
-        return TurnTrace(root=root.traceparent, agent=agent, started=_scheduled_ms(), **named)
+        return TurnTrace(root=root.traceparent, agent=agent, started=scheduled_ms(), **named)
 
     def _find_callers(self, request: RunStepInput | EndTurnInput) -> tuple[SpanRef | None, list[SpanRef]]:
         """The caller that is the parent, and those that are linked."""
@@ -145,13 +144,6 @@ class TurnTraces:
             sampled = emitter.is_sampled(trace_id, turn_name(request.agent))
             root = SpanRef(trace_id, derive_span_id(request.session_id, run_id, "turn"), sampled)
         return _RecordedCall(emitter, Turn(request.session_id, run_id, request.agent, root), request, attempt)
-
-
-def _scheduled_ms() -> int:
-    """When the activity was scheduled, by the server's clock: the same for all its attempts."""
-    if not activity.in_activity():
-        return wall_clock_ms()
-    return int(activity.info().scheduled_time.timestamp() * 1000)
 
 
 class StepTrace:
