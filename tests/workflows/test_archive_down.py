@@ -170,9 +170,7 @@ async def test_messages_that_were_sent_wait_until_the_archive_is_back(shore: Sho
     assert await refusals(shore, sid) == 4
     assert (await sessions.session(sid).get_status()).waiting == 2
     shore.proxy.refuse(False)
-    async with asyncio.timeout(30):
-        while (await sessions.session(sid).get_status()).waiting:  # noqa: ASYNC110 (another process tells)
-            await asyncio.sleep(0.05)
+    await until_none_waits(shore, sid)
     answered = await sessions.ask(sid, "five", message_id="m-five", timeout=20)
     assert answered.status is AskStatus.ANSWERED
     assert [text for text in await shore.stand.texts(sid) if len(text) < 10] == [
@@ -224,6 +222,8 @@ async def test_a_hook_sees_a_message_that_is_tried_again_as_it_was_sent(shore: S
     await sessions.send(sid, "five", message_id="m-five")
     await until_refused(shore, sid, 2)
     shore.proxy.refuse(False)
+    # Who asks before is told the failure of an attempt that began while the archive was away.
+    await until_none_waits(shore, sid)
     answered = await sessions.ask(sid, "five", message_id="m-five", timeout=30)
     assert answered.status is AskStatus.ANSWERED
     texts = [text for text in await shore.stand.texts(sid) if len(text) < 10]
@@ -271,3 +271,10 @@ async def test_a_message_during_the_idle_end_without_the_archive_does_not_wait_f
         await asyncio.sleep(0.02)
     result = await client.ask(sid, "three", timeout=2.5)
     assert result.text == "5: three"
+
+
+async def until_none_waits(shore: Shore, sid: str) -> None:
+    """Return once all messages that were sent had their turn."""
+    async with asyncio.timeout(30):
+        while (await shore.stand.sessions.session(sid).get_status()).waiting:  # noqa: ASYNC110 (another process tells)
+            await asyncio.sleep(0.05)
