@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from helix_temporal.activities.state_changes import TRIES, recreate_state
@@ -28,6 +29,25 @@ Told = Callable[[Run], None]
 
 def tell_nobody(_run: Run) -> None:
     """Nobody wants to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutRun:
+    """A run that comes to no end of its own.
+
+    Attributes:
+        status: How it ends.
+        epoch: Of the open that ends it.
+        agent: Its turn is counted as one of this agent; None where whoever ends the turn counts it.
+        tell: Is given the run if it is ended here, and had not ended before.
+    """
+
+    session_id: str
+    run_id: str
+    status: RunStatus
+    epoch: int
+    agent: str | None
+    tell: Told = tell_nobody
 
 
 async def unknown_place() -> int:
@@ -64,7 +84,7 @@ async def begin_run(
         left = started.current_run_id
         goes_on = left.partition(".")[0] == run.run_id.partition(".")[0]  # the same turn, under a new name
         agent = None if goes_on else request.agent
-        await give_up_run(store, session_id, left, RunStatus.SUPERSEDED, epoch, agent, tell)
+        await give_up_run(store, CutRun(session_id, left, RunStatus.SUPERSEDED, epoch, agent, tell))
 
 
 async def run_under_way(store: SessionStore, session_id: str, named_run: str | None) -> str | None:
@@ -104,43 +124,24 @@ async def run_alongside(act: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             task.exception()  # retrieved, whoever is told
 
 
-async def give_up_run(
-    store: SessionStore,
-    session_id: str,
-    run_id: str,
-    status: RunStatus,
-    epoch: int,
-    agent: str | None,
-    tell: Told = tell_nobody,
-) -> None:
+async def give_up_run(store: SessionStore, cut: CutRun) -> None:
     """End a run that came to nothing, and drop what its tools staged; otherwise as `end_run`."""
-    await end_run(store, session_id, run_id, status, epoch, agent, tell)
-    await store.discard_staging(session_id, run_id, epoch=epoch)
+    await end_run(store, cut)
+    await store.discard_staging(cut.session_id, cut.run_id, epoch=cut.epoch)
 
 
-async def end_run(
-    store: SessionStore,
-    session_id: str,
-    run_id: str,
-    status: RunStatus,
-    epoch: int,
-    agent: str | None,
-    tell: Told = tell_nobody,
-) -> None:
-    """End a run, if it has not ended; ``tell`` is given it if this call ended it.
-
-    Its turn is counted as one of ``agent``; with None it is not, since whoever ends the turn counts it.
-    """
-    run = await store.get_run(session_id, run_id)
+async def end_run(store: SessionStore, cut: CutRun) -> None:
+    """End a run, if it has not ended."""
+    run = await store.get_run(cut.session_id, cut.run_id)
     if run is not None and run.status.live:
-        change = RunChange(status=status, completion_reason=status.value)
+        change = RunChange(status=cut.status, completion_reason=cut.status.value)
         try:
-            ended = await store.update_run(session_id, run_id, change, epoch=epoch)
+            ended = await store.update_run(cut.session_id, cut.run_id, change, epoch=cut.epoch)
         except InvalidRequestError as error:
             if "run_id" not in error.facts:
                 raise
             # A step that nobody waits for any more has ended it meanwhile, and its turn counts.
         else:
-            if agent is not None:
-                metrics.record_turn(agent, status.value, run.started_at)
-            tell(ended)
+            if cut.agent is not None:
+                metrics.record_turn(cut.agent, cut.status.value, run.started_at)
+            cut.tell(ended)

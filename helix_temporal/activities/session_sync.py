@@ -21,6 +21,7 @@ from helix_temporal.activities.checkpoints import (
 )
 from helix_temporal.activities.runs import (
     ANY_STATUS,
+    CutRun,
     Place,
     begin_run,
     end_run,
@@ -267,7 +268,7 @@ class SessionSync:
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
                 await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch, request.agent)
-            if run_id is None and await self.is_untold(session_id, request.abandoned):
+            if run_id is None and await self.lacks_run(session_id, request.abandoned):
                 metrics.record_turn(request.agent, RunStatus.ABORTED.value, 0)
             await self.children.abandon_all(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
@@ -284,7 +285,8 @@ class SessionSync:
     async def _give_up_run(
         self, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str
     ) -> None:
-        await give_up_run(self._store, session_id, run_id, status, epoch, agent, self._traces.tell_cut)
+        cut = CutRun(session_id, run_id, status, epoch, agent, self._traces.tell_cut)
+        await give_up_run(self._store, cut)
 
     async def _follow_cut(
         self, request: OpenSessionInput, state: SessionState, header: HotHeader
@@ -509,7 +511,7 @@ class SessionSync:
         """See `run_under_way`."""
         return await run_under_way(self._store, session_id, named_run)
 
-    async def is_untold(self, session_id: str, run_id: str) -> bool:
+    async def lacks_run(self, session_id: str, run_id: str) -> bool:
         """Whether a turn came to its end before its run was begun: metrics alone ask, so not without them."""
         return metrics.find_meter() is not None and await self._store.get_run(session_id, run_id) is None
 
@@ -531,8 +533,7 @@ class SessionSync:
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
             is_whole = await self._is_whole(request.thread_id, state.current_run_id)
-            await end_run(
-                self._store,
+            cut = CutRun(
                 request.session_id,
                 state.current_run_id,
                 ended,
@@ -540,6 +541,7 @@ class SessionSync:
                 None if is_whole else state.agent_type,
                 tell_nobody if is_whole else self._traces.tell_cut,
             )
+            await end_run(self._store, cut)
 
         await save_change(
             self._store,

@@ -334,7 +334,7 @@ class SessionActivities:
             cut = await self._cut_run(request, request.session_id)
             await self._streams.tell_closed(request, cut)
             if cut is not None and (
-                self._states is None or await self._states.is_untold(request.session_id, cut)
+                self._states is None or await self._states.lacks_run(request.session_id, cut)
             ):
                 await self._count_cut_turn(request)
         if self._states is not None:

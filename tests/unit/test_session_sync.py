@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from helix_temporal.activities.payloads import Payloads
-from helix_temporal.activities.runs import give_up_run
+from helix_temporal.activities.runs import CutRun, give_up_run
 from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.tools import ToolRunner
 from helix_temporal.agents import ToolOutcome, tool
@@ -264,7 +264,7 @@ async def test_a_run_is_live_until_it_has_ended() -> None:
     await scene.keeper.begin_run(scene.request("r1"), scene.record)
     assert await scene.keeper.is_live("s", "r1")
     assert await scene.keeper.is_live("s", "unknown")
-    await give_up_run(scene.store, "s", "r1", RunStatus.SUPERSEDED, scene.epoch, "support")
+    await give_up_run(scene.store, CutRun("s", "r1", RunStatus.SUPERSEDED, scene.epoch, "support"))
     assert not await scene.keeper.is_live("s", "r1")
 
 
