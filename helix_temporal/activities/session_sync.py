@@ -265,28 +265,35 @@ class SessionSync:
         session_id, epoch, run_id = request.session_id, header.epoch, state.current_run_id
         await self.children.mark_cut(session_id, request.cut_children, epoch)
         if request.abandoned is not None:
+            agent = None if has_whole_turn(request, header) else request.agent
             # A turn that was about to be run again has another run in the store.
             for each in {request.abandoned, run_id or request.abandoned}:
-                await self._give_up_run(session_id, each, RunStatus.ABORTED, epoch, request.agent)
-            if run_id is None and await self.lacks_run(session_id, request.abandoned):
-                metrics.record_turn(request.agent, RunStatus.ABORTED.value, 0)
+                cut = self._make_cut_run(session_id, each, RunStatus.ABORTED, epoch, agent)
+                await give_up_run(self._store, cut)
+            if agent is not None and run_id is None and await self.lacks_run(session_id, request.abandoned):
+                metrics.record_turn(agent, RunStatus.ABORTED.value, 0)
             await self.children.abandon_all(session_id, epoch)
         elif run_id is not None and request.reopen is None and header.head.position == header.committed:
             if tell is not None:
                 # First: an open that dies on its way is done again, and knows of the run no longer.
                 await tell(run_id)
-            await self._give_up_run(session_id, run_id, RunStatus.SUPERSEDED, epoch, request.agent)
+            cut = self._make_cut_run(session_id, run_id, RunStatus.SUPERSEDED, epoch, request.agent)
+            await give_up_run(self._store, cut)
             await self.children.abandon_all(session_id, epoch)
             return run_id
         elif run_id is not None:
             await drop_beyond(self._store, session_id, run_id, header.head.position, epoch)
         return None
 
-    async def _give_up_run(
-        self, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str
-    ) -> None:
-        cut = CutRun(session_id, run_id, status, epoch, agent, self._traces.tell_cut)
-        await give_up_run(self._store, cut)
+    def _make_cut_run(
+        self, session_id: str, run_id: str, status: RunStatus, epoch: int, agent: str | None
+    ) -> CutRun:
+        """A run that is to be ended; without ``agent`` all of its turn is in the thread.
+
+        Then the step that appended the turn's end tells of the turn, and nobody here does.
+        """
+        tell = tell_nobody if agent is None else self._traces.tell_cut
+        return CutRun(session_id, run_id, status, epoch, agent, tell)
 
     async def _follow_cut(
         self, request: OpenSessionInput, state: SessionState, header: HotHeader
@@ -533,14 +540,8 @@ class SessionSync:
         if state.current_run_id is not None and request.ends_run:
             ended = RunStatus.FAILED if status is SessionStatus.FAILED else RunStatus.INTERRUPTED
             is_whole = await self._is_whole(request.thread_id, state.current_run_id)
-            cut = CutRun(
-                request.session_id,
-                state.current_run_id,
-                ended,
-                epoch,
-                None if is_whole else state.agent_type,
-                tell_nobody if is_whole else self._traces.tell_cut,
-            )
+            agent = None if is_whole else state.agent_type
+            cut = self._make_cut_run(request.session_id, state.current_run_id, ended, epoch, agent)
             await end_run(self._store, cut)
 
         await save_change(
@@ -566,6 +567,11 @@ class SessionSync:
         except HelixError:
             return False
         return facts.head.position == facts.committed and parse_record(facts.slice).run == run_id
+
+
+def has_whole_turn(request: OpenSessionInput, header: HotHeader) -> bool:
+    """Whether the turn that an open was to cut had come to its end before: then all of it stays."""
+    return request.reopen is not None and header.committed > request.reopen.turn_start.position
 
 
 def _session_deleted_error(session_id: str) -> SessionNotFoundError:

@@ -27,7 +27,7 @@ from helix_temporal.activities.record_store import (
     save_synced_record,
     update_record,
 )
-from helix_temporal.activities.session_sync import OpenedState, SessionSync
+from helix_temporal.activities.session_sync import OpenedState, SessionSync, has_whole_turn
 from helix_temporal.activities.steps import Stepper
 from helix_temporal.activities.sub_agents import (
     open_calls,
@@ -203,7 +203,7 @@ class SessionActivities:
             left = await self._left_behind(request, opened, found_record) if state.left is None else None
             await self._streams.tell_opened(request, header, record, left)
             reset = await self._describe_reset(request, opened, opened_record, suspended)
-            self._count_open(request, left)
+            self._count_open(request, header, left)
         return OpenSessionResult(
             handle=opened_record.build_handle(None if suspended is not None else opened.at),
             facts=agent.build_facts(),
@@ -222,11 +222,12 @@ class SessionActivities:
             **_differing_fields(asked, request.thread_id, record),
         )
 
-    def _count_open(self, request: OpenSessionInput, left: str | None) -> None:
+    def _count_open(self, request: OpenSessionInput, header: HotHeader, left: str | None) -> None:
         """Count what an open did; `SessionSync` counts the turns that it ended, where there is one."""
         if request.reopen is not None:
             metrics.REOPENED.add()
-        if self._states is None and request.abandoned is not None:
+        is_cut = request.abandoned is not None and not has_whole_turn(request, header)
+        if self._states is None and is_cut:
             metrics.record_turn(request.agent, RunStatus.ABORTED.value, 0)
         if self._states is None and left is not None:
             metrics.record_turn(request.agent, RunStatus.SUPERSEDED.value, 0)

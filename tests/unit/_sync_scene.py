@@ -14,7 +14,7 @@ from helix_temporal.models.stored_messages import EMPTY, Head
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.protocols.hot import Appended, StepAppend
-from helix_temporal.stores.protocols.threads import Create, OpenThread
+from helix_temporal.stores.protocols.threads import Create, OpenThread, Reopen
 from helix_temporal.stores.sessions.store import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
 
@@ -57,6 +57,18 @@ class Scene:
         if thread_then is not None:
             self.backend.threads.restore(thread_then)
         return (await self.keeper.open(request, opened.header, self.record, None, tell)).notes
+
+    async def open_again(self, *, turn_start: Head, abandoned: str) -> None:
+        """Open again to cut a turn that began there: of it stays what is committed."""
+        self.epoch += 1
+        request = OpenSessionInput(
+            session_id="s", thread_id="s", agent="main", owner="o", abandoned=abandoned,
+            reopen=ReopenHeads(head=turn_start, turn_start=turn_start),
+        )  # fmt: skip
+        reopen = Reopen(turn_start, turn_start)
+        opened = await self.threads.open(OpenThread("s", self.epoch, "o", reopen=reopen, slice=self._slice()))
+        self.head = opened.header.head
+        await self.keeper.open(request, opened.header, self.record, None)
 
     def backup(self) -> dict[str, Any]:
         """The session store as it is now; the thread's store has none."""

@@ -16,12 +16,14 @@ from helix_temporal.activities.trace_backfill import BackfillSummary, TraceBackf
 from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse, ToolOutcome, tool
+from helix_temporal.errors import StoreUnavailableError
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import ExitReason
 from helix_temporal.models.steps import (
     ChildEnd,
     EndTurnInput,
     OpenSessionInput,
+    ReopenHeads,
     RunStepInput,
     RunStepResult,
     SaveValuesInput,
@@ -160,6 +162,15 @@ def result_of(result: RunStepResult, text: str = "done", at: int = 0, **fields: 
 def asks(*calls: ToolCall) -> ModelResponse:
     """An answer that asks for tools."""
     return ModelResponse("", tool_calls=calls, usage=USED)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """A store's method that fails."""
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
 
 
 @pytest.fixture
@@ -409,6 +420,20 @@ async def test_a_turn_that_was_aborted_has_a_root_with_an_error(scene: Scene) ->
     (root,) = roots(spans)
     assert attribute(root, "error.type") == "aborted"
     assert orphans(spans) == []
+
+
+async def test_a_turn_that_is_aborted_after_its_end_has_one_root(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer stays in the thread, and the step that appended it has told of the turn."""
+    before = scene.head
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.keeper, "finish_turn", raising(StoreUnavailableError("away")))
+        with pytest.raises(StoreUnavailableError):
+            await scene.step(message())
+    await scene.open(EPOCH + 1, abandoned="run", reopen=ReopenHeads(head=before, turn_start=before))
+    (root,) = roots(scene.spans())
+    assert attribute(root, "helix.turn.outcome") == "completed"
 
 
 async def test_a_turn_whose_session_failed_has_a_root_with_an_error(scene: Scene) -> None:

@@ -5,6 +5,7 @@ import pytest
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import SessionStatus
 from helix_temporal.models.steps import SaveValuesInput
+from helix_temporal.models.stored_messages import EMPTY
 from helix_temporal.telemetry import metrics
 from tests.unit._sync_scene import Scene
 
@@ -46,6 +47,17 @@ async def test_an_aborted_turn_that_had_begun_is_counted_once(counted: list[str]
     await scene.open(reopen=scene.head, abandoned="r1")
     await scene.open(reopen=scene.head, abandoned="r1")
     assert counted == [RunStatus.ABORTED]
+
+
+async def test_a_turn_that_is_aborted_after_its_end_is_counted_by_its_step(counted: list[str]) -> None:
+    """Its answer stays in the thread."""
+    scene = Scene()
+    await scene.open()
+    await scene.keeper.begin_run(scene.request("r1"), scene.record)
+    await scene.append("r1")
+    await scene.open_again(turn_start=EMPTY, abandoned="r1")
+    await scene.open_again(turn_start=EMPTY, abandoned="r2")  # which had not begun its run
+    assert counted == []
 
 
 @pytest.mark.parametrize(("is_whole", "expected"), [(True, []), (False, [RunStatus.INTERRUPTED])])
