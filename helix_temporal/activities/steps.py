@@ -362,7 +362,7 @@ class Stepper:
                 stored = answer if not appended.repeated else decode_message(appended.messages[-1])
                 if stored.id == answer.id:
                     # Nobody else ever made this answer: the end of its turn is told once.
-                    traced.commit(ends_turn=step.commits)
+                    traced.commit(stored.id, ends_turn=step.commits)
                 live.tell_committed(stored, appended.head)
                 receipt = await self._archive_step(step, appended, request)
         if appended.messages[-1].kind == Kind.ANSWER:
@@ -392,7 +392,12 @@ class Stepper:
                 if not stands:
                     await self._threads.confirm_head(thread_id, request.epoch, request.head)
                     raise
-        with self._traces.open_step(request, record_of(view)) as traced:
+        record = record_of(view)
+        if stands:
+            traced = self._traces.open_standing_step(request, record, workflow_run())
+        else:
+            traced = self._traces.open_step(request, record)
+        with traced:
             return await self._commit_results(request, thread_id, view, inputs, traced, stands=stands)
 
     async def _commit_results(
@@ -419,8 +424,8 @@ class Stepper:
                 step, record_of(view), request, inputs, view, trace=traced.trace
             )
             self._count_turn_end(request, step, appended)
-            if not appended.repeated:
-                traced.commit(ends_turn=True)
+        if stands or not appended.repeated:
+            traced.commit(appended.head.last_id, ends_turn=True)
         receipt = await self._archive_step(step, appended, request)
         await self._drop_payloads(request, request.inputs, receipt)
         await self._news.tell_sub_agents(request)
@@ -551,8 +556,10 @@ class Stepper:
         await self._news.tell_standing_step(request, seen.view, appended)
         # What stands may be another answer than a moment ago: the hot thread was lost and came back.
         *taken, stored = (decode_message(message) for message in appended.messages)
-        async with self._used.recording_step(agent, request, stored, record_of(seen.view).turn_steps):
-            record = record_of(seen.view)
+        record = record_of(seen.view)
+        with self._traces.open_standing_step(request, record, workflow_run()) as traced:
+            traced.commit(stored.id, ends_turn=step.commits)
+        async with self._used.recording_step(agent, request, stored, record.turn_steps):
             same_run = record.run == request.run_id
             trace = record.trace if same_run else None
             result = await self._build_result(request, appended, stored, receipt, seen, trace=trace)
@@ -561,8 +568,9 @@ class Stepper:
             if appended.header.head.position > appended.head.position:
                 result = result.model_copy(update={"goes_on": True})
             if same_run:
-                reached = record_of(seen.view).stream_reached
-                await self._streams.tell_standing_step(request, agent, taken, stored, result, reached)
+                await self._streams.tell_standing_step(
+                    request, agent, taken, stored, result, record.stream_reached
+                )
         return result if request.run_id == asked else result.model_copy(update={"run": request.run_id})
 
     async def _save_wait(

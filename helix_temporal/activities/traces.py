@@ -36,6 +36,7 @@ from helix_temporal.telemetry.spans import (
 )
 
 _REMEMBERED: Final = 64
+_REMEMBERED_STEPS: Final = 1024
 
 CallerIs = Literal["parent", "link"]
 """What the sender's span is to the turn of its message."""
@@ -54,6 +55,8 @@ class TurnTraces:
         self._emitter, self._caller = emitter, caller
         self._begun = Newest[tuple[str, str], TurnTrace](_REMEMBERED)
         """Traces of turns whose first step is under way."""
+        self._told = Newest[tuple[str, str], None](_REMEMBERED_STEPS)
+        """Session and last message of steps of which this process has told."""
 
     @property
     def emitter(self) -> Emitter | None:
@@ -127,10 +130,33 @@ class TurnTraces:
     ) -> "StepTrace":
         """Tell of one attempt of a step; ``agent`` is the one whose model is called."""
         trace = None if self._emitter is None else self.find_turn(request, record)
+        return self._open_step(request, trace, step_number(request, record), agent)
+
+    def open_standing_step(
+        self, request: RunStepInput | EndTurnInput, record: SessionRecord, writer: str
+    ) -> "StepTrace":
+        """Tell of a step that stands in the thread, if an attempt for the same workflow run has appended it.
+
+        That workflow run would not ask for it if it had been told of the step: the attempt that appended it
+        was cut short, and may not have known that it did.  ``record`` is the one that the step has left,
+        ``writer`` the short id of the workflow run that asks.
+        """
+        if record.trace is None or record.run != request.run_id or record.writer != writer:
+            return NO_STEP
+        number = record.turn_steps if isinstance(request, RunStepInput) else step_number(request, record)
+        return self._open_step(request, record.trace, number)
+
+    def _open_step(
+        self,
+        request: RunStepInput | EndTurnInput,
+        trace: TurnTrace | None,
+        number: int,
+        agent: Agent | None = None,
+    ) -> "StepTrace":
         turn = None if trace is None else Turn.of_trace(request.session_id, request.run_id or "", trace)
         if self._emitter is None or trace is None or turn is None:
             return NO_STEP
-        return _RecordedStep(self._emitter, turn, trace, request, record, agent)
+        return _RecordedStep(self._emitter, turn, trace, request, agent, number, self._told)
 
     def open_call(self, request: ToolInput, attempt: int) -> "CallTrace":
         """Tell of one attempt of a tool call."""
@@ -168,10 +194,10 @@ class StepTrace:
     def note_summary(self, used: SummaryUsage, watch: Stopwatch) -> None:
         """A summary was made, since ``watch`` began."""
 
-    def commit(self, *, ends_turn: bool) -> None:
-        """What this very attempt appended is in the thread, and perhaps ends the turn.
+    def commit(self, last: str, *, ends_turn: bool) -> None:
+        """The step whose last message this is stands in the thread, and perhaps ends the turn.
 
-        Not for a step that was found there: the attempt that made it has told of it.
+        What this process has told of already is not told again.
         """
 
 
@@ -217,11 +243,12 @@ class _RecordedStep(StepTrace):
         turn: Turn,
         trace: TurnTrace,
         request: RunStepInput | EndTurnInput,
-        record: SessionRecord,
         agent: Agent | None,
+        number: int,
+        told: Newest[tuple[str, str], None],
     ) -> None:
         self._emitter, self._turn, self.trace = emitter, turn, trace
-        self._request, self._record, self._agent = request, record, agent
+        self._request, self._agent, self._number, self._told = request, agent, number, told
         self._watch, self._ends = Stopwatch(), False
         self._spans: list[Span] = []
         """Told at the end, when what they used is recorded: no span has tokens that the usage log lacks."""
@@ -238,25 +265,26 @@ class _RecordedStep(StepTrace):
         assert self._agent is not None
         model = name_of_model(self._agent.model)
         return _RecordedModelCall(
-            self._emitter, self._turn, self._spans.append, model, self._step_number, answer_id
+            self._emitter, self._turn, self._spans.append, model, self._number, answer_id
         )
 
-    def commit(self, *, ends_turn: bool) -> None:
+    def commit(self, last: str, *, ends_turn: bool) -> None:
+        key = (self._request.session_id, last)
+        if key in self._told:
+            return
+        self._told[key] = None
         self._ends = ends_turn
         # Sub-agents, and calls that no worker ran to an end: those that did have been told.
-        self._spans += spans_of_usage(self._turn, list_untold_results(self._request, self._record))
+        untold = list_untold_results(self._request, self._turn.agent, self._number - 1)
+        self._spans += spans_of_usage(self._turn, untold)
 
     def note_summary(self, used: SummaryUsage, watch: Stopwatch) -> None:
         assert self._agent is not None
-        model, step = name_of_summary_model(self._agent), self._step_number
+        model, step = name_of_summary_model(self._agent), self._number
         ref, start_ns, end_ns = self._turn.ref("summary", used.id), watch.start_ns, watch.end_ns
         self._spans.append(
             self._turn.chat(model, ref, start_ns, end_ns, step=step, used=used.used, summary=True)
         )
-
-    @property
-    def _step_number(self) -> int:
-        return step_number(self._request, self._record)
 
 
 class _Attempt:

@@ -295,12 +295,13 @@ def _count_entry(entry: UsageEntry) -> None:
         )
 
 
-def list_untold_results(request: RunStepInput | EndTurnInput, record: SessionRecord) -> list[UsageEntry]:
+def list_untold_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> list[UsageEntry]:
     """What is recorded of those results that no worker of a tool has told of itself.
 
     Args:
         request: The step that takes them.
-        record: The one before the step.
+        agent: Whose turn it is.
+        step: Number of the step that asked for them.
     """
     untold = tuple(
         each
@@ -309,8 +310,6 @@ def list_untold_results(request: RunStepInput | EndTurnInput, record: SessionRec
         or each.unfinished
         or (each.answered is not None and each.answered.outcome != "approved")
     )
-    agent = request.agent if isinstance(request, RunStepInput) else record.agent
-    step = step_number(request, record) - 1
     return _of_results(request.model_copy(update={"inputs": untold}), agent, step) if untold else []
 
 

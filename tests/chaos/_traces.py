@@ -62,7 +62,7 @@ class TraceKills(KillCampaign):
             "turns_told_again": told.turns,
         }
         others = [
-            *_find_doubled(before),
+            *self._find_doubled(before, runs),
             *self._find_unexplained(before, runs),
             *_find_missing(after, runs),
             *_find_orphans(after),
@@ -79,6 +79,18 @@ class TraceKills(KillCampaign):
             if _root_of(run) not in found and not any(_had_it(run, each) for each in self._killed)
         ]
 
+    def _find_doubled(self, spans: list[FoundSpan], runs: list[Run]) -> list[str]:
+        """A root may be told twice only where the first to tell it was killed before its step had ended."""
+        counted, ended = (
+            Counter(each.span_id for each in spans if each.is_root),
+            {_root_of(run): run for run in runs},
+        )
+        return [
+            f"root {root:x} was told {times} times, and nobody was killed then"
+            for root, times in counted.items()
+            if times > 1 and not (root in ended and any(_had_it(ended[root], each) for each in self._killed))
+        ]
+
     def _counts(self) -> dict[str, Any]:
         return self._figures
 
@@ -90,12 +102,6 @@ def _had_it(run: Run, killed: float) -> bool:
 
 def _root_of(run: Run) -> int:
     return derive_span_id(run.session_id, run.run_id, "turn")
-
-
-def _find_doubled(spans: list[FoundSpan]) -> list[str]:
-    """Roots that workers told twice."""
-    counted = Counter(each.span_id for each in spans if each.is_root)
-    return [f"root {span_id:x} was told {times} times" for span_id, times in counted.items() if times > 1]
 
 
 def _find_missing(spans: list[FoundSpan], runs: list[Run]) -> list[str]:

@@ -1,13 +1,14 @@
 """Turns as traces, told by steps and tools over memory stores; and the same told again from the stores."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from opentelemetry import trace as otel
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 
+from helix_temporal.activities import steps
 from helix_temporal.activities.payloads import Payloads
 from helix_temporal.activities.session_sync import SessionSync
 from helix_temporal.activities.steps import Stepper
@@ -273,6 +274,62 @@ async def test_a_step_that_is_found_standing_tells_no_second_root(scene: Scene) 
     await scene.stepper.run(request)
     await scene.stepper.run(request)
     assert len(roots(scene.spans())) == 1
+
+
+async def lose_reply(scene: Scene, attempt: Awaitable[Any]) -> None:
+    """Make an attempt whose append is done, and which does not hear of it."""
+    append = scene.threads.append
+
+    async def append_silently(step: Any) -> Any:
+        await append(step)
+        raise StoreUnavailableError("no reply")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scene.threads, "append", append_silently)
+        with pytest.raises(StoreUnavailableError):
+            await attempt
+
+
+async def test_a_turn_whose_append_lost_its_reply_has_one_root(scene: Scene) -> None:
+    """No worker died, so nobody would think of a backfill; further attempts tell nothing more."""
+    request = scene.request(message())
+    await lose_reply(scene, scene.stepper.run(request))
+    for _ in range(2):
+        await scene.stepper.run(request)
+    spans = scene.spans()
+    (root,) = roots(spans)
+    assert attribute(root, "helix.turn.outcome") == "completed"
+    assert orphans(spans) == []
+    assert facts(spans) == facts(list((await scene.backfill())[1].all()))
+
+
+async def test_results_whose_append_lost_its_reply_are_told(scene: Scene) -> None:
+    """Of a call that no worker ran nobody else tells: in the middle of a turn, and at its end."""
+    ghost = ToolCall(id="c1", name="ghost")
+    scene.answers = [asks(ghost), asks(ghost)]
+    first = await scene.step(message())
+    found = result_of(first, is_error=True, unfinished=True)
+    await lose_reply(scene, scene.step(found))
+    second = await scene.step(found)
+    found = result_of(second, is_error=True, unfinished=True)
+    await lose_reply(scene, scene.end(found, reason=ExitReason.MAX_STEPS))
+    await scene.end(found, reason=ExitReason.MAX_STEPS)
+    spans = scene.spans()
+    assert [attribute(each, "helix.step") for each in named(spans, "execute_tool ghost")] == [1, 2]
+    (root,) = roots(spans)
+    assert attribute(root, "helix.turn.outcome") == "max_steps"
+    assert facts(spans) == facts(list((await scene.backfill())[1].all()))
+
+
+async def test_another_workflow_run_that_finds_a_step_standing_tells_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that was reset comes by all its turns again: their workers have told of them."""
+    request = scene.request(message())
+    await lose_reply(scene, scene.stepper.run(request))
+    monkeypatch.setattr(steps, "workflow_run", lambda: "another")
+    await scene.stepper.run(request)
+    assert roots(scene.spans()) == []
 
 
 async def test_a_turn_that_ends_with_results_says_why(scene: Scene) -> None:
