@@ -31,6 +31,7 @@ from helix_temporal.errors import (
     PayloadNotFoundError,
     StoreUnavailableError,
     ThreadNotFoundError,
+    TooLargeError,
 )
 from helix_temporal.models.agents import (
     AfterUserMessage,
@@ -169,7 +170,7 @@ class ToolRunner:
             arguments = await self._read_arguments(request)
         began = time.monotonic()
         try:
-            outcome = await tool.call_handler(arguments, context)
+            outcome = self._limit_result(tool, await tool.call_handler(arguments, context))
             traced.note_outcome(arguments, outcome)
         except CODE_ERRORS as error:
             if is_cancellation(error):
@@ -189,18 +190,28 @@ class ToolRunner:
             await live.tell_end(outcome)
         return result
 
+    def _limit_result(self, tool: Tool, outcome: ToolOutcome) -> ToolOutcome:
+        """The outcome; an error if no message could hold it, with all that goes with it in the thread.
+
+        The tool has done its work, and what it used is paid for.
+        """
+        try:
+            check_size(
+                len(dump_json(outcome.content)),
+                self._max_result - _BESIDE_CONTENT,
+                f"result of tool {tool.name!r}, which may return a part of it, or say where it is",
+            )
+        except TooLargeError as error:
+            activity.logger.warning("tool %s has run, and its result is not kept: %s", tool.name, error)
+            return ToolOutcome(f"The tool failed: {error}", is_error=True, usage=outcome.usage)
+        return outcome
+
     async def _keep_result(self, tool: Tool, request: ToolInput, outcome: ToolOutcome) -> ToolResult:
         """What the workflow gets; the tool has done its work, and a further attempt would do it again.
 
         Raises:
             StoreUnavailableError: A store was away for too long.  The model is told no more of it.
-            TooLargeError: It is larger than a message may be, with all that goes with it in the thread.
         """
-        check_size(
-            len(dump_json(outcome.content)),
-            self._max_result - _BESIDE_CONTENT,
-            f"result of tool {tool.name!r}, which may return a part of it, or say where it is",
-        )
         try:
             staged = await self._stage_changes(tool, request, outcome.state) if outcome.state else ""
             return await self._build_result(request, outcome, staged)

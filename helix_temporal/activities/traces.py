@@ -305,7 +305,8 @@ class _Attempt:
         # The context alone: what was raised is none of its business.
         self._nested.__exit__(None, None, None)
         span = self._span
-        if span is None and isinstance(error, BaseException):
+        if isinstance(error, BaseException):
+            # Also one that came to its end, and whose result was not kept: another attempt tells of the call.
             span = replace(self._describe_failure(), error=error_types.name_error(error))
         if span is not None:
             self._tell(span)

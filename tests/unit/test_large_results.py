@@ -7,8 +7,7 @@ from temporalio.exceptions import ApplicationError
 
 from helix_temporal.activities import Payloads, ToolRunner
 from helix_temporal.agents import ToolOutcome, tool
-from helix_temporal.errors import TooLargeError
-from helix_temporal.models.messages import ToolCall
+from helix_temporal.models.messages import ToolCall, ToolResult
 from helix_temporal.models.steps import ToolInput
 from helix_temporal.stores.memory import MemoryPayloads, MemoryThreads
 from helix_temporal.stores.threads.hot_only import HotThreads
@@ -49,21 +48,14 @@ async def test_what_no_thread_could_hold_is_refused_as_the_tools_own_mistake() -
     payloads = MemoryPayloads()
     runner = ToolRunner(HotThreads(MemoryThreads()), Payloads(payloads), max_result=64 * 1024)
     call = ToolCall(id="c1", name="read")
-    with pytest.raises(TooLargeError, match="result of tool 'read'") as refused:
-        await runner.run(
-            read,
-            ToolInput(
-                session_id="s",
-                thread_id="s",
-                agent="a",
-                tool="read",
-                call=call,
-                key="s/m1/0",
-                turn=1,
-                position=2,
-            ),
-        )
-    assert not refused.value.retryable
+    result = await runner.run(
+        read,
+        ToolInput(
+            session_id="s", thread_id="s", agent="a", tool="read", call=call, key="s/m1/0", turn=1, position=2
+        ),
+    )
+    assert result == ToolResult(text=result.text, is_error=True)
+    assert result.text.startswith("The tool failed: result of tool 'read', which may return a part of it")
 
 
 async def test_a_plain_function_that_raises_stop_iteration_ends() -> None:

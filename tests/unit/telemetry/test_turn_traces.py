@@ -33,6 +33,7 @@ from helix_temporal.models.steps import (
 )
 from helix_temporal.models.stored_messages import Head
 from helix_temporal.session.record import SessionRecord
+from helix_temporal.session.sub_agents import refusal_result
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.stores.sessions import RowSessions
@@ -63,6 +64,8 @@ async def look(where: str) -> ToolOutcome:
     """Look there."""
     if where == "nowhere":
         raise LookupError(where)
+    if where == "everywhere":
+        return ToolOutcome("." * 100_000, usage=Usage(input_tokens=5, output_tokens=1), state={"seen": 1})
     return ToolOutcome(f"seen {where}", usage=Usage(input_tokens=5, output_tokens=1))
 
 
@@ -81,7 +84,7 @@ class Scene:
         self.stepper = Stepper(
             self.threads, agents, payloads, states=self.keeper, used=log, traces=self.traces
         )
-        self.tools = ToolRunner(self.threads, payloads, used=log, traces=self.traces)
+        self.tools = ToolRunner(self.threads, payloads, used=log, traces=self.traces, max_result=64 * 1024)
         self.name = "claude-test"
         self.answers: list[ModelResponse | BaseException | Callable[[], Any]] = []
         self.head = Head(position=0, last_id="")
@@ -132,7 +135,7 @@ class Scene:
             position=result.head.position, run_id="run", epoch=EPOCH, step=1, traceparent=result.traceparent,
         )  # fmt: skip
         outcome = await self.tools.run(look, request, number=number)
-        return result_of(result, outcome.text, at)
+        return result_of(result, outcome.text, at, is_error=outcome.is_error, unfinished=outcome.unfinished)
 
     async def backfill(self) -> tuple[BackfillSummary, KeptSpans]:
         """All told again, to a provider of its own."""
@@ -234,6 +237,35 @@ async def test_attempts_that_fail_are_spans_of_their_own(scene: Scene) -> None:
     assert [attribute(each, "error.type") for each in calls] == ["LookupError", "LookupError", "tool_error"]
     assert [attribute(each, "helix.attempt") for each in calls] == [1, 2, None]
     assert len({span_id(each) for each in calls}) == 3
+
+
+async def test_a_result_that_is_too_large_is_one_failed_call(scene: Scene) -> None:
+    """The tool has run and is paid for; the model is told that it failed."""
+    scene.answers = [asks(ToolCall(id="c1", name="look", arguments={"where": "everywhere"}))]
+    await scene.step(await scene.call(await scene.step(message())))
+    spans = scene.spans()
+    (call,) = named(spans, "execute_tool look")
+    assert attribute(call, "error.type") == "tool_error"
+    assert sum_tokens(spans) == (25, 7)
+    assert facts(spans) == facts(list((await scene.backfill())[1].all()))
+
+
+async def test_an_attempt_whose_result_is_not_kept_has_a_span_of_its_own(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call succeeds with the next one: one id does not tell both."""
+    scene.answers = [asks(LOOK)]
+    first = await scene.step(message())
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.tools, "_build_result", raising(StoreUnavailableError("away")))
+        with pytest.raises(StoreUnavailableError):
+            await scene.call(first)
+    await scene.step(await scene.call(first, number=2))
+    spans = scene.spans()
+    calls = named(spans, "execute_tool look")
+    assert [attribute(each, "error.type") for each in calls] == ["StoreUnavailableError", None]
+    assert [attribute(each, "helix.attempt") for each in calls] == [1, None]
+    assert sum_tokens(spans) == (25, 7)
 
 
 async def test_a_model_call_that_fails_is_a_span(scene: Scene) -> None:
@@ -465,6 +497,19 @@ async def test_a_sub_agents_call_is_told_by_the_step_that_has_its_result(scene: 
     assert span_id(call) == derive_span_id("s", "run", "call", f"{first.head.last_id}.0")
     assert attribute(call, "helix.sub_session.id") == "s.sub"
     assert duration_ns(call) == 1_500_000_000
+
+
+async def test_a_sub_agents_call_that_was_refused_is_told(scene: Scene) -> None:
+    """No session was started for it, and the model was told that it failed."""
+    scene.answers = [asks(ToolCall(id="c1", name="researcher"))]
+    first = await scene.step(message())
+    refused = refusal_result("s.sub", "agents call each other 8 deep at most")
+    await scene.step(result_of(first, refused.text, is_error=True, child=refused.child))
+    spans = scene.spans()
+    (call,) = named(spans, "execute_tool researcher")
+    assert attribute(call, "error.type") == "tool_error"
+    assert attribute(call, "helix.sub_session.id") is None
+    assert facts(spans) == facts(list((await scene.backfill())[1].all()))
 
 
 async def test_a_turn_that_was_aborted_has_a_root_with_an_error(scene: Scene) -> None:
