@@ -327,7 +327,8 @@ def _of_results(request: RunStepInput | EndTurnInput, agent: str, step: int) -> 
                 duration_ms=each.child.duration_ms,
                 **about,
             )
-        elif each.call is not None and each.child is None and (each.is_error or each.answered is not None):
+        elif each.call is not None and (each.is_error or each.answered is not None):
+            # Also a sub-agent's call for which no session was started.
             about = _common_fields(request, agent, max(step, 0), "tool", each.name)
             entries += _build_tool_entry(each.id, each.call, about, success=not each.is_error)
     return entries
