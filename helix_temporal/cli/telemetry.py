@@ -41,7 +41,8 @@ def backfill(
     """Tell turns again from the stores: the same spans under the same ids.
 
     A worker that is killed loses the spans that it had not exported.  What the collector has already, it
-    gets once more.  Texts of conversations are not told.  Exit status 1 if spans could not be exported.
+    gets once more.  Texts of conversations are not told.  Exit status 1 if spans could not be exported; what
+    a sampler leaves out is not to be.
     """
     with exit_on_error():
         try:
@@ -49,11 +50,11 @@ def backfill(
         except ValueError as error:
             raise InvalidConfigError(f"--since: {error}") from None
         found = asyncio.run(_tell(Settings.from_env(os.environ), within, session))
-    for name, number in _rows(found):
+    for name, number in _rows(*found):
         typer.echo(f"{name:<32}{number:>10,}")
 
 
-def _rows(found: BackfillSummary) -> list[tuple[str, int]]:
+def _rows(found: BackfillSummary, sampled: int) -> list[tuple[str, int]]:
     return [
         ("sessions", found.sessions),
         ("turns told", found.turns),
@@ -61,10 +62,12 @@ def _rows(found: BackfillSummary) -> list[tuple[str, int]]:
         ("turns under way", found.under_way),
         ("turns without a trace", found.untraced),
         ("spans", found.spans),
+        ("  of them not sampled", found.spans - sampled),
     ]
 
 
-async def _tell(settings: Settings, within: timedelta, session_id: str | None) -> BackfillSummary:
+async def _tell(settings: Settings, within: timedelta, session_id: str | None) -> tuple[BackfillSummary, int]:
+    """Tell the turns; what was told, and how many of the spans were sampled."""
     exporter = _CountingExporter(_make_exporter())
     backends = Backends(settings)
     try:
@@ -81,12 +84,13 @@ async def _tell(settings: Settings, within: timedelta, session_id: str | None) -
         await asyncio.to_thread(outlet.close)
     finally:
         await backends.close()
-    if exporter.failed or exporter.exported < outlet.sampled:
+    sampled = outlet.sampled
+    if exporter.failed or exporter.exported < sampled:
         raise StoreUnavailableError(
-            f"{exporter.exported} of {outlet.sampled} spans were exported; does the collector answer? "
+            f"{exporter.exported} of {sampled} spans were exported; does the collector answer? "
             "OTEL_EXPORTER_OTLP_ENDPOINT says where it is. Run this again: spans keep their ids"
         )
-    return found
+    return found, sampled
 
 
 def _make_exporter() -> Any:
@@ -102,14 +106,19 @@ class _Outlet:
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
-        self.sampled = 0
+        self._emitted = 0
+
+    @property
+    def sampled(self) -> int:
+        """Spans so far that no sampler has left out, their worker's or this process's."""
+        return self._emitted - self._emitter.unsampled
 
     def emit(self, span: Span) -> None:
         """Emit a span; waits once in a while."""
         self._emitter.emit(span)
         if span.ref.sampled:
-            self.sampled += 1
-            if self.sampled % _AT_ONCE == 0:
+            self._emitted += 1
+            if self._emitted % _AT_ONCE == 0:
                 self._emitter.flush(_PATIENCE)
 
     def close(self) -> None:

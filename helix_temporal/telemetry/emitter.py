@@ -96,6 +96,10 @@ class Emitter:
         content: Whether texts of conversations go with them.
         redact: Changes such a text before.
         owned: The provider ends with the emitter.
+
+    Attributes:
+        dropped: Spans that did not fit into the queue.
+        unsampled: Spans that were recorded, and that the provider's own sampler has left out.
     """
 
     def __init__(
@@ -122,7 +126,7 @@ class Emitter:
         self._thread: threading.Thread | None = None
         self._closed = self._hurry = False
         self._complaints: dict[str, float] = {}
-        self.dropped = 0
+        self.dropped = self.unsampled = 0
 
     # -- ids
 
@@ -245,6 +249,7 @@ class Emitter:
             )
         finally:
             _ids.reset(token)
+        self.unsampled += not started.get_span_context().trace_flags.sampled
         for each in span.events:
             started.add_event(each.name, each.attributes, each.at_ns)
         if span.error is not None:

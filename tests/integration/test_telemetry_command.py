@@ -142,6 +142,7 @@ def test_it_exports_all_turns_that_ended(variables: dict[str, str], collector: C
         "turns under way": 1,
         "turns without a trace": 0,
         "spans": 6,
+        "of them not sampled": 0,
     }
     traces = {int.from_bytes(each.trace_id, "big") for each in collector.spans}
     assert traces == {derive_trace_id("one", "r"), derive_trace_id("two", "r")}
@@ -182,6 +183,14 @@ def test_a_collector_that_refuses_is_a_failure(variables: dict[str, str], collec
     found = backfill(variables, "--since", "2h")
     assert found.exit_code == 1
     assert "0 of 6 spans" in found.output
+
+
+def test_spans_that_its_sampler_drops_are_no_failure(variables: dict[str, str], collector: Collector) -> None:
+    """Whoever samples wants just that."""
+    found = backfill(variables | {"OTEL_TRACES_SAMPLER": "always_off"}, "--since", "2h")
+    assert found.exit_code == 0, found.output
+    assert (table(found)["spans"], table(found)["of them not sampled"]) == (6, 6)
+    assert collector.spans == []
 
 
 def test_a_time_that_is_none_is_refused(variables: dict[str, str]) -> None:
