@@ -158,7 +158,7 @@ class SessionSync:
         self._traces = traces or TurnTraces()
         self._store, self._threads, self._together = store, threads, together
         self._commits = TurnCommits(store, threads, together, backend)
-        self.children, self.suspended = SubAgentReferences(store), SuspendedStates(store)
+        self.children, self.suspended = SubAgentReferences(store, self._traces), SuspendedStates(store)
 
     # -- open
 

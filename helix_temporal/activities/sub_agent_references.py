@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from helix_temporal.activities.state_changes import save_change
 from helix_temporal.activities.sub_agents import agent_calls
+from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.agents import Agent
-from helix_temporal.errors import SessionNotFoundError
+from helix_temporal.errors import HelixError, SessionNotFoundError
 from helix_temporal.models.messages import Message
 from helix_temporal.models.states import SessionState, SessionStatus, SubSessionRef
 from helix_temporal.models.steps import EndTurnInput, RunStepInput
@@ -29,10 +30,14 @@ _TELLINGS: Final = 5
 
 
 class SubAgentReferences:
-    """Keeps the references of parents to their sub-agents' sessions; every call may be repeated."""
+    """Keeps the references of parents to their sub-agents' sessions; every call may be repeated.
 
-    def __init__(self, store: SessionStore) -> None:
-        self._store = store
+    Args:
+        traces: Who tells of calls whose results no step takes.
+    """
+
+    def __init__(self, store: SessionStore, traces: TurnTraces | None = None) -> None:
+        self._store, self._traces = store, traces or TurnTraces()
 
     async def add_called(self, agent: Agent, request: RunStepInput, answer: Message) -> None:
         """An answer asks for tools: those that are agents have sessions from now on."""
@@ -62,6 +67,10 @@ class SubAgentReferences:
 
     async def mark_cut(self, session_id: str, children: Sequence[str], epoch: int) -> None:
         """Calls that were cut off with their turn."""
+        if children and self._traces.emitter is not None:
+            for ref in await self._store.list_sub_session_refs(session_id):
+                if ref.sub_session_id in children and is_at_work(ref):
+                    await self._tell_cut_call(session_id, ref)
         for child in children:
             await self._set_child_status(session_id, child, SessionStatus.INTERRUPTED, epoch)
         await self._drop_child_waits(session_id, [SubSessionRef(sub_session_id=child) for child in children])
@@ -102,8 +111,25 @@ class SubAgentReferences:
         if not answered:
             await self._pass_over(name)
         await self._drop_child_waits(session_id, [ref])
+        await self._tell_cut_call(session_id, ref)
         status = SessionStatus.COMPLETED if answered else SessionStatus.INTERRUPTED
         await self._set_child_status(session_id, name, status, epoch)
+
+    async def _tell_cut_call(self, session_id: str, ref: SubSessionRef) -> None:
+        """Tell of a call whose result no step takes: the root of the sub-agent's turn is a child of its span.
+
+        Telemetry alone asks, so nobody else fails for want of an answer.
+        """
+        if self._traces.emitter is None or ref.run_id is None:
+            return
+        try:
+            run = await self._store.get_run(session_id, ref.run_id)
+            called = (await self._store.list_runs(ref.sub_session_id, limit=1)).items
+        except HelixError:
+            return
+        # A thread that goes on may have begun no turn for this call: the newest one is an earlier call's.
+        if run is not None and called and (called[0].ended_at or ref.updated_at) >= ref.updated_at:
+            self._traces.tell_cut_call(run, ref, called[0])
 
     async def _pass_over(self, session_id: str) -> None:
         """Nobody waits for a session any more, nor for those below it."""

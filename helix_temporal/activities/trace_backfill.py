@@ -4,19 +4,22 @@ A worker that is killed loses the spans that it had not exported yet.  Who has t
 once more, and nothing new.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from helix_temporal.models.checkpoints import Run
-from helix_temporal.models.states import TERMINAL
+from helix_temporal.models.states import TERMINAL, SubSessionRef
 from helix_temporal.models.store_calls import OrderBy, SessionQuery
+from helix_temporal.models.usage import SubAgentUsageEntry, UsageEntry
 from helix_temporal.stores.protocols.sessions import SessionStore
 from helix_temporal.stores.protocols.usage import UsageStore
 from helix_temporal.telemetry.spans import (
     ABANDONED,
+    NANOS_IN_MS,
     Span,
     Turn,
     span_of_abandoned,
+    span_of_cut_call,
     span_of_run,
     spans_of_usage,
 )
@@ -86,6 +89,7 @@ class TraceBackfill:
         state = await self._sessions.load_state(session_id)
         if state is None:
             return
+        refs = await self._sessions.list_sub_session_refs(session_id)
         found.sessions += 1
         ended_ms = state.updated_at if state.status in TERMINAL else None
         cursor: str | None = None
@@ -94,12 +98,15 @@ class TraceBackfill:
             for run in page.items:
                 if run.ended_at is not None and run.ended_at < since_ms:
                     return  # and so have all before it
-                await self._tell_turn(run, ended_ms, found)
+                own = [each for each in refs if each.run_id == run.run_id]
+                await self._tell_turn(run, own, ended_ms, found)
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    async def _tell_turn(self, run: Run, session_ended_ms: int | None, found: BackfillSummary) -> None:
+    async def _tell_turn(
+        self, run: Run, refs: Sequence[SubSessionRef], session_ended_ms: int | None, found: BackfillSummary
+    ) -> None:
         turn = None if run.trace is None else Turn.of_trace(run.session_id, run.run_id, run.trace)
         if turn is None:
             found.untraced += 1
@@ -111,12 +118,25 @@ class TraceBackfill:
             found.under_way += 1
             return
         entries = await self._usage.get_entries(run.session_id, run_id=run.run_id)
-        spans = [*spans_of_usage(turn, entries), root]
+        cut = await self._list_cut_calls(run, refs, entries, root.end_ns // NANOS_IN_MS)
+        spans = [*spans_of_usage(turn, entries), *cut, root]
         for span in spans:
             self._emit(span)
         found.turns += 1
         found.abandoned += root.error == ABANDONED
         found.spans += len(spans)
+
+    async def _list_cut_calls(
+        self, run: Run, refs: Sequence[SubSessionRef], entries: Sequence[UsageEntry], end_ms: int
+    ) -> list[Span]:
+        """Calls of sub-agents whose results no step has taken: the usage log has none of them."""
+        taken = {each.sub_session_id for each in entries if isinstance(each, SubAgentUsageEntry)}
+        found: list[Span | None] = []
+        for ref in refs:
+            if ref.sub_session_id not in taken:
+                called = await self._sessions.list_runs(ref.sub_session_id, limit=1)
+                found += [span_of_cut_call(run, ref, each, end_ms) for each in called.items]
+        return [each for each in found if each is not None]
 
 
 async def _only(session_id: str) -> AsyncIterator[str]:

@@ -13,11 +13,12 @@ from helix_temporal.activities._runtime import scheduled_ms
 from helix_temporal.activities.step_facts import step_number
 from helix_temporal.activities.usage import list_untold_results, name_of_model, name_of_summary_model
 from helix_temporal.agents import Agent, ToolOutcome
-from helix_temporal.models.base import only_truthy
+from helix_temporal.models.base import only_truthy, wall_clock_ms
 from helix_temporal.models.checkpoints import Run
 from helix_temporal.models.ids import CallKey
 from helix_temporal.models.messages import Finish, Message, SummaryUsage
 from helix_temporal.models.newest import Newest
+from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.steps import EndTurnInput, RunStepInput, ToolInput
 from helix_temporal.models.traces import MAX_LINKS, TurnTrace
 from helix_temporal.session.projection import end_of_run
@@ -30,6 +31,7 @@ from helix_temporal.telemetry.spans import (
     Stopwatch,
     Turn,
     error_types,
+    span_of_cut_call,
     span_of_run,
     spans_of_usage,
     turn_name,
@@ -121,6 +123,12 @@ class TurnTraces:
     def tell_cut(self, run: Run) -> None:
         """A turn has ended that came to nothing; told by whoever ended its run in the session store."""
         if self._emitter is not None and (span := span_of_run(run)) is not None:
+            self._emitter.emit(span)
+
+    def tell_cut_call(self, run: Run, ref: SubSessionRef, called: Run) -> None:
+        """A turn takes no result of this sub-agent, whose turn is ``called``."""
+        span = span_of_cut_call(run, ref, called, wall_clock_ms())
+        if self._emitter is not None and span is not None:
             self._emitter.emit(span)
 
     # -- within a turn

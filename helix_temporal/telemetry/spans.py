@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from helix_temporal.errors import HelixError
 from helix_temporal.models.checkpoints import Run, RunStatus
 from helix_temporal.models.messages import Usage
+from helix_temporal.models.states import SubSessionRef
 from helix_temporal.models.traces import TurnTrace, TurnWait
 from helix_temporal.models.usage import (
     SubAgentUsageEntry,
@@ -32,6 +33,8 @@ TOOL_ERROR: Final = "tool_error"
 """``error.type`` of a call whose result is an error, whatever it says."""
 ABANDONED: Final = "abandoned"
 """``error.type`` of a turn that died: its worker and its execution ended without a word."""
+CUT_OFF: Final = "cut_off"
+"""``error.type`` of a sub-agent's call whose result no step has taken."""
 _CUT: Final = "…"
 _MAX_NAME: Final = 100
 _MAX_KINDS: Final = 200
@@ -300,6 +303,31 @@ def span_of_child(turn: Turn, entry: SubAgentUsageEntry) -> Span:
         failed=not entry.success,
         sub_session_id=entry.sub_session_id,
     )
+
+
+def span_of_cut_call(run: Run, ref: SubSessionRef, called: Run, end_ms: int) -> Span | None:
+    """The call of a sub-agent whose result no step of the turn has taken.
+
+    Args:
+        run: The turn that made the call.
+        ref: The reference to the sub-agent's session.
+        called: The sub-agent's turn, whose parent the call is; None comes of one that has none, or another.
+        end_ms: When the call ended, if that turn goes on.
+    """
+    turn = None if run.trace is None else Turn.of_trace(run.session_id, run.run_id, run.trace)
+    at = None if called.trace is None else SpanRef.parse(called.trace.parent)
+    if turn is None or at is None or called.trace is None or at.trace_id != turn.root.trace_id:
+        return None
+    span = turn.call(
+        ref.tool or ref.agent_type,
+        ref.parent_tool_call_id or "",
+        "",
+        called.trace.started * NANOS_IN_MS,
+        (called.ended_at or end_ms) * NANOS_IN_MS,
+        step=0,
+        sub_session_id=ref.sub_session_id,
+    )
+    return replace(span, ref=at, error=CUT_OFF)
 
 
 def _usage_of(tokens: TokenCounts) -> Usage:

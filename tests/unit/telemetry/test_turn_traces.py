@@ -1,7 +1,7 @@
 """Turns as traces, told by steps and tools over memory stores; and the same told again from the stores."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,8 +18,10 @@ from helix_temporal.activities.traces import TurnTraces
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, ModelRequest, ModelResponse, ToolOutcome, tool
 from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models.checkpoints import NewRun, RunChange, RunStatus
 from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import ExitReason
+from helix_temporal.models.states import CreateSession, SubSessionRef
 from helix_temporal.models.steps import (
     ChildEnd,
     EndTurnInput,
@@ -32,13 +34,14 @@ from helix_temporal.models.steps import (
     ToolInput,
 )
 from helix_temporal.models.stored_messages import Head
+from helix_temporal.models.traces import TurnTrace
 from helix_temporal.session.record import SessionRecord
 from helix_temporal.session.sub_agents import refusal_result
 from helix_temporal.stores.memory.backend import MemoryBackend
 from helix_temporal.stores.protocols.threads import Create, OpenThread
 from helix_temporal.stores.sessions import RowSessions
 from helix_temporal.stores.threads.hot_only import HotThreads
-from helix_temporal.telemetry.ids import SpanRef, derive_span_id, derive_trace_id
+from helix_temporal.telemetry.ids import SpanRef, derive_call, derive_span_id, derive_trace_id
 from tests._spans import (
     KeptSpans,
     attribute,
@@ -510,6 +513,75 @@ async def test_a_sub_agents_call_that_was_refused_is_told(scene: Scene) -> None:
     assert attribute(call, "error.type") == "tool_error"
     assert attribute(call, "helix.sub_session.id") is None
     assert facts(spans) == facts(list((await scene.backfill())[1].all()))
+
+
+async def begin_child(scene: Scene, first: RunStepResult, name: str = "s>researcher") -> SpanRef:
+    """The session of a sub-agent begins its turn; the span of its call."""
+    turn = SpanRef.parse(first.traceparent)
+    assert turn is not None
+    call = derive_call(turn, "s", "run", f"{first.head.last_id}.0")
+    root = turn.at(derive_span_id(name, "c", "turn"))
+    ref = SubSessionRef(
+        sub_session_id=name, agent_type="researcher", tool="ask", run_id="run", parent_tool_call_id="c1"
+    )
+    await scene.store.add_sub_session_refs("s", [ref], epoch=EPOCH)
+    await scene.store.create_session(name, CreateSession())
+    trace = TurnTrace(
+        root=root.traceparent, agent="researcher", started=await scene.store.now(), parent=call.traceparent
+    )
+    await scene.store.start_run(name, NewRun(run_id="c", trace=trace))
+    return call
+
+
+def find_call(spans: Sequence[Any], call: SpanRef) -> list[tuple[Any, ...]]:
+    """What spans say of a sub-agent's call."""
+    names = ("gen_ai.tool.name", "gen_ai.tool.call.id", "helix.sub_session.id", "error.type")
+    return [
+        (parent_id(each), *(attribute(each, name) for name in names))
+        for each in spans
+        if span_id(each) == call.span_id
+    ]
+
+
+CUT_CALL = (derive_span_id("s", "run", "turn"), "ask", "c1", "s>researcher", "cut_off")
+
+
+async def test_a_sub_agents_call_that_is_cut_off_has_a_span(scene: Scene) -> None:
+    """No step takes its result, and the root of the sub-agent's turn is its child."""
+    scene.answers = [asks(ToolCall(id="c1", name="ask"))]
+    start = scene.head
+    call = await begin_child(scene, await scene.step(message()))
+    await scene.store.update_run("s>researcher", "c", RunChange(status=RunStatus.INTERRUPTED))
+    again = ReopenHeads(head=start, turn_start=start)
+    for epoch in (EPOCH + 1, EPOCH + 2):
+        await scene.open(epoch, abandoned="run", reopen=again, cut_children=("s>researcher",))
+    assert find_call(scene.spans(), call) == [CUT_CALL]
+    assert find_call((await scene.backfill())[1].all(), call) == [CUT_CALL]
+
+
+async def test_a_sub_agents_call_that_is_taken_back_has_a_span(scene: Scene) -> None:
+    """A tool beside it rewinds the step: its result goes, and so does its reference's call."""
+    scene.answers = [asks(ToolCall(id="c1", name="ask"))]
+    call = await begin_child(scene, await scene.step(message()))
+
+    async def open_calls() -> list[str]:
+        return []
+
+    for _ in range(2):
+        await scene.keeper.children.follow_thread("s", EPOCH, open_calls)
+    assert find_call(scene.spans(), call) == [CUT_CALL]
+
+
+async def test_a_sub_agents_call_that_was_answered_is_not_told_as_cut_off(scene: Scene) -> None:
+    """It has its span, from the step that took its result."""
+    scene.answers = [asks(ToolCall(id="c1", name="ask"))]
+    first = await scene.step(message())
+    call = await begin_child(scene, first)
+    child = ChildEnd(session_id="s>researcher", agent="researcher", status="completed", duration_ms=5)
+    await scene.step(result_of(first, child=child))
+    await scene.open(EPOCH + 1, cut_children=("s>researcher",))
+    assert [each[-1] for each in find_call(scene.spans(), call)] == [None]
+    assert [each[-1] for each in find_call((await scene.backfill())[1].all(), call)] == [None]
 
 
 async def test_a_turn_that_was_aborted_has_a_root_with_an_error(scene: Scene) -> None:
