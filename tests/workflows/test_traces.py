@@ -13,13 +13,17 @@ from opentelemetry.sdk.trace import ReadableSpan
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer
 
+from helix_temporal.activities.steps import Stepper
 from helix_temporal.activities.trace_backfill import TraceBackfill
-from helix_temporal.agents import ToolContext
+from helix_temporal.agents import ModelResponse, ToolContext
 from helix_temporal.client import SessionClient
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.errors import StoreUnavailableError
+from helix_temporal.models.messages import ToolCall, Usage
 from helix_temporal.models.sessions import AskStatus, SessionOptions
 from helix_temporal.models.waiting import ToolApproval
 from helix_temporal.plugin import HelixPlugin
+from helix_temporal.stores.protocols.hot import StepAppend
 from helix_temporal.telemetry import Telemetry
 from helix_temporal.telemetry.ids import derive_trace_id
 from helix_temporal.testing.serving import session_worker
@@ -37,7 +41,7 @@ from tests._spans import (
 from tests.replay._wire import HERE
 from tests.replay.record import load
 from tests.workflows._desk import Desk, calls, first_tools_then
-from tests.workflows._team import Team
+from tests.workflows._team import Team, ask
 from tests.workflows.conftest import Stand, make_settings
 from tests.workflows.test_reset import reset, task_ends
 from tests.workflows.test_waits import WIPE, asks_once
@@ -48,11 +52,18 @@ HISTORIES: Final = sorted((HERE / "histories").glob("*/*.json"))
 CHILD: Final = "execute_tool helper"
 
 
+def calls_both(task: str) -> ModelResponse:
+    """An answer that asks a sub-agent, and a tool that takes the step back."""
+    rewind = ToolCall(id="call_1", name="act", arguments={"what": "rewind"})
+    return ModelResponse(tool_calls=(*ask(task).tool_calls, rewind), usage=Usage(input_tokens=1))
+
+
 @dataclass(frozen=True)
 class TracedStand(Stand):
     """A worker whose spans are kept, and whose agents call each other, too."""
 
     kept: KeptSpans
+    team: Team
 
     def spans(self, session_id: str) -> list[ReadableSpan]:
         """The session's spans by now, and its sub-agents'."""
@@ -93,7 +104,7 @@ async def traced(temporal_address: str, redis_url: str, s3: S3Endpoint) -> Async
         plugin={"telemetry": Telemetry(tracer_provider=kept.provider)},
         drain=1.0,
     ) as served:
-        yield TracedStand(served, desk, kept)
+        yield TracedStand(served, desk, kept, team)
 
 
 @pytest.fixture
@@ -180,6 +191,58 @@ async def test_a_sub_agents_turn_is_within_the_call(traced: TracedStand, sid: st
     assert inner.parent.span_id == span_id(call)
     assert {trace_id(each) for each in spans} == {trace_id(root)}
     assert len(named(spans, "execute_tool act")) == 1
+    assert orphans(spans) == []
+
+
+@pytest.mark.parametrize("how", ["abort", "cancel"])
+async def test_a_sub_agents_turn_is_within_its_call_also_where_that_is_cut_off(
+    traced: TracedStand, sid: str, how: str
+) -> None:
+    """No step has its result, and its trace is looked at because something went wrong."""
+    asked = asyncio.create_task(traced.sessions.ask(sid, f"hold {sid}", agent="top", timeout=60))
+    await asyncio.wait_for(traced.team.gates[sid].reached.wait(), 20)
+    if how == "abort":
+        assert await traced.sessions.session(sid).stop(abort=True)
+    else:
+        await traced.handle(sid).cancel()
+    assert (await asked).status is AskStatus.INTERRUPTED
+    await traced.sessions.ask(sid, "once more", agent="top", timeout=60)  # behind the end of the other
+    spans = await traced.check(sid)
+    assert orphans(spans) == []
+    cut = [each for each in spans if attribute(each, "error.type") == "cut_off"]
+    assert [each.name for each in cut] == [CHILD] * 2
+    traced.team.gates[sid].opened.set()
+
+
+async def test_a_sub_agents_turn_is_within_its_call_also_where_a_tool_takes_that_back(
+    traced: TracedStand, sid: str
+) -> None:
+    """Its result goes with the step, and what it cost is looked for in its trace."""
+    answers: list[Any] = ["done", calls_both("hammer")]
+    traced.team.leads[sid] = lambda _: answers.pop()
+    assert (await traced.sessions.ask(sid, "go", agent="new", timeout=60)).text == "done"
+    spans = await traced.check(sid)
+    assert orphans(spans) == []
+    assert [attribute(each, "error.type") for each in named(spans, CHILD)] == ["cut_off"]
+
+
+async def test_a_turn_whose_append_lost_its_reply_has_its_root_at_once(
+    traced: TracedStand, sid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store took the answer, and its worker lives: nobody would think of a backfill."""
+    append, lost = Stepper._append_step, list[str]()
+
+    async def append_silently(self: Stepper, step: StepAppend, *rest: Any, **more: Any) -> Any:
+        found = await append(self, step, *rest, **more)
+        if step.thread_id == sid and not lost:
+            lost.append(sid)
+            raise StoreUnavailableError("no reply")
+        return found
+
+    monkeypatch.setattr(Stepper, "_append_step", append_silently)
+    await traced.sessions.ask(sid, "one", agent="main", timeout=60)
+    spans = await traced.check(sid)
+    assert lost
     assert orphans(spans) == []
 
 
