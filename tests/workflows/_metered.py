@@ -190,6 +190,7 @@ async def _turns_that_are_cut(metered: Metered) -> None:
         assert await metered.served.sessions.session(stopped).stop(abort=abort)
         metered.desk.scripts[stopped] = lambda _: "next"
         await metered.ask(stopped, "next", agent="people")
+    await _goes_on(metered)
     left, gate = metered.sid(), Gate()
     metered.desk.scripts[left] = gate.then()
     asked = asyncio.create_task(metered.ask(left))
@@ -199,6 +200,15 @@ async def _turns_that_are_cut(metered: Metered) -> None:
     await metered.ask(left, "again")
     gate.opened.set()
     await asyncio.gather(asked, return_exceptions=True)
+
+
+async def _goes_on(metered: Metered) -> None:
+    """A message comes in place of the answer that a turn waits for."""
+    client, waiting = metered.served.create_client(SessionOptions(while_suspended="supersede")), metered.sid()
+    metered.desk.scripts[waiting] = first_tools_then("done", "me", name="locate")
+    assert (await client.ask(waiting, "hello", agent="people")).status is AskStatus.SUSPENDED
+    metered.desk.scripts[waiting] = lambda _: "never mind"
+    assert (await client.ask(waiting, "never mind", agent="people")).status is AskStatus.ANSWERED
 
 
 async def _fights(metered: Metered) -> None:

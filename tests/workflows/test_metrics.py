@@ -16,12 +16,13 @@ from tests.workflows._metered import Metered, fetch
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 OUTCOMES = {
-    "completed": 8,
+    "completed": 9,
     "max_steps": 1,
     "failed": 1,
     "interrupted": 1,
     "aborted": 1,
     "superseded": 1,
+    "went_on": 1,
 }
 
 
