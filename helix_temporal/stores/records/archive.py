@@ -289,7 +289,8 @@ class RecordUpkeep:
             StoreUnavailableError: Store or archive do not answer; repeat it.
         """
         rows, kept = self._store.loop.rows, RecordsKept()
-        before = await rows.now() - self._after
+        # With 0, what was written in this very millisecond is old enough, too.
+        before = await rows.now() - self._after + 1
         async for session_id in rows.scan():
             archived = await self._try(session_id, self.archive_session(session_id, before))
             freed = await self._try(session_id, self._release_packs(session_id))
