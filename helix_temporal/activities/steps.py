@@ -38,6 +38,7 @@ from helix_temporal.activities.traces import NO_MODEL, ModelTrace, StepTrace, Tu
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, call_model
 from helix_temporal.errors import (
+    ColdTierBehindError,
     HeadMovedError,
     InvalidConfigError,
     NotArchivedError,
@@ -475,17 +476,25 @@ class Stepper:
         stands = find_step(view.after, [each.id for each in request.inputs], answers="")
         return view, stands is not None
 
-    async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
+    async def _view_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> StepView:
+        """The thread as the step needs it; counts the turn that the archive's absence refuses."""
         users = any(each.call is None for each in request.inputs)
-        view = await self._threads.step_view(
-            thread_id,
-            request.epoch,
-            request.head,
-            after=len(request.inputs) + 1,
-            limit=agent.context.max_messages,
-            max_bytes=agent.context.max_bytes,
-            ids=_dedup_window(request) if users else 0,
-        )
+        try:
+            return await self._threads.step_view(
+                thread_id,
+                request.epoch,
+                request.head,
+                after=len(request.inputs) + 1,
+                limit=agent.context.max_messages,
+                max_bytes=agent.context.max_bytes,
+                ids=_dedup_window(request) if users else 0,
+            )
+        except ColdTierBehindError:
+            metrics.record_turn(agent.name, metrics.REFUSED, 0)
+            raise
+
+    async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
+        view = await self._view_step(request, agent, thread_id)
         stored_ids = {*view.earlier_ids, *(message.id for message in view.before)}
         gone = _taken_back(request, view)
         dropped = tuple(

@@ -23,6 +23,8 @@ MOST_VALUES: Final = 100
 OTHER: Final = "other"
 WENT_ON: Final = "went_on"
 """Outcome of a turn that waited for people, when a message came instead."""
+REFUSED: Final = "refused"
+"""Outcome of a turn that did not begin, because too much is not archived and the archive is away."""
 _LONGEST: Final = 80
 """Characters of a label's value."""
 
