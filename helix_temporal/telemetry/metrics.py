@@ -214,6 +214,9 @@ UNARCHIVED_BYTES: Final = Gauge(
     "helix_archive_unarchived_bytes", "Bytes in the hot tier alone after the newest sweep."
 )
 UNARCHIVED_AGE: Final = Gauge("helix_archive_unarchived_age_seconds", "Age of the oldest message of them.")
+UNARCHIVED_TIMESTAMP: Final = Gauge(
+    "helix_archive_unarchived_timestamp_seconds", "When a sweep has told these two, in seconds since 1970."
+)
 FENCED: Final = Counter("helix_fenced", "Activities that a newer open of their thread has shut out.")
 HEAD_MOVED: Final = Counter("helix_head_moved", "Activities whose thread was not where they knew it.")
 STORE_UNAVAILABLE: Final = Counter("helix_store_unavailable", "Activities that a store did not answer.")
