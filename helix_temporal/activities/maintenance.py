@@ -80,9 +80,11 @@ def _recording_pass(schedule: str) -> Iterator[list[int]]:
 
 def _record_unarchived(unarchived: Unarchived) -> None:
     """Record what a loss of the hot tier would lose now."""
-    age = time.time() - unarchived.since / 1000 if unarchived.since else 0.0
+    now = time.time()
     metrics.UNARCHIVED_BYTES.set(unarchived.size)
-    metrics.UNARCHIVED_AGE.set(age)
+    metrics.UNARCHIVED_AGE.set(now - unarchived.since / 1000 if unarchived.since else 0.0)
+    # Of several workers the one that told it last counts.  That is not always the one whose sweep ended last.
+    metrics.UNARCHIVED_TIMESTAMP.set(now)
 
 
 async def _record_waiting(sessions: SessionStore) -> None:

@@ -38,6 +38,7 @@ from helix_temporal.activities.traces import NO_MODEL, ModelTrace, StepTrace, Tu
 from helix_temporal.activities.usage import UsageLog
 from helix_temporal.agents import Agent, AgentRegistry, call_model
 from helix_temporal.errors import (
+    ColdTierBehindError,
     HeadMovedError,
     InvalidConfigError,
     NotArchivedError,
@@ -46,13 +47,14 @@ from helix_temporal.errors import (
     StoreUnavailableError,
     TooLargeError,
 )
-from helix_temporal.models.agents import ModelRequest
+from helix_temporal.models.agents import ModelRequest, ModelResponse
 from helix_temporal.models.base import JsonObject, only_set, wall_clock_ms
 from helix_temporal.models.ids import shorten_id
 from helix_temporal.models.limits import DEDUP_WINDOW, INLINE_RESULT, INLINE_TEXT, MAX_TEXT, largest_result
 from helix_temporal.models.messages import (
     Finish,
     Message,
+    SummaryUsage,
     Usage,
     check_size,
     decode_message,
@@ -162,40 +164,45 @@ async def ask_model(
         HelixError: What the model or the instructions raise; nothing is in the thread then.
         FencedError: The attempt was left behind, as its stream tells while the answer comes.
     """
-    agent, request = step.agent, step.request
+    agent = step.agent
     given = await given_to_model(step, view, inputs, summaries)
     metrics.CONTEXT_REPAIRS.add(given.repairs, agent=agent.name)
     began = time.monotonic()
     with application_code(f"model of agent {agent.name!r}"), traced:
-        response = await call_model(
-            agent.model,
-            ModelRequest(
-                agent=agent.name,
-                session_id=request.session_id,
-                thread_id=step.thread_id,
-                messages=given.messages,
-                instructions=given.instructions,
-                tools=tuple(tool.spec for tool in agent.tools),
-                metadata=dict(step.record.metadata),
-                step_key=_step_key(step),
-                tracing_context=request.tracing_context,
-            ),
-            live.on_event,
-        )
+        response = await call_model(agent.model, _build_model_request(step, given), live.on_event)
         metrics.MODEL_DURATION.record_since(began, agent=agent.name)
-        answer = Message(
-            id=live.message_id,
-            role="assistant",
-            content=response.content,
-            tool_calls=tuple(response.tool_calls),
-            # What a summary cost belongs to the call for which it was made.
-            usage=response.usage if given.used is None else (response.usage or Usage()) + given.used.used,
-            summary_usage=given.used,
-            finish=None if response.finish in _USUAL else response.finish,
-            provider=response.provider,
-        )
+        answer = _build_answer(response, live.message_id, given.used)
         traced.note_answer(answer, inputs, given.instructions)
     return answer, given, time.monotonic() - began
+
+
+def _build_model_request(step: ModelStep, given: Given) -> ModelRequest:
+    """What the model is asked: the context that it is given, with the step that asks."""
+    return ModelRequest(
+        agent=step.agent.name,
+        session_id=step.request.session_id,
+        thread_id=step.thread_id,
+        messages=given.messages,
+        instructions=given.instructions,
+        tools=tuple(tool.spec for tool in step.agent.tools),
+        metadata=dict(step.record.metadata),
+        step_key=_step_key(step),
+        tracing_context=step.request.tracing_context,
+    )
+
+
+def _build_answer(response: ModelResponse, message_id: str, summary: SummaryUsage | None) -> Message:
+    """The model's answer as a message; what a summary cost belongs to the call for which it was made."""
+    return Message(
+        id=message_id,
+        role="assistant",
+        content=response.content,
+        tool_calls=tuple(response.tool_calls),
+        usage=response.usage if summary is None else (response.usage or Usage()) + summary.used,
+        summary_usage=summary,
+        finish=None if response.finish in _USUAL else response.finish,
+        provider=response.provider,
+    )
 
 
 def _step_key(step: ModelStep) -> str:
@@ -474,17 +481,25 @@ class Stepper:
         stands = find_step(view.after, [each.id for each in request.inputs], answers="")
         return view, stands is not None
 
-    async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
+    async def _view_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> StepView:
+        """The thread as the step needs it; counts the turn that the archive's absence refuses."""
         users = any(each.call is None for each in request.inputs)
-        view = await self._threads.step_view(
-            thread_id,
-            request.epoch,
-            request.head,
-            after=len(request.inputs) + 1,
-            limit=agent.context.max_messages,
-            max_bytes=agent.context.max_bytes,
-            ids=_dedup_window(request) if users else 0,
-        )
+        try:
+            return await self._threads.step_view(
+                thread_id,
+                request.epoch,
+                request.head,
+                after=len(request.inputs) + 1,
+                limit=agent.context.max_messages,
+                max_bytes=agent.context.max_bytes,
+                ids=_dedup_window(request) if users else 0,
+            )
+        except ColdTierBehindError:
+            metrics.record_turn(agent.name, metrics.REFUSED, 0)
+            raise
+
+    async def _look_up_step(self, request: RunStepInput, agent: Agent, thread_id: str) -> _Seen:
+        view = await self._view_step(request, agent, thread_id)
         stored_ids = {*view.earlier_ids, *(message.id for message in view.before)}
         gone = _taken_back(request, view)
         dropped = tuple(

@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final
+from weakref import WeakKeyDictionary
 
 from temporalio import activity
-from temporalio.activity import _Context
 from temporalio.common import MetricCommon, MetricMeter
 
 MOST_VALUES: Final = 100
@@ -23,6 +23,8 @@ MOST_VALUES: Final = 100
 OTHER: Final = "other"
 WENT_ON: Final = "went_on"
 """Outcome of a turn that waited for people, when a message came instead."""
+REFUSED: Final = "refused"
+"""Outcome of a turn that did not begin, because too much is not archived and the archive is away."""
 _LONGEST: Final = 80
 """Characters of a label's value."""
 
@@ -60,8 +62,24 @@ def find_meter() -> MetricMeter | None:
 
 
 _MOST_KEPT: Final = 10_000
-_kept: dict[tuple[object, ...], Any] = {}
-"""Instruments with their labels: making one takes five times as long as recording."""
+_Instruments = dict[tuple[object, ...], Any]
+_kept: WeakKeyDictionary[object, _Instruments] = WeakKeyDictionary()
+"""Instruments with their labels, by the client of their worker, which has one runtime.
+
+Making one takes five times as long as recording.
+"""
+
+
+def _kept_instruments() -> _Instruments:
+    """Those of the worker whose activity runs; where it has no client, an empty one that is not kept."""
+    try:
+        client = activity.client()
+    except RuntimeError:  # not on the event loop
+        return {}
+    found = _kept.get(client)
+    if found is None:
+        found = _kept[client] = {}
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +108,14 @@ class Instrument:
         meter = find_meter()
         if meter is None:
             return None
-        info, runtime = activity.info(), _Context.current().runtime_metric_meter
-        key = (self.name, runtime, info.namespace, info.task_queue, info.activity_type, *labels.items())
-        found = _kept.get(key)
+        info, kept = activity.info(), _kept_instruments()
+        key = (self.name, info.namespace, info.task_queue, info.activity_type, *labels.items())
+        found = kept.get(key)
         if found is None:
-            if len(_kept) >= _MOST_KEPT:
-                _kept.clear()
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
             bounded = {label: bound_label(label, value) for label, value in labels.items()}
-            found = _kept[key] = self.make(meter).with_additional_attributes(bounded)
+            found = kept[key] = self.make(meter).with_additional_attributes(bounded)
         return found
 
 
@@ -196,6 +214,9 @@ UNARCHIVED_BYTES: Final = Gauge(
     "helix_archive_unarchived_bytes", "Bytes in the hot tier alone after the newest sweep."
 )
 UNARCHIVED_AGE: Final = Gauge("helix_archive_unarchived_age_seconds", "Age of the oldest message of them.")
+UNARCHIVED_TIMESTAMP: Final = Gauge(
+    "helix_archive_unarchived_timestamp_seconds", "When a sweep has told these two, in seconds since 1970."
+)
 FENCED: Final = Counter("helix_fenced", "Activities that a newer open of their thread has shut out.")
 HEAD_MOVED: Final = Counter("helix_head_moved", "Activities whose thread was not where they knew it.")
 STORE_UNAVAILABLE: Final = Counter("helix_store_unavailable", "Activities that a store did not answer.")

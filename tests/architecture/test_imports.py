@@ -157,6 +157,23 @@ def test_nothing_in_the_package_goes_through_the_first_door() -> None:
     assert through == []
 
 
+NOT_PUBLIC: Final = {"helix_temporal/plugin.py: temporalio.activity._Definition"}
+"""Nothing public tells the name under which an activity is called."""
+
+
+def test_nothing_in_the_package_needs_what_is_not_public_in_the_sdk() -> None:
+    """A release of Temporal's SDK may change it, and with it every worker would fail to start."""
+    found = {
+        f"{relative(module)}: {node.module}.{alias.name}"
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "temporalio"
+        for alias in node.names
+        if any(part.startswith("_") for part in [*(node.module or "").split("."), alias.name])
+    }
+    assert found == NOT_PUBLIC
+
+
 def annotated_names(holder: type) -> Iterator[tuple[str, object]]:
     """The names in the annotations of a class's public methods, and what they stand for."""
     for part in (each for each in holder.__mro__ if each.__module__.startswith("helix_temporal")):

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -20,26 +19,10 @@ TWO_SECONDS = "0.000024"
 """In days."""
 
 
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def variables(
-    request: pytest.FixtureRequest,
-    postgres_dsn: str,
-    redis_url: str,
-    table_prefix: str,
-    redis_prefix: str,
-    tmp_path: Path,
-    temporal_address: str,
-) -> dict[str, str]:
+@pytest.fixture
+def variables(empty_store: dict[str, str], temporal_address: str) -> dict[str, str]:
     """A store of the test's own, empty."""
-    places = {
-        "postgres": {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": table_prefix},
-        "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": redis_prefix},
-        "sqlite": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
-    }
-    chosen = places[request.param] | {"HELIX_TEMPORAL_ADDRESS": temporal_address}
-    if request.param == "postgres":
-        assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
-    return chosen
+    return empty_store | {"HELIX_TEMPORAL_ADDRESS": temporal_address}
 
 
 def with_store(variables: dict[str, str], use: Callable[[SessionStore], Awaitable[R]]) -> R:

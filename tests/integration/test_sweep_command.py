@@ -16,26 +16,11 @@ from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.sessions import SessionStore
 
 
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def variables(
-    request: pytest.FixtureRequest,
-    postgres_dsn: str,
-    redis_url: str,
-    table_prefix: str,
-    redis_prefix: str,
-    tmp_path: Path,
-) -> dict[str, str]:
+@pytest.fixture
+def variables(empty_store: dict[str, str], tmp_path: Path) -> dict[str, str]:
     """An empty hot store with an archive."""
-    places = {
-        "postgres": {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": table_prefix},
-        "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": redis_prefix},
-        "sqlite": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
-    }
     (tmp_path / "cold").mkdir()
-    chosen: dict[str, str] = places[request.param]
-    if request.param == "postgres":
-        assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
-    return chosen | {"HELIX_COLD_DIRECTORY": str(tmp_path / "cold")}
+    return empty_store | {"HELIX_COLD_DIRECTORY": str(tmp_path / "cold")}
 
 
 def with_store(variables: dict[str, str], use: Callable[[SessionStore], Awaitable[Any]]) -> Any:

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,27 +67,11 @@ def collector() -> Iterator[Collector]:
     thread.join()
 
 
-@pytest.fixture(params=["postgres", "redis", "sqlite"])
-def variables(
-    request: pytest.FixtureRequest,
-    postgres_dsn: str,
-    redis_url: str,
-    table_prefix: str,
-    redis_prefix: str,
-    tmp_path: Path,
-    collector: Collector,
-) -> dict[str, str]:
+@pytest.fixture
+def variables(empty_store: dict[str, str], collector: Collector) -> dict[str, str]:
     """A store of the test's own, with two turns that ended and one under way."""
-    places = {
-        "postgres": {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": table_prefix},
-        "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": redis_prefix},
-        "sqlite": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
-    }
-    chosen = places[request.param]
-    if request.param == "postgres":
-        assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
-    asyncio.run(fill(Settings.from_env(chosen)))
-    return chosen | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
+    asyncio.run(fill(Settings.from_env(empty_store)))
+    return empty_store | {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
 
 
 async def fill(settings: Settings) -> None:

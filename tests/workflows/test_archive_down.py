@@ -11,11 +11,13 @@ from temporalio.client import WorkflowFailureError
 
 from helix_temporal.agents import ToolContext
 from helix_temporal.devstack import S3Endpoint
+from helix_temporal.devstack.programs import free_port
 from helix_temporal.models.sessions import AskStatus, SessionInfo, SessionOptions
 from helix_temporal.settings import Limits
 from helix_temporal.testing.proxy import FaultProxy
 from helix_temporal.testing.serving import session_worker
 from tests.workflows._desk import Desk, first_tools_then
+from tests.workflows._metered import fetch
 from tests.workflows.conftest import Stand, make_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -23,15 +25,21 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @dataclass(frozen=True)
 class Shore:
-    """A stand whose S3 is behind a proxy."""
+    """A stand whose S3 is behind a proxy, and where its metrics are."""
 
     stand: Stand
     proxy: FaultProxy
+    metrics: str
+
+    def count_refused(self) -> float:
+        """Turns that were counted as refused."""
+        turns = [each for each in fetch(self.metrics) if each.name == "helix_turns_total"]
+        return sum(each.value for each in turns if each.labels["outcome"] == "refused")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def shore(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncIterator[Shore]:
-    desk = Desk()
+    desk, metrics = Desk(), f"127.0.0.1:{free_port()}"
     async with FaultProxy.start(s3.endpoint) as proxy:
         settings = make_settings(
             temporal_address,
@@ -40,10 +48,11 @@ async def shore(temporal_address: str, redis_url: str, s3: S3Endpoint) -> AsyncI
             f"t{uuid.uuid4().hex[:12]}",
             s3_endpoint=f"http://{proxy.address}",
             limits=Limits(unarchived_bytes=1024 * 1024),
+            metrics_prometheus=metrics,
         )
         options = SessionOptions(idle_timeout=60)
         async with session_worker(settings, desk.agents(), options=options, drain=1.0) as served:
-            yield Shore(Stand(served, desk), proxy)
+            yield Shore(Stand(served, desk), proxy, metrics)
             proxy.refuse(False)
 
 
@@ -144,10 +153,12 @@ async def test_too_much_that_is_not_archived_refuses_a_turn_and_the_session_serv
     shore.proxy.refuse()
     for text in ("two", "three"):
         await sessions.ask(sid, text, timeout=20)
+    counted = shore.count_refused()
     refused = await sessions.ask(sid, "four", timeout=20)
     assert (refused.status, refused.in_thread) == (AskStatus.FAILED, False)
     assert refused.error is not None
     assert refused.error.startswith("ColdTierBehindError")
+    assert shore.count_refused() == counted + 1
     shore.proxy.refuse(False)
     await until_archived(shore, sid)
     assert (await sessions.ask(sid, "four", timeout=20)).status is AskStatus.ANSWERED

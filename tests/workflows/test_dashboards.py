@@ -99,6 +99,17 @@ async def test_a_wrong_query_is_noticed(emitted: dict[str, set[str]]) -> None:
     assert "helix_turn_total" not in emitted
 
 
+UNARCHIVED: Final = [query for query in QUERIES if "helix_archive_unarchived" in query]
+
+
+@pytest.mark.parametrize("query", UNARCHIVED)
+async def test_what_is_unarchived_is_taken_from_the_worker_that_told_it_last(query: str) -> None:
+    """One whose sweep ended later may have failed before it saw anything: it has nothing new to tell."""
+    asked = ask(query)
+    assert "helix_archive_unarchived_timestamp_seconds" in asked.labels
+    assert not [name for name in asked.labels if name.startswith("helix_maintenance")]
+
+
 @pytest.mark.parametrize("name", ALERT_RULES)
 async def test_an_alert_says_what_to_do(name: str) -> None:
     """At night nobody reads code."""

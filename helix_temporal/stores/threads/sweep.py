@@ -3,6 +3,7 @@
 A thread that has not changed since all of it was archived is passed over: the scan sees it.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple
 
@@ -11,6 +12,8 @@ from helix_temporal.models.maintenance import NAMED, SweepInput, SweepResult
 from helix_temporal.stores.protocols.hot import HotHeader, HotTier
 from helix_temporal.stores.protocols.threads import FlushStatus, FlushThread, ThreadStore
 from helix_temporal.stores.threads.visits import Visits
+
+logger = logging.getLogger(__name__)
 
 Outcome = Literal["archived", "clean", "gone", "failed"]
 ReportPage = Callable[[str, SweepResult], None]
@@ -65,6 +68,22 @@ class Unarchived:
         return summary.model_copy(update={"unarchived_bytes": self.size, "unarchived_since": self.since})
 
 
+class FailureLog:
+    """Says in the log why threads are not archived: the first 20 of a pass, which its result names."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def fail(self, thread_id: str, why: str) -> SweptThread:
+        """The result of a thread that could not be archived."""
+        self._count += 1
+        if self._count <= NAMED:
+            logger.warning("thread %r is not archived: %s", thread_id, why)
+        elif self._count == NAMED + 1:
+            logger.warning("more threads are not archived: the log names %d of a pass", NAMED)
+        return SweptThread(thread_id, "failed", detail=why)
+
+
 async def sweep_threads(
     hot: HotTier,
     threads: ThreadStore,
@@ -92,7 +111,7 @@ async def sweep_threads(
     summary, left = done or SweepResult(), unarchived or Unarchived(done)
     visits = Visits[str, SweptThread](
         lambda thread_id: sweep_thread(hot, threads, thread_id, evict=request.evict, unarchived=left),
-        lambda thread_id, why: SweptThread(thread_id, "failed", detail=why),
+        FailureLog().fail,
         parallel=request.parallel,
         seconds=_THREAD_SECONDS,
     )

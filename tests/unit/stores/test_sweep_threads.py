@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 from helix_temporal import Backends, Settings
 from helix_temporal.activities.maintenance import MaintenanceActivities
 from helix_temporal.errors import StoreCorruptError, StoreUnavailableError
-from helix_temporal.models.maintenance import SweepInput
+from helix_temporal.models.maintenance import NAMED, SweepInput
 from helix_temporal.models.messages import Message
 from helix_temporal.stores.protocols.hot import scan_threads
 from helix_temporal.stores.protocols.threads import FlushReceipt, FlushThread, Progress, no_progress
@@ -93,6 +93,45 @@ async def test_a_damaged_thread_stops_no_other(backends: Backends, monkeypatch: 
     monkeypatch.setattr(backends.hot, "read_header", read_or_find_damage)
     found = await backends.sweep(evict=True)
     assert (found.archived, found.failed) == (COUNT - 1, ("s7",))
+
+
+async def test_the_log_says_why_a_thread_was_not_archived(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The result names the thread alone, and whoever repairs it wants to know what is wrong."""
+    refuse(backends, monkeypatch, lambda thread_id, _: thread_id == "s0")
+    await backends.sweep()
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told == ["thread 's0' is not archived: StoreUnavailableError: S3 refused put: 503 SlowDown"]
+
+
+async def test_the_log_names_some_threads_where_many_are_not_archived(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pass comes each minute: ten thousand damaged threads must not fill the disk."""
+
+    async def find_damage(thread_id: str) -> Any:
+        raise StoreCorruptError(f"thread {thread_id!r}: its header is damaged")
+
+    monkeypatch.setattr(backends.hot, "read_header", find_damage)
+    assert (await backends.sweep()).failures == COUNT
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(told) == NAMED + 1
+    assert told[-1] == f"more threads are not archived: the log names {NAMED} of a pass"
+
+
+async def test_a_bug_is_named_by_its_type_beside_the_thread(
+    backends: Backends, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What any code raises may quote what it was given: its text stands in the traceback alone."""
+
+    async def fail(request: FlushThread, progress: Progress = no_progress) -> FlushReceipt:
+        raise ValueError("got 'hi'")
+
+    monkeypatch.setattr(backends.threads, "flush", fail)
+    await backends.sweep()
+    assert "thread 's0' is not archived: ValueError" in [each.getMessage() for each in caplog.records]
+    assert "fail" in caplog.text
 
 
 async def test_what_has_not_changed_is_passed_over(

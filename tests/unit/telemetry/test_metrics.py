@@ -1,16 +1,20 @@
 """Metrics are recorded under bounded labels, and cost nothing where nobody takes them."""
 
+import asyncio
+import gc
 import http.server
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from temporalio import activity
+from temporalio.common import MetricCommon, MetricMeter
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.testing import ActivityEnvironment
 
@@ -100,6 +104,88 @@ def test_a_clock_that_was_set_back_is_no_negative_duration(recorded: Callable[..
 def test_a_turn_whose_begin_is_not_known_is_counted(recorded: Callable[..., list[Any]]) -> None:
     updates = recorded(lambda: metrics.record_turn("a", "failed", 0))
     assert [each.metric.name for each in updates] == ["helix_turns"]
+
+
+# -- instruments are kept
+
+
+class WorkersClient:
+    """Stands for the client of a worker."""
+
+
+@activity.defn
+async def count_repair() -> None:
+    """As an activity of the pack counts."""
+    metrics.CONTEXT_REPAIRS.add(agent="main")
+
+
+async def repair(client: WorkersClient | None, runtime: Runtime) -> None:
+    """Count once on the worker that has this client."""
+    environment = ActivityEnvironment(client=cast("Any", client))
+    environment.metric_meter = runtime.metric_meter
+    # In a task of its own, as a worker does it: the activity's context ends with it.
+    await asyncio.create_task(environment.run(count_repair))
+
+
+def count_repairs(buffer: MetricBuffer) -> int:
+    """How often it was counted since this was asked last."""
+    return sum(int(each.value) for each in buffer.retrieve_updates())
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the counters that the SDK had to make."""
+    found: list[str] = []
+    make = metrics.Counter.make
+
+    def make_and_note(counter: metrics.Counter, meter: MetricMeter) -> MetricCommon:
+        found.append(counter.name)
+        return make(counter, meter)
+
+    monkeypatch.setattr(metrics.Counter, "make", make_and_note)
+    return found
+
+
+async def test_an_instrument_is_made_once_for_a_worker(runtime: Runtime, made: list[str]) -> None:
+    """Making one takes five times as long as recording, and each activity has a meter of its own."""
+    client = WorkersClient()
+    for _ in range(3):
+        await repair(client, runtime)
+    assert made == ["helix_context_repairs"]
+
+
+async def test_workers_of_two_runtimes_count_each_with_its_own(
+    runtime: Runtime, buffer: MetricBuffer
+) -> None:
+    """A program may connect to two clusters, each with its own address for metrics."""
+    other_buffer = MetricBuffer(1000)
+    other = Runtime(telemetry=TelemetryConfig(metrics=other_buffer))
+    one, two = WorkersClient(), WorkersClient()
+    count_repairs(buffer)
+    for _ in range(2):
+        await repair(one, runtime)
+        await repair(two, other)
+    assert (count_repairs(buffer), count_repairs(other_buffer)) == (2, 2)
+
+
+async def test_without_a_workers_client_an_instrument_is_made_each_time(
+    runtime: Runtime, buffer: MetricBuffer, made: list[str]
+) -> None:
+    """What does not run on the event loop has none; it is counted all the same."""
+    count_repairs(buffer)
+    for _ in range(2):
+        await repair(None, runtime)
+    assert count_repairs(buffer) == len(made) == 2
+
+
+async def test_the_instruments_of_a_client_go_with_it(runtime: Runtime) -> None:
+    """A program that connects again and again does not grow."""
+    client = WorkersClient()
+    await repair(client, runtime)
+    gone = weakref.ref(client)
+    del client
+    gc.collect()
+    assert gone() is None
 
 
 # -- where they go

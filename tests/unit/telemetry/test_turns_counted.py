@@ -2,11 +2,20 @@
 
 import pytest
 
+from helix_temporal.activities import Payloads, Stepper
+from helix_temporal.agents import Agent, AgentRegistry, ModelResponse, ScriptedModel
+from helix_temporal.blobs.memory import MemoryBlobs
+from helix_temporal.coldtier import Backlog, TieredThreads
+from helix_temporal.errors import ColdTierBehindError
 from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.states import SessionStatus
-from helix_temporal.models.steps import SaveValuesInput
-from helix_temporal.models.stored_messages import EMPTY
+from helix_temporal.models.steps import RunStepInput, SaveValuesInput, StepInput
+from helix_temporal.models.stored_messages import EMPTY, Head
+from helix_temporal.stores.memory import MemoryThreads
+from helix_temporal.stores.memory.payloads import MemoryPayloads
+from helix_temporal.stores.protocols.threads import OpenThread
 from helix_temporal.telemetry import metrics
+from helix_temporal.testing.faults import BlobFault, FaultyBlobs
 from tests.unit._sync_scene import Scene
 
 
@@ -75,3 +84,28 @@ async def test_a_turn_that_is_cut_after_its_end_is_counted_by_its_step(
     )
     await scene.keeper.save_end(ended)
     assert counted == expected
+
+
+def first_step(text: str, head: Head) -> RunStepInput:
+    """The first step of a turn."""
+    inputs = (StepInput(id=text, text=text),)
+    return RunStepInput(session_id="s", agent="main", epoch=1, head=head, inputs=inputs)
+
+
+async def test_a_turn_that_is_refused_while_the_archive_is_away_is_counted_each_time(
+    counted: list[str],
+) -> None:
+    """A board shows that nobody is served; its messages may wait, and have a turn of their own later."""
+    blobs = FaultyBlobs(MemoryBlobs())
+    threads = TieredThreads(MemoryThreads(), blobs, backlog=Backlog(max_bytes=1))
+    model = ScriptedModel([ModelResponse(content="so"), ModelResponse(content="so")])
+    stepper = Stepper(threads, AgentRegistry([Agent(name="main", model=model)]), Payloads(MemoryPayloads()))
+    head = (await threads.open(OpenThread("s", 1, "o"))).header.head
+    blobs.plan = lambda _: BlobFault.ERROR_BEFORE
+    head = (await stepper.run(first_step("one", head))).head
+    for _ in range(2):
+        with pytest.raises(ColdTierBehindError):
+            await stepper.run(first_step("two", head))
+    blobs.plan = None
+    await stepper.run(first_step("two", head))
+    assert counted == ["completed", "refused", "refused", "completed"]

@@ -1,0 +1,29 @@
+"""Stores for the commands that work on them."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from helix_temporal.cli.commands import app
+
+
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
+def empty_store(
+    request: pytest.FixtureRequest,
+    postgres_dsn: str,
+    redis_url: str,
+    table_prefix: str,
+    redis_prefix: str,
+    tmp_path: Path,
+) -> dict[str, str]:
+    """The variables of an empty store of the test's own, one that processes share: with its tables."""
+    places = {
+        "postgres": {"HELIX_POSTGRES_DSN": postgres_dsn, "HELIX_TABLE_PREFIX": table_prefix},
+        "redis": {"HELIX_REDIS_URL": redis_url, "HELIX_REDIS_PREFIX": redis_prefix},
+        "sqlite": {"HELIX_DATA_DIRECTORY": str(tmp_path)},
+    }
+    chosen: dict[str, str] = places[request.param]
+    if request.param == "postgres":
+        assert CliRunner().invoke(app, ["migrate"], env=chosen).exit_code == 0
+    return chosen
