@@ -304,11 +304,13 @@ class Backends:
 
         Of the archive only where it is required: sessions go on without it otherwise.
         """
+        chosen = self._places.chosen
+        threads_in = chosen.threads_in if self._hot_is_own else "the store that the program gave"
         asked: dict[str, Callable[[], Awaitable[object]]] = {
-            f"threads in {self.settings.threads_in}": lambda: self.hot.read_header(_PROBED)
+            f"threads in {threads_in}": lambda: self.hot.read_header(_PROBED)
         }
         if self._sessions is not None:
-            asked[f"state in {self.settings.state_in}"] = self._sessions.now
+            asked[f"state in {chosen.state_in}"] = self._sessions.now
         blobs = self.blobs
         if blobs is not None and self.settings.archive == "required":
             asked["archive"] = lambda: blobs.get(f"{self.settings.s3_prefix}/{_PROBED}")

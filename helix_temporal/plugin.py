@@ -31,7 +31,7 @@ from helix_temporal._deployments import ReadableHeaders, WorkerDeployment
 from helix_temporal._retries import retry_pause
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_list, check_type
-from helix_temporal.agents.sub_agents import check_served
+from helix_temporal.agents.sub_agents import AgentTool, check_served
 from helix_temporal.errors import HelixError, InvalidConfigError
 from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
@@ -137,9 +137,13 @@ class HelixPlugin(SimplePlugin):
 
     @property
     def longest_step(self) -> timedelta:
-        """The longest time that one attempt of a model call, or of a tool of these agents, may take."""
+        """The longest time that one attempt of a model call, or of a tool of these agents, may take.
+
+        A call of a sub-agent is none: its session is a workflow, which goes on at other workers.
+        """
         timeouts = self.settings.timeouts
-        own = [each.timeout for agent in self._agents for each in agent.tools if each.timeout is not None]
+        tools = [each for agent in self._agents for each in agent.tools if not isinstance(each, AgentTool)]
+        own = [each.timeout for each in tools if each.timeout is not None]
         return max(
             timeouts.model_start_to_close,
             timeouts.tool_start_to_close,

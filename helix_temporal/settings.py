@@ -122,7 +122,8 @@ class Timeouts(_Group):
         s3_read: S3 may send nothing of an answer for so long; at least ``flush_attempt``.
         flush_retry_maximum: Longest pause before a failed flush is tried again.
         finaliser_budget: Save and flush at the end of a session; past it the maintenance worker takes over.
-        max_heartbeat_throttle_interval: Longest time that a beat or a cancel waits in the worker.
+        max_heartbeat_throttle_interval: Longest time that a beat or a cancel waits in the worker; at most
+            80 % of the time-out of the activity that beats, as Temporal's SDK has it.
         sticky_queue_schedule_to_start_timeout: Wait for the worker that holds the workflow in its cache.
     """
 
@@ -150,7 +151,6 @@ class Timeouts(_Group):
     def _fit_together(self) -> Self:
         for shorter, longer in (
             ("heartbeat_every", "heartbeat_timeout"),
-            ("max_heartbeat_throttle_interval", "heartbeat_timeout"),
             ("store_start_to_close", "store_schedule_to_close"),
             ("store_retry_initial", "store_retry_maximum"),
         ):
@@ -344,11 +344,12 @@ class Settings(_Group):
     @classmethod
     def _take_timeouts_of_profile(cls, values: Any) -> Any:
         profile = _PROFILES.get(values.get("profile", "fast")) if isinstance(values, dict) else None
-        given = values.get("timeouts", Timeouts()) if profile else None
-        if not profile or not isinstance(given, Timeouts):
+        if not profile:
             return values
-        fields = {name: getattr(given, name) for name in given.model_fields_set}
-        return {**values, "timeouts": Timeouts(**{**profile, **fields})}
+        given = values.get("timeouts", {})
+        if isinstance(given, Timeouts):
+            given = {name: getattr(given, name) for name in given.model_fields_set}
+        return {**values, "timeouts": {**profile, **given} if isinstance(given, dict) else given}
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:

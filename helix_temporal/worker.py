@@ -248,12 +248,21 @@ def _describe_store(settings: Settings, where: str) -> str:
 
 async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> None:
     """Run a worker until SIGINT or SIGTERM; prints `startup_line` once it serves."""
+    end_on_sigterm()
     client, helix = await connect(settings, agents, **plugin)
     stop = stop_on_signals()
     async with HelixWorker(client, helix):
         _spare_the_collector()
         print(startup_line(settings, given=plugin.get("backends") is not None), flush=True)  # noqa: T201 (whoever runs it must see where things are)
         await stop.wait()
+
+
+def end_on_sigterm() -> None:
+    """Until `stop_on_signals`, SIGTERM ends the process at once, also the first process of a container.
+
+    Agents may take long to import, and Temporal to answer.  Nothing runs yet that should finish first.
+    """
+    signal.signal(signal.SIGTERM, _end_before_serving)
 
 
 def stop_on_signals() -> asyncio.Event:
@@ -271,13 +280,21 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
+def _end_before_serving(number: int, _frame: object) -> NoReturn:
+    _end_process(number, b"Ended by a signal, before it served anything.\n")
+
+
 def _end_at_once(number: int, _frame: object) -> NoReturn:
+    _end_process(number, b"Ended by a second signal: what was running has not finished, and is run again.\n")
+
+
+def _end_process(number: int, said: bytes) -> NoReturn:
     """End the process with the status of one that a signal ended.
 
     A default action would not: Linux keeps signals without a handler from the first process of a container,
     and `KeyboardInterrupt` cancels tasks, which may not end.
     """
-    os.write(2, b"Ended by a second signal: what was running has not finished, and is run again.\n")
+    os.write(2, said)
     os._exit(128 + number)
 
 

@@ -162,7 +162,8 @@ def _rows_expired(summary: CleanupSummary, *, dry_run: bool) -> list[Row]:
 
 def _rows_old(summary: AgeCleanupSummary, *, dry_run: bool) -> list[Row]:
     return [
-        ("old sessions, would be deleted" if dry_run else "old sessions", summary.scanned),
+        ("old sessions", summary.scanned),
+        *([("  would be deleted", summary.would_delete)] if dry_run else []),
         ("  used meanwhile, left alone", summary.changed),
         ("  run, left alone", summary.running),
         ("  deleted", summary.deleted),

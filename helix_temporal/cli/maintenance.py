@@ -10,7 +10,7 @@ import typer
 from helix_temporal.cli._running import check_stores_shared, run_service
 from helix_temporal.maintenance import MaintenancePlan, ensure_schedules, maintenance_queue
 from helix_temporal.settings import Settings
-from helix_temporal.worker import HelixWorker, connect, startup_line, stop_on_signals
+from helix_temporal.worker import HelixWorker, connect, end_on_sigterm, startup_line, stop_on_signals
 
 
 def _interval_option(what: str) -> object:
@@ -53,6 +53,7 @@ def maintenance(
 
 
 async def _serve_maintenance(make_plan: Callable[[], MaintenancePlan]) -> None:
+    end_on_sigterm()
     settings, plan = Settings.from_env(os.environ), make_plan()
     check_stores_shared(settings)
     queue = maintenance_queue(settings.task_queue)

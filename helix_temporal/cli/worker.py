@@ -14,7 +14,7 @@ from helix_temporal.agents import Agent
 from helix_temporal.cli._running import exit_on_error, run_service
 from helix_temporal.errors import InvalidConfigError
 from helix_temporal.settings import Settings
-from helix_temporal.worker import serve
+from helix_temporal.worker import end_on_sigterm, serve
 
 
 def worker(
@@ -32,6 +32,7 @@ def worker(
     Without a NAME all agents of the module are served.  Modules are looked for in this directory and on
     PYTHONPATH.  Addresses of Temporal and the stores come from HELIX_… variables.
     """
+    end_on_sigterm()
     names = agents or [name.strip() for name in os.environ.get("HELIX_AGENTS", "").split(",") if name.strip()]
     with exit_on_error():
         settings = Settings.from_env(os.environ)

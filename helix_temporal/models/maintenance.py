@@ -225,7 +225,10 @@ class CleanUpExpiredInput(WireModel):
 
 
 class AgeCleanupSummary(WireModel):
-    """What a clean-up by age did; ``changed`` were used while we looked, ``running`` run: both stay."""
+    """What a clean-up by age did; ``changed`` were used while we looked, ``running`` run: both stay.
+
+    A dry run counts in ``would_delete`` what it would delete.
+    """
 
     scanned: int = 0
     deleted: int = 0
@@ -234,7 +237,7 @@ class AgeCleanupSummary(WireModel):
     errors: tuple[CleanupError, ...] = ()
     error_count: int = 0
     running: int = 0
-    would_end: int = 0
+    would_delete: int = 0
 
     def plus(self, **counts: int) -> "AgeCleanupSummary":
         """With so many more."""

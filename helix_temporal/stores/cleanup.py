@@ -231,10 +231,10 @@ class Cleanup:
         self, session: SessionSummary, summary: AgeCleanupSummary, *, dry_run: bool
     ) -> AgeCleanupSummary:
         session_id, version, summary = session.session_id, session.version, summary.plus(scanned=1)
-        if dry_run:
-            return summary
         if self._executions is not None and await self._executions.is_running(session_id):
             return summary.plus(running=1)
+        if dry_run:
+            return summary.plus(would_delete=1)
         state = await _result_or_error(session_id, "load", self._store.load_state(session_id))
         if isinstance(state, CleanupError):
             return summary.failed(state)

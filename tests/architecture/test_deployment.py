@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from helix_temporal.cli.commands import app
 from helix_temporal.devstack import seaweedfs, temporal
+from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from tests.architecture._project import ROOT
 
@@ -55,6 +56,13 @@ def test_compose_offers_the_servers_of_the_dev_command(compose: dict[str, Any]) 
     """The same stack, with or without containers."""
     without_profile = {name for name, service in compose["services"].items() if "profiles" not in service}
     assert without_profile == SERVERS
+
+
+def test_workers_have_longer_to_stop_than_they_drain(compose: dict[str, Any]) -> None:
+    """As in the chart: what is killed in the middle of a model call is paid for again."""
+    drain = HelixPlugin(Settings()).longest_step.total_seconds()
+    given = {compose["services"][name]["stop_grace_period"] for name in WORKERS}
+    assert given == {f"{drain + 30:.0f}s"}
 
 
 def test_every_server_has_a_health_check(compose: dict[str, Any]) -> None:

@@ -88,7 +88,7 @@ def test_a_dry_run_counts_and_changes_nothing(variables: dict[str, str]) -> None
     before = [load(variables, "late"), load(variables, "old")]
     found = cleanup(variables, "--dry-run", "--expired", "--older-than", "0.1")
     assert found.exit_code == 0, found.output
-    assert (table(found)["would be ended"], table(found)["old sessions, would be deleted"]) == (1, 0)
+    assert (table(found)["would be ended"], table(found)["would be deleted"]) == (1, 0)
     assert [load(variables, "late"), load(variables, "old")] == before
 
 

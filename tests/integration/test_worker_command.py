@@ -4,11 +4,12 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,46 @@ def test_the_health_command_asks_where_the_worker_listens(
     named = {**variables, "HELIX_HEALTH_HOST": host}
     with running(shop, named, "worker", "shop", until="Starting a worker for"):
         wait_until_healthy(named)
+
+
+@pytest.mark.parametrize(
+    ("command", "waits"),
+    [
+        (["worker", "dozy"], "importing agents"),
+        (["worker", "shop"], "Starting a worker"),
+        (["maintenance"], None),
+    ],
+)
+def test_sigterm_ends_a_process_that_does_not_serve_yet(
+    command: list[str], waits: str | None, variables: dict[str, str], shop: Path
+) -> None:
+    """By a handler: the kernel drops what the first process of a container has none for.
+
+    Such a worker went on, took work, and was killed in the middle of it.
+    """
+    (shop / "dozy.py").write_text("import time\nprint('importing agents', flush=True)\ntime.sleep(60)")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # It accepts, and answers nothing: the connection to Temporal waits.
+        named = {**variables, "HELIX_TEMPORAL_ADDRESS": f"127.0.0.1:{silent.getsockname()[1]}"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, *command],
+            cwd=shop,
+            env=environment(named),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            if waits is not None:
+                assert process.stdout is not None
+                assert waits in process.stdout.readline()
+            with silent.accept()[0] if "dozy" not in command else nullcontext():
+                process.send_signal(signal.SIGTERM)
+                output, _ = process.communicate(timeout=10)
+            assert (process.returncode, "before it served" in output) == (143, True), output
+        finally:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

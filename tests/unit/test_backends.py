@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import asyncpg
 import pytest
 
 from helix_temporal.backends import Backends
@@ -224,3 +225,23 @@ def test_s3_may_be_silent_for_as_long_as_settings_say(
     blobs = Backends(Settings.from_env({"HELIX_S3_BUCKET": "bucket", **variables})).blobs
     assert isinstance(blobs, S3Blobs)
     assert (blobs._config.read_timeout, blobs._config.total_timeout) == seconds
+
+
+async def test_a_probe_names_the_database_that_was_given() -> None:
+    """With a pool of the program's own, and nothing in the settings, it said that memory was away."""
+    async with asyncpg.create_pool("postgres://127.0.0.1:1/none", min_size=0) as pool:
+        backends = Backends(Settings(), postgres=pool)
+        assert set(await backends.find_unanswered(2.0)) == {"threads in postgres", "state in postgres"}
+        await backends.close()
+
+
+async def test_a_probe_says_that_a_store_was_given() -> None:
+    """One that the program made itself has no name here."""
+
+    class Away(MemoryThreads):
+        async def read_header(self, thread_id: str) -> Any:
+            raise StoreUnavailableError(thread_id)
+
+    backends = Backends(Settings(), hot=(Away(), MemoryPayloads()))
+    assert set(await backends.find_unanswered(2.0)) == {"threads in the store that the program gave"}
+    await backends.close()

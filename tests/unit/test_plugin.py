@@ -21,7 +21,7 @@ from temporalio.converter import (
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from helix_temporal.agents import Agent, ScriptedModel, agent_tool
+from helix_temporal.agents import Agent, ScriptedModel, agent_tool, tool
 from helix_temporal.errors import AgentNotServedError, InvalidConfigError
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings, Timeouts
@@ -212,3 +212,22 @@ async def test_a_worker_of_a_client_without_the_plugin_is_refused_with_what_to_d
         HelixWorker(HelixPlugin())  # type: ignore[arg-type]
     with pytest.raises(InvalidConfigError, match="plugin: HelixPlugin expected, got Settings"):
         HelixWorker(plain, Settings())  # type: ignore[arg-type]
+
+
+def test_a_worker_does_not_drain_for_as_long_as_a_sub_agent_may_take() -> None:
+    """Its session is a workflow, and goes on elsewhere; Kubernetes does not wait for an hour."""
+
+    @tool(timeout=1200)
+    def look_up(what: str) -> str:
+        """Take long."""
+        return what
+
+    helper = Agent(name="helper", model=ScriptedModel(["done"]))
+    asks = Agent(
+        name="asks",
+        model=ScriptedModel(["done"]),
+        tools=[agent_tool("ask", agent=helper, timeout=3 * 86_400)],
+    )
+    slow = Agent(name="slow", model=ScriptedModel(["done"]), tools=[look_up])
+    assert HelixPlugin(Settings(), agents=[asks, helper]).longest_step == timedelta(minutes=10)
+    assert HelixPlugin(Settings(), agents=[asks, helper, slow]).longest_step == timedelta(minutes=20)

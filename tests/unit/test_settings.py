@@ -93,6 +93,14 @@ def test_a_partial_override_of_timeouts_keeps_the_rest() -> None:
     assert settings.timeouts.heartbeat_timeout == timedelta(seconds=10)
 
 
+@pytest.mark.parametrize("profile", ["fast", "cloud"])
+def test_a_short_time_out_of_heartbeats_needs_no_other_setting(profile: str) -> None:
+    """One was refused for the name of a setting that nobody had given."""
+    seconds = {"fast": "1", "cloud": "30"}[profile]
+    settings = Settings.from_env({"HELIX_PROFILE": profile, "HELIX_TIMEOUT_HEARTBEAT_TIMEOUT": seconds})
+    assert settings.timeouts.heartbeat_timeout == timedelta(seconds=int(seconds))
+
+
 def test_a_profile_sets_what_is_not_given() -> None:
     """From variables and in Python, as a whole and in part."""
     cloud = Settings(profile="cloud").timeouts
@@ -104,6 +112,10 @@ def test_a_profile_sets_what_is_not_given() -> None:
     own = Timeouts(heartbeat_every=timedelta(seconds=5))
     assert Settings(profile="cloud", timeouts=own).timeouts == changed
     assert Settings(profile="fast", timeouts=own).timeouts == own
+    assert (
+        Settings.model_validate({"profile": "cloud", "timeouts": {"heartbeat_every": "5s"}}).timeouts
+        == changed
+    )
     with pytest.raises(InvalidConfigError, match="HELIX_PROFILE"):
         Settings.from_env({"HELIX_PROFILE": "clouds"})
 
