@@ -130,7 +130,7 @@ class _Requests(OutboundInterceptor):
 # -- workers
 
 
-class WorkerDeployment(Interceptor):
+class DeploymentGuard(Interceptor):
     """Makes a worker refuse sessions, and requests, of other deployments."""
 
     def __init__(self, check: DeploymentCheck) -> None:

@@ -27,7 +27,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerConfig, W
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from helix_temporal._converter import check_carries_models, user_data_converter
-from helix_temporal._deployments import ReadableHeaders, WorkerDeployment
+from helix_temporal._deployments import DeploymentGuard, ReadableHeaders
 from helix_temporal._retries import retry_pause
 from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_list, check_type
@@ -112,7 +112,7 @@ class HelixPlugin(SimplePlugin):
             names_all=backends is None,
             process=f"process {os.getpid()}@{socket.gethostname()}",
         )
-        self._deployment = WorkerDeployment(check)
+        self._guard = DeploymentGuard(check)
         self._pins_sessions = False
         """Whether the server tells pinned runs when they should move, as far as it said."""
         self._why_unknown = "the client was not made by Client.connect, or is lazy: the server was not asked"
@@ -160,12 +160,17 @@ class HelixPlugin(SimplePlugin):
         return config
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add to what `SimplePlugin` does two intervals, and the refusal of other deployments' sessions.
+        """Add what `SimplePlugin` does not: interceptors, two intervals, versions of our workflows, runners.
 
-        The intervals decide how fast failures are seen; one that the worker's maker has set stays.
+        The intervals decide how fast failures are seen; one that the worker's maker has set stays.  Where the
+        client has metrics, ours come out with them.
+
+        Raises:
+            InvalidConfigError: An agent calls sub-agents that nobody serves, or the client's data converter
+                cannot carry our models.
         """
         config = super().configure_worker(config)
-        config["interceptors"] = [*(config.get("interceptors") or ()), self._deployment]
+        config["interceptors"] = [*(config.get("interceptors") or ()), self._guard]
         check_served(self._agents, config.get("task_queue"))
         for name in _INTERVALS:
             default = inspect.signature(Worker).parameters[name].default

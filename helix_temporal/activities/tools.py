@@ -23,7 +23,7 @@ from helix_temporal.activities._runtime import (
 from helix_temporal.activities.live import Streaming, ToolStream
 from helix_temporal.activities.payloads import FAR, Payloads, References, payload_key
 from helix_temporal.activities.traces import CallTrace, TurnTraces
-from helix_temporal.activities.usage import Metrics, UsageLog
+from helix_temporal.activities.usage import ToolCounts, UsageLog
 from helix_temporal.agents import Agent, Tool, ToolContext, ToolOutcome
 from helix_temporal.errors import (
     HelixError,
@@ -151,7 +151,7 @@ class ToolRunner:
         *,
         hides: bool,
     ) -> ToolResult:
-        metrics = Metrics()
+        counts = ToolCounts()
         context = ToolContext(
             session_id=request.session_id,
             thread_id=request.thread_id,
@@ -162,7 +162,7 @@ class ToolRunner:
             metadata=dict(request.metadata),
             attempt=number,
             emit=live.emit,
-            record=metrics.record,
+            record=counts.record,
             tracing_context=request.tracing_context,
         )
         arguments = request.call.arguments
@@ -185,7 +185,7 @@ class ToolRunner:
                 type=type(error).__name__,
                 non_retryable=is_bug(error) and number >= ATTEMPTS,
             ) from None
-        async with self._used.recording_tool(request, outcome, time.monotonic() - began, metrics):
+        async with self._used.recording_tool(request, outcome, time.monotonic() - began, counts):
             result = await self._keep_result(tool, request, outcome)
             await live.tell_end(outcome)
         return result

@@ -117,7 +117,7 @@ class _Metric(BaseModel):
     unit: Name | None
 
 
-class Metrics:
+class ToolCounts:
     """What one attempt of a tool counts of its own; see `ToolContext.record`."""
 
     def __init__(self) -> None:
@@ -187,10 +187,10 @@ class UsageLog:
         )
 
     def recording_tool(
-        self, request: ToolInput, outcome: ToolOutcome, seconds: float, metrics: "Metrics | None" = None
+        self, request: ToolInput, outcome: ToolOutcome, seconds: float, counts: "ToolCounts | None" = None
     ) -> AbstractAsyncContextManager[None]:
         """Record a tool that has run for so long, and what it counted itself, while its result is kept."""
-        own = [] if metrics is None else metrics.build_entries(request)
+        own = [] if counts is None else counts.build_entries(request)
         return self._record_alongside(request.session_id, [*_of_tool(request, outcome, seconds), *own])
 
     @contextlib.asynccontextmanager

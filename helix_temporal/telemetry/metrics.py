@@ -1,8 +1,8 @@
 """All metrics of the pack: their names, their labels, and how they are recorded.
 
 They are recorded by activities, through the meter of Temporal's SDK, so that they come out where the SDK's
-own metrics do.  Workflow code records nothing, so a replay records nothing.  Without metrics in the client's
-runtime a call costs a look at a context variable.
+own metrics do.  Workflow code records one, `MESSAGES_LOST`, by the SDK's meter, which is silent in a replay.
+Without metrics in the client's runtime a call costs a look at a context variable.
 
 Labels are bounded: names that an application or a model gives are counted as ``other`` once there are
 `MOST_VALUES` of them, and no id is a label.  The SDK adds ``namespace``, ``task_queue`` and

@@ -79,6 +79,11 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
         {"sessions": {"longestStep": "1h", "terminationGracePeriodSeconds": 3600}},
         ["3600 s", "at least 3630"],
     ),
+    (
+        "a time-out where the time to stop does not follow it",
+        {"env": [{"name": "HELIX_TIMEOUT_MODEL_START_TO_CLOSE", "value": "1800"}]},
+        ["is in env", "settings.HELIX_TIMEOUT_MODEL_START_TO_CLOSE"],
+    ),
     ("root", {"podSecurityContext": {"runAsUser": 0}}, ["runAsUser"]),
     ("privileges", {"securityContext": {"privileged": True}}, ["privileged"]),
     (

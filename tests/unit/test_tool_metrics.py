@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from helix_temporal.activities.usage import Metrics
+from helix_temporal.activities.usage import ToolCounts
 from helix_temporal.errors import InvalidRequestError
 
 
@@ -24,12 +24,12 @@ def test_what_no_store_would_take_is_refused_when_it_is_counted(
     name: str, value: int | Decimal, unit: str | None, why: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=why):
-        Metrics().record(name, value, unit)
+        ToolCounts().record(name, value, unit)
 
 
 def test_one_name_has_one_unit() -> None:
     """Amounts of a name are summed: dollars and euros would be one number."""
-    metrics = Metrics()
+    metrics = ToolCounts()
     metrics.record("fee", 1, "USD")
     metrics.record("fee", 2, "USD")
     with pytest.raises(InvalidRequestError, match="counted in USD before, now in EUR"):

@@ -61,6 +61,11 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{/* Seconds that the longest model call or tool may take; what is not set is the settings' default. */}}
 {{- define "helix.longestStep" -}}
 {{- $settings := .root.Values.settings -}}
+{{- range .root.Values.env -}}
+{{- if has .name (list "HELIX_TIMEOUT_MODEL_START_TO_CLOSE" "HELIX_TIMEOUT_TOOL_START_TO_CLOSE") -}}
+{{- fail (printf "%s is in env, where the time that Kubernetes waits for a worker does not follow it: set settings.%s" .name .name) -}}
+{{- end -}}
+{{- end -}}
 {{- $model := include "helix.seconds" (default 600 $settings.HELIX_TIMEOUT_MODEL_START_TO_CLOSE) -}}
 {{- $tool := include "helix.seconds" (default 300 $settings.HELIX_TIMEOUT_TOOL_START_TO_CLOSE) -}}
 {{- $own := include "helix.seconds" (default 0 .own.longestStep) -}}
