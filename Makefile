@@ -33,6 +33,7 @@ PYTHON ?=
 # More than there are cores: most of a test's time is waiting for servers and time-outs.
 JOBS   ?= 5
 ARGS   ?=
+PYTEST  = HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder
 CONVERSATION ?=
 
 .PHONY: help
@@ -60,13 +61,16 @@ example: setup ## One of examples/ on a stack of its own: make example NAME=own_
 	$(VENV)/bin/helix-temporal dev --run "$(PY) examples/$(NAME)/$(NAME).py $(ARGS)"
 
 .PHONY: test
-test: setup ## Tests on real servers.  TESTS=tests/unit ARGS='-k name' narrow it
-	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(TESTS) \
-		$(if $(filter tests,$(TESTS)),$(ELSEWHERE:%=--ignore=%)) $(ARGS)
+test: setup ## Tests on real servers, but for the slow ones.  TESTS=tests/unit ARGS='-k name' narrow it, slow ones included
+	$(PYTEST) $(TESTS) $(if $(filter tests,$(TESTS)),-m 'not slow' $(ELSEWHERE:%=--ignore=%)) $(ARGS)
+
+.PHONY: test-slow
+test-slow: setup ## Tests that start many processes, kill them, or wait for clocks
+	$(PYTEST) $(filter-out $(ELSEWHERE:%=%/%),$(shell grep -rl --include='test_*.py' 'mark\.slow' tests)) -m slow $(ARGS)
 
 .PHONY: test-faults
 test-faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults
-	HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder $(FAULTS) $(ARGS)
+	$(PYTEST) $(FAULTS) $(ARGS)
 
 .PHONY: test-lowest
 test-lowest: setup ## The lowest dependencies that pyproject.toml allows.  PYTHON=… chooses one, TESTS=… narrows
