@@ -23,6 +23,9 @@ from helix_temporal.models.agents import BeforeUserMessage, UserMessageDecision
 from helix_temporal.models.messages import ToolCall, Usage
 from tests.workflows._desk import Gate
 
+HURRIED = 3
+"""Seconds in which a question of the agent ``hurried`` must be answered; a busy machine ends a session in two."""
+
 
 def ask(*tasks: str, tool_name: str = "helper", **others: Any) -> ModelResponse:
     """An answer that gives tasks to a sub-agent."""
@@ -144,7 +147,7 @@ class Team:
             leads("itself", agent_tool("helper", agent="itself")),
             leads("of-picky", agent_tool("helper", agent="picky")),
             Agent(name="asker", model=self, tools=[ask_user()]),
-            Agent(name="hurried", model=self, tools=[ask_user(answer_within=1)]),
+            Agent(name="hurried", model=self, tools=[ask_user(answer_within=HURRIED)]),
             Agent(name="careful", model=self, tools=[careful_act]),
             leads("leads-careful", agent_tool("helper", agent="careful")),
             leads("approved", agent_tool("helper", agent="helper", approval=True)),

@@ -14,7 +14,7 @@ from helix_temporal.models.checkpoints import RunStatus
 from helix_temporal.models.sessions import AskResult, AskStatus, ExitReason, SubmitReply
 from helix_temporal.models.states import ClientToolResponse, SessionState, SessionStatus, ToolResultSubmission
 from helix_temporal.models.waiting import PendingCall, ToolApproval
-from tests.workflows._team import ask, ask_both
+from tests.workflows._team import HURRIED, ask, ask_both
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, lineage
 from tests.workflows.test_waits_exit import until_said
@@ -253,7 +253,7 @@ async def test_a_deadline_that_has_passed_meanwhile_counts(crew: Crew, sid: str)
     """Whoever resumes the root lets the sub-agent go on without an answer."""
     (call,) = await left(crew, sid, agent="asks-hurried")
     assert call.until is not None
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(HURRIED + 0.1)
     await leaving(crew).session(sid).resume()
     assert (await once_more(crew, sid)).text == "they said No answer in time."
 

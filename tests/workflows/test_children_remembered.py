@@ -10,6 +10,7 @@ from helix_temporal.models.sessions import AskStatus, ExitReason
 from helix_temporal.models.waiting import PendingCall
 from helix_temporal.workflows import AgentSession
 from helix_temporal.workflows.session import _ContinueAsNew
+from tests.workflows._team import HURRIED
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_exit_beside import both, own_and_below
 
@@ -67,7 +68,7 @@ async def test_an_answer_that_comes_too_late_is_told_so_also_after_the_sub_agent
     """The deadline has passed: whoever asks below, and whether it is still there, makes no difference."""
     client = crew.client(suspend=suspend)
     (call,) = (await client.ask(sid, "colour?", agent=agent, message_id="m", timeout=30)).pending
-    await asyncio.sleep(1.1)
+    await asyncio.sleep(HURRIED + 0.1)
     await client.session(sid).resume()
     assert (
         await client.ask(sid, "colour?", message_id="m", timeout=30)

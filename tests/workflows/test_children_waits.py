@@ -15,7 +15,7 @@ from helix_temporal.models.sessions import AskResult, AskStatus
 from helix_temporal.models.steps import OpenSessionInput
 from helix_temporal.models.waiting import PendingCall, ToolApproval
 from helix_temporal.stores.protocols.threads import ThreadStore
-from tests.workflows._team import ask
+from tests.workflows._team import HURRIED, ask
 from tests.workflows.conftest import Crew
 from tests.workflows.test_children_ends import check_sound, ended, lineage, reset, task_ends
 from tests.workflows.test_children_exit import state_of
@@ -287,7 +287,7 @@ async def test_an_answer_in_time_counts_although_the_sub_agent_is_started_late(
 
     async def slow(threads: ThreadStore, agent: Agent, request: OpenSessionInput, *rest: Any) -> Any:
         if request.parent is not None and request.mode == "continue":
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(HURRIED + 0.5)
         return await recover_sub_agent_calls(threads, agent, request, *rest)
 
     monkeypatch.setattr(activities, "recover_sub_agent_calls", slow)

@@ -52,7 +52,7 @@ async def shore(
         settings = make_settings(temporal_address, redis_url, s3, name, s3_endpoint=endpoint, timeouts=SHORT)
         options = SessionOptions(idle_timeout=60)
         async with session_worker(settings, desk.agents(), options=options, drain=1.0) as served:
-            yield Shore(Stand(served, desk), proxy)
+            yield Shore(Stand(served, desk), proxy, "")
             proxy.refuse(False)
 
 
