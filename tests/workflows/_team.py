@@ -24,7 +24,7 @@ from helix_temporal.models.messages import ToolCall, Usage
 from tests.workflows._desk import Gate
 
 HURRIED = 3
-"""Seconds in which a question of the agent ``hurried`` must be answered; a busy machine ends sessions in two."""
+"""Seconds in which a question of the agent ``hurried`` must be answered; a busy machine is slow to end it."""
 
 
 def ask(*tasks: str, tool_name: str = "helper", **others: Any) -> ModelResponse:
