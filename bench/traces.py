@@ -56,7 +56,7 @@ def tell_steps(traces: TurnTraces, requests: Sequence[RunStepInput]) -> None:
             call = traced.call_model("a")
             with call:
                 call.note_answer(answer, (), "")
-            traced.commit(request.run_id, ends_turn=True)
+            traced.commit(str(request.run_id), ends_turn=True)
 
 
 def bare_spans(provider: TracerProvider, count: int) -> None:
