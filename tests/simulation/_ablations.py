@@ -459,7 +459,7 @@ GUARDS = {
         Guard(evict_compare, 200, known=41),
         Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=349),
         Guard(confirmed_step, 40_000, _SWEPT, exit_mode=True, known=4900),
-        Guard(kept_step, 1000, known=13),
+        Guard(kept_step, 1000, known=353),
         Guard(kept_turn, 100, known=11),
         Guard(committed_stays, 100, known=2),
         Guard(window_since_reset, 3000, _RESETTING, known=304),
