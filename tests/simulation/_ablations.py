@@ -267,17 +267,6 @@ def fence_before_swap(shop: Shop) -> Iterator[None]:
 
 
 @contextmanager
-def confirmed_step(shop: Shop) -> Iterator[None]:
-    """With ``flush="exit"`` a thread that was just made hot is taken for what the archive holds."""
-
-    async def believing(self: TieredThreads, step: StepAppend, appended: Appended) -> None:
-        return
-
-    with patch.object(TieredThreads, "confirm_step", believing):
-        yield
-
-
-@contextmanager
 def kept_step(shop: Shop) -> Iterator[None]:
     """A re-open cuts the step under way although it stands."""
     with patch.object(threads_opening, "count_kept_messages", lambda *_: 0):
@@ -423,10 +412,6 @@ _FINISHING = Rates(cancel=0.5, zombie=0.25)
 _COLLECTING = Rates(beside=0.9, beside_kinds=("collect",), slow=0.08, zombie=0.2)
 _TAKEN_OVER = Rates(terminate=0.5, late_open=1.0, skew=0.8)
 _UNARCHIVED = Rates(outage=0.03)
-_SWEPT = Rates(
-    beside=0.95, beside_kinds=("sweep",), reset=0.1, late_script=0.25, zombie=0.25, late_double=0.3,
-    completion_lost=0.4, outage=0, terminate=0.03, cancel=0.03, end=0.03, rewind=0.03,
-)  # fmt: skip
 _FORGETTING = Rates(wipe=0.02, snapshot=0.1, zombie=0.25, completion_lost=0.2, beside=0)
 _RESETTING = Rates(reset=0.25, reset_older=0, rewind=0.01, terminate=0.05, cancel=0.05, end=0.03, beside=0)
 _WAITING = Rates(
@@ -458,7 +443,6 @@ GUARDS = {
         Guard(closed, 1000, _FINISHING, known=1),
         Guard(evict_compare, 200, known=41),
         Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=349),
-        Guard(confirmed_step, 40_000, _SWEPT, exit_mode=True, known=4900),
         Guard(kept_step, 1000, known=353),
         Guard(kept_turn, 100, known=11),
         Guard(committed_stays, 100, known=2),

@@ -11,9 +11,13 @@ from tests.simulation._campaign import Figures, run_campaign, run_chunk
 from tests.simulation._run import simulate
 
 # A simulated process is dropped where it stands: what it would await on its way out comes to nothing.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in. <coroutine object Story:pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <coroutine object Story:pytest.PytestUnraisableExceptionWarning"
+    ),
+    # Hundreds of seeds each, in fixtures as well: processor time, which a busy machine shares out.
+    pytest.mark.timeout(600),
+]
 
 SEEDS = 1_600
 PARTS = 8
@@ -65,7 +69,6 @@ class Promises:
     part: int
 
     @pytest.mark.slow
-    @pytest.mark.timeout(600)
     def test_hold_under_every_fault(self) -> None:
         """What users saw answered is in the thread, once and in order, whatever failed on the way."""
         count = SEEDS // PARTS
