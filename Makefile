@@ -30,7 +30,7 @@ WITH_LANGCHAIN = $(foreach name,anthropic_langchain_any_conversation cut_streams
     tests/adapters/test_$(name).py)
 PROVIDERS = $(filter-out $(WITH_LANGCHAIN),$(wildcard tests/adapters/test_*.py))
 PYTHON ?=
-# More than there are cores: most of a test's time is waiting for servers and time-outs.
+# More than there are cores: tests also wait for servers and time-outs.
 JOBS   ?= 5
 ARGS   ?=
 PYTEST  = HELIX_REQUIRE_SERVICES=1 $(PY) -m pytest -n $(JOBS) --dist loadscope --no-loadscope-reorder

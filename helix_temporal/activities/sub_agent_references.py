@@ -1,6 +1,7 @@
 """References of sessions to their sub-agents' sessions, in the session store."""
 
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -25,6 +26,8 @@ from helix_temporal.session.projection import (
     project_without_children,
 )
 from helix_temporal.stores.protocols.sessions import SessionStore
+
+_log = logging.getLogger(__name__)
 
 _TELLINGS: Final = 5
 
@@ -125,7 +128,8 @@ class SubAgentReferences:
         try:
             run = await self._store.get_run(session_id, ref.run_id)
             called = (await self._store.list_runs(ref.sub_session_id, limit=1)).items
-        except HelixError:
+        except HelixError as error:
+            _log.warning("session %s: cut call of %s not traced: %s", session_id, ref.sub_session_id, error)
             return
         # A thread that goes on may have begun no turn for this call: the newest one is an earlier call's.
         if run is not None and called and (called[0].ended_at or ref.updated_at) >= ref.updated_at:

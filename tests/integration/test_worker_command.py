@@ -88,12 +88,9 @@ def environment(variables: dict[str, str]) -> dict[str, str]:
     return {**own, **variables, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
 
 
-@contextmanager
-def running(
-    directory: Path, variables: dict[str, str], *arguments: str, until: str
-) -> Iterator["subprocess.Popen[str]"]:
-    """A command, once it has printed a line; it must then stop by itself when told to."""
-    process = subprocess.Popen(
+def start(directory: Path, variables: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
+    """Start a command; all that it prints comes through its standard output."""
+    return subprocess.Popen(
         [sys.executable, "-c", RUN, *arguments],
         cwd=directory,
         env=environment(variables),
@@ -101,6 +98,14 @@ def running(
         stderr=subprocess.STDOUT,
         text=True,
     )
+
+
+@contextmanager
+def running(
+    directory: Path, variables: dict[str, str], *arguments: str, until: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """A command, once it has printed a line; it must then stop by itself when told to."""
+    process = start(directory, variables, *arguments)
     assert process.stdout is not None
     read: list[str] = []
     try:
@@ -243,14 +248,7 @@ def test_sigterm_ends_a_process_that_does_not_serve_yet(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         # It accepts, and answers nothing: the connection to Temporal waits.
         named = {**variables, "HELIX_TEMPORAL_ADDRESS": f"127.0.0.1:{silent.getsockname()[1]}"}
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, *command],
-            cwd=shop,
-            env=environment(named),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        process = start(shop, named, *command)
         try:
             if waits is not None:
                 assert process.stdout is not None
@@ -270,14 +268,7 @@ async def test_a_second_signal_ends_a_worker_that_drains(
 ) -> None:
     """Whoever presses Ctrl-C twice does not want to wait for ten minutes."""
     (shop / "slow.py").write_text(SLOW)
-    process = subprocess.Popen(  # noqa: ASYNC220 (it starts at once)
-        [sys.executable, "-c", RUN, "worker", "slow"],
-        cwd=shop,
-        env=environment(variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = start(shop, variables, "worker", "slow")
     try:
         client, _ = await connect(Settings.from_env(variables))
         sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
