@@ -62,11 +62,11 @@ example: setup ## One of examples/ on a stack of its own: make example NAME=own_
 
 .PHONY: test
 test: setup ## Tests on real servers, but for the slow ones.  TESTS=tests/unit ARGS='-k name' narrow it, slow ones included
-	$(PYTEST) $(TESTS) $(if $(filter tests,$(TESTS)),-m 'not slow' $(ELSEWHERE:%=--ignore=%)) $(ARGS)
+	$(PYTEST) $(TESTS) $(if $(filter tests,$(TESTS)),-m 'not slow and not campaign' $(ELSEWHERE:%=--ignore=%)) $(ARGS)
 
 .PHONY: test-slow
 test-slow: setup ## Tests that start many processes, kill them, or wait for clocks
-	$(PYTEST) $(filter-out $(ELSEWHERE:%=%/%),$(shell grep -rl --include='test_*.py' 'mark\.slow' tests)) -m slow $(ARGS)
+	$(PYTEST) $(filter-out $(ELSEWHERE:%=%/%),$(shell grep -rl --include='test_*.py' 'mark\.slow' tests)) -m 'slow and not campaign' $(ARGS)
 
 .PHONY: test-faults
 test-faults: setup ## Short forms of simulate, chaos and outside: kills, wipes, resets, seeded faults

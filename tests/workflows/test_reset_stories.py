@@ -26,6 +26,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SOME = 4
 LONG = "." * 10_000
+KNOWN = 95
+"""Plain turns whose messages a session knows for certain: the newest 200 messages have their ids."""
 Point = tuple[str, int]
 
 
@@ -220,7 +222,7 @@ async def check_points(told: Told, wanted: list[Point]) -> None:
         assert told.paid == paid, (run_id, event_id)
         before = after
     assert {what: len(keys) for what, keys in told.effects.items() if len(keys) > 1} == {}
-    for name in [*told.answers]:
+    for name in [*told.answers][-KNOWN:]:
         await told.ask("again", name)
     assert told.paid == paid
     await check_state(told)
