@@ -67,7 +67,7 @@ def bare_spans(provider: TracerProvider, count: int) -> None:
 
 
 async def traces(lab: Lab) -> list[Row]:
-    """CPU time of all threads for a turn of one step, with traces and without; and of the event loop's thread."""
+    """CPU time of all threads for a turn of one step, with traces and without; and of the event loop."""
     steps = first_steps(_ON)
     on_loop: list[float] = []
 
@@ -105,6 +105,6 @@ async def traces(lab: Lab) -> list[Row]:
     note = f"root and model call; the SDK alone takes {bare:.0f} µs for two such spans"
     return [
         told("a step with traces", "µs", per(found["on"], 1e6), at_most=100, note=note),
-        told("a step with traces: event loop", "µs", per(on_loop, 1e6), note="the rest is a thread beside it"),
+        told("a step with traces: event loop", "µs", per(on_loop, 1e6)),
         told("a step without traces", "µs", per(found["off"], 1e6), at_most=2),
     ]
