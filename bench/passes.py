@@ -1,6 +1,7 @@
 """Passes over all threads: what the sweep and the upkeep of the archive cost, and how that grows."""
 
 import asyncio
+import hashlib
 import math
 import multiprocessing
 import resource
@@ -9,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from bench._blobs import CountingBlobs
@@ -22,12 +24,13 @@ from helix_temporal.models.maintenance import ARCHIVE_PARTS, KeepPartInput, Swee
 from helix_temporal.models.stored_messages import StoredMessage
 from helix_temporal.settings import Settings
 from helix_temporal.stores.protocols.threads import OpenThread
+from helix_temporal.stores.redis.connection import RedisConnection
 from helix_temporal.stores.threads.keep import keep_part
 from helix_temporal.stores.threads.sweep import sweep_threads
 
 _SIDE_BY_SIDE: Final = 64
 _VERIFIED: Final = 1_000
-"""One of so many threads is made by the store itself, and verified afterwards."""
+"""One of so many threads is made by the store itself; the others are like it."""
 _CHANGED: Final = 100
 """One of so many threads has changed since the last upkeep."""
 
@@ -175,8 +178,13 @@ def _megabytes() -> float:
 
 
 async def _fill_hot(lab: Lab, settings: Settings, begin: int, end: int) -> None:
-    """Threads in Redis of one step each, of which nothing is unarchived."""
+    """Threads in Redis of one step each, all of it archived: one of a thousand by the store itself.
+
+    Raises:
+        RuntimeError: One that was copied is not read as the one that it was copied from.
+    """
     backends, step = Backends(settings), lab.words.steps(1)
+    connection = RedisConnection(str(settings.redis_url), prefix=settings.redis_prefix)
 
     async def make(number: int) -> None:
         thread_id = f"t{number}"
@@ -186,10 +194,30 @@ async def _fill_hot(lab: Lab, settings: Settings, begin: int, end: int) -> None:
         assert header is not None
         await backends.hot.mark_archived(thread_id, header.place)
 
+    async def copy(pattern: int) -> None:
+        fields = await connection.send_command("HGETALL", connection.key_of(f"t{pattern}"))
+        copies = range(pattern + 1, min(pattern + _VERIFIED, end))
+        await connection.send_pipeline([_copy_hot(connection, fields, f"t{each}") for each in copies])
+        first, like = [await backends.hot.read_header(f"t{each}") for each in (pattern, *copies[:1])]
+        if first is None or like != replace(first, thread_id=f"t{pattern + 1}"):
+            raise RuntimeError(f"thread t{pattern + 1}: {first} expected, {like} found")
+
     try:
-        await _in_groups(range(begin, end), make)
+        await _in_groups(range(begin, end, _VERIFIED), make)
+        for pattern in range(begin, end, _VERIFIED):
+            await copy(pattern)
     finally:
+        await connection.close()
         await backends.close()
+
+
+def _copy_hot(connection: RedisConnection, fields: dict[bytes, bytes], thread_id: str) -> list[Any]:
+    """The command that writes a thread with another's fields; the checksum is as in `_thread.lua`."""
+    header = [fields[bytes([name])] for name in b"encbvzyfguxdrkolpaq"]
+    named = thread_id.encode()
+    checked = hashlib.sha1(b"\0".join([*header, named])).hexdigest()[:8]
+    copied = fields | {b"i": named, b"h": checked.encode()}
+    return ["HSET", connection.key_of(thread_id), *chain.from_iterable(copied.items())]
 
 
 async def _fill_cold(lab: Lab, settings: Settings, begin: int, end: int) -> None:
