@@ -359,7 +359,7 @@ def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | A
 
 
 STORE_AWAY_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
-"""Seconds before each repetition of `repeat_while_away`: two minutes, as far as the activity's time allows."""
+"""Seconds before each repetition of `repeat_while_away`: two minutes, as far as an activity may take."""
 
 
 async def repeat_while_away(call: Callable[[], Awaitable[R]], what: str, pauses: Sequence[float]) -> R:

@@ -29,7 +29,7 @@ class Place:
     """A thread whose hot tier fails its next appends as told, and a model."""
 
     def __init__(self) -> None:
-        self.memory = MemoryThreads()
+        self.memory, self.tried = MemoryThreads(), asyncio.Event()
         self.faults: list[Fault] = []
         self.hot = FaultyHot(self.memory, self._fail_append)
         self.threads = TieredThreads(self.hot, MemoryBlobs())
@@ -38,7 +38,10 @@ class Place:
         self.stepper = Stepper(self.threads, agents, Payloads(MemoryPayloads()))
 
     def _fail_append(self, call: HotCall) -> Fault | None:
-        return self.faults.pop(0) if call.method == "append" and self.faults else None
+        if call.method != "append":
+            return None
+        self.tried.set()
+        return self.faults.pop(0) if self.faults else None
 
     @property
     def appends(self) -> int:
@@ -95,15 +98,10 @@ async def test_the_log_tells_once_that_an_answer_waits_and_once_that_it_is_store
 
 async def test_a_newer_open_is_not_waited_for(place: Place) -> None:
     """Whoever was replaced while the store was away ends with the first answer that says so."""
-
-    async def open_again() -> None:
-        await place.threads.open(OpenThread("t", 6, "other"))
-
     place.faults = [Fault.ERROR_BEFORE]
     attempt = asyncio.create_task(place.run())
-    while place.appends == 0:
-        await asyncio.sleep(0)
-    await open_again()
+    await place.tried.wait()
+    await place.threads.open(OpenThread("t", 6, "other"))
     with pytest.raises(FencedError):
         await attempt
     assert place.appends == 2
@@ -124,8 +122,7 @@ async def test_an_attempt_that_waits_is_cancelled_at_once(place: Place) -> None:
     """A worker that must stop does not wait for a store."""
     place.faults = [Fault.ERROR_BEFORE] * 100
     attempt = asyncio.create_task(place.run())
-    while place.appends == 0:
-        await asyncio.sleep(0)
+    await place.tried.wait()
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt

@@ -19,13 +19,12 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
 __all__ = ["place"]
 
-SILENT_FOR: Final = 8.0
-"""Seconds; more than one operation of Redis may take."""
-ADDRESSES: Final = {
-    "redis alone": "redis_url",
-    "redis and postgres": "redis_url",
-    "postgres alone": "postgres_dsn",
+STORES: Final = {
+    "redis alone": ("redis_url", 8.0),
+    "redis and postgres": ("redis_url", 8.0),
+    "postgres alone": ("postgres_dsn", 12.0),
 }
+"""The setting that says where threads lie, and seconds: more than one operation of that store may take."""
 
 
 @asynccontextmanager
@@ -41,31 +40,46 @@ async def behind_proxy(place: Settings, setting: str, desk: Desk) -> AsyncIterat
 
 
 def silent_once(
-    proxy: FaultProxy, answer: Callable[[ModelRequest], Answer]
+    proxy: FaultProxy,
+    seconds: float,
+    answer: Callable[[ModelRequest], Answer],
+    *,
+    loses: bool,
 ) -> Callable[[ModelRequest], Answer]:
-    """The model's first answer comes as its store falls silent."""
+    """The model's first answer comes as its store falls silent.
+
+    ``loses``: it restarts then, without what it was sent meanwhile; otherwise it does that now.
+    """
     asked = 0
+
+    def end_silence() -> None:
+        proxy.refuse(loses)
+        proxy.freeze(False)
+        proxy.refuse(False)
 
     def script(request: ModelRequest) -> Answer:
         nonlocal asked
         asked += 1
         if asked == 1:
             proxy.freeze()
-            asyncio.get_running_loop().call_later(SILENT_FOR, proxy.freeze, False)
+            asyncio.get_running_loop().call_later(seconds, end_silence)
         return answer(request)
 
     return script
 
 
-@pytest.mark.parametrize("place", ADDRESSES, indirect=True)
+@pytest.mark.parametrize("loses", [True, False], ids=["it restarts", "it goes on"])
+@pytest.mark.parametrize("place", STORES, indirect=True)
 async def test_an_answer_outlasts_the_silence_of_its_store(
-    place: Settings, sid: str, request: pytest.FixtureRequest
+    place: Settings, sid: str, request: pytest.FixtureRequest, *, loses: bool
 ) -> None:
     """The user gets it, and it is in the thread; nobody pays for another one."""
     desk = Desk()
-    setting = ADDRESSES[request.node.callspec.params["place"]]
+    setting, seconds = STORES[request.node.callspec.params["place"]]
     async with behind_proxy(place, setting, desk) as (stand, proxy):
-        desk.scripts[sid] = silent_once(proxy, lambda _: f"answer {len(desk.requests[sid])}")
+        desk.scripts[sid] = silent_once(
+            proxy, seconds, lambda _: f"answer {len(desk.requests[sid])}", loses=loses
+        )
         assert (await stand.sessions.ask(sid, "go", agent="main")).text == "answer 1"
         assert len(desk.requests[sid]) == 1
         assert await stand.texts(sid) == ["go", "answer 1"]
@@ -76,7 +90,7 @@ async def test_a_call_of_a_tool_outlasts_it_too(place: Settings, sid: str) -> No
     """A step within a turn is stored without the state, by another way."""
     desk = Desk()
     async with behind_proxy(place, "redis_url", desk) as (stand, proxy):
-        desk.scripts[sid] = silent_once(proxy, first_tools_then("done", "one"))
+        desk.scripts[sid] = silent_once(proxy, 8.0, first_tools_then("done", "one"), loses=True)
         assert (await stand.sessions.ask(sid, "go", agent="main")).text == "done"
         assert (len(desk.requests[sid]), len(desk.contexts[sid])) == (2, 1)
         await stand.finish(sid)
