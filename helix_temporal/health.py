@@ -117,8 +117,8 @@ class DrainedActivities:
         if total == self.finished:
             return f"what was running has finished ({_count_activities(total)})"
         return (
-            f"of {_count_activities(total)} that ran {self.finished} finished, {self.failed} failed and "
-            f"{self.cut} were cut off; what is still wanted of them is run again"
+            f"of {_count_activities(total)} that ran, finished: {self.finished}, failed: {self.failed}, "
+            f"cut off: {self.cut}; what is still wanted of them is run again"
         )
 
 
