@@ -111,7 +111,12 @@ attempt_of: ContextVar[Attempt | None] = ContextVar("attempt_of", default=None)
 
 @dataclass
 class World:
-    """Chance, time and what happened so far."""
+    """Chance, time and what happened so far.
+
+    Attributes:
+        keeps_answers: A store is away for less time than a step keeps its answer.  Not in all seeds: several
+            guards are there for another attempt, which asks for another answer.
+    """
 
     seed: int
     rates: Rates = field(default_factory=Rates)
