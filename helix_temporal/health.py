@@ -95,15 +95,55 @@ class Polls:
         return f"was last polled {age:.0f} s ago" if age > POLLED_WITHIN else ""
 
 
+@dataclass(slots=True)
+class DrainedActivities:
+    """How the activities ended that still ran when a worker was told to stop.
+
+    Attributes:
+        finished: So many came to a result.
+        failed: So many raised an error.
+        cut: So many were cancelled, by the worker or by whoever had them run.
+    """
+
+    finished: int = 0
+    failed: int = 0
+    cut: int = 0
+
+    def describe(self) -> str:
+        """In a sentence, for people."""
+        total = self.finished + self.failed + self.cut
+        if total == 0:
+            return "no activity was running"
+        if total == self.finished:
+            return f"what was running has finished ({_count_activities(total)})"
+        return (
+            f"of {_count_activities(total)} that ran, finished: {self.finished}, failed: {self.failed}, "
+            f"cut off: {self.cut}; what is still wanted of them is run again"
+        )
+
+
+def _count_activities(count: int) -> str:
+    return f"{count} activit{'y' if count == 1 else 'ies'}"
+
+
 class RunningActivities(Interceptor):
     """Counts the activities that a worker runs.
 
     Args:
         most: So many it may run at once; None if that is not known.
+
+    Attributes:
+        count: So many run now.
+        drained: How those ended that ran when `begin_drain` was called, or began later.
     """
 
     def __init__(self, most: int | None) -> None:
         self._most, self.count = most, 0
+        self.drained = DrainedActivities()
+
+    def begin_drain(self) -> None:
+        """The worker stops: count from here on how activities end."""
+        self.drained = DrainedActivities()
 
     @property
     def are_all_slots_taken(self) -> bool:
@@ -125,7 +165,16 @@ class _CountedActivity(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         self._running.count += 1
         try:
-            return await super().execute_activity(input)
+            result = await super().execute_activity(input)
+        except asyncio.CancelledError:
+            self._running.drained.cut += 1
+            raise
+        except Exception:
+            self._running.drained.failed += 1
+            raise
+        else:
+            self._running.drained.finished += 1
+            return result
         finally:
             self._running.count -= 1
 

@@ -20,7 +20,7 @@ from helix_temporal.agents import Agent
 from helix_temporal.agents.checks import check_type
 from helix_temporal.client._diagnosis import check_namespace_exists
 from helix_temporal.errors import InvalidConfigError, StoreUnavailableError
-from helix_temporal.health import HealthServer, RunningActivities, WorkerHealth
+from helix_temporal.health import DrainedActivities, HealthServer, RunningActivities, WorkerHealth
 from helix_temporal.plugin import HelixPlugin
 from helix_temporal.settings import Settings
 from helix_temporal.telemetry import Telemetry
@@ -117,11 +117,16 @@ class HelixWorker:
             options.setdefault("max_concurrent_activities", ACTIVITIES)
         if (version := _worker_version(plugin.settings)) is not None:
             options.setdefault("deployment_config", version)
-        running = RunningActivities(options.get("max_concurrent_activities"))
+        self._running = running = RunningActivities(options.get("max_concurrent_activities"))
         options["interceptors"] = [*(options.get("interceptors") or ()), running]
         self._worker = Worker(client, **options)
         self._health = WorkerHealth(self._worker, client, plugin.backends.find_unanswered, running)
         self._probes = AsyncExitStack()
+
+    @property
+    def drained(self) -> DrainedActivities:
+        """How the activities ended that still ran when the worker was told to stop."""
+        return self._running.drained
 
     async def __aenter__(self) -> Worker:
         """Check the stores, then serve.
@@ -154,6 +159,7 @@ class HelixWorker:
     ) -> None:
         """Drain, then close the stores."""
         self._health.stop()
+        self._running.begin_drain()
         try:
             await self._worker.__aexit__(kind, exception, traceback)
         finally:
@@ -246,15 +252,21 @@ def _describe_store(settings: Settings, where: str) -> str:
     return str(settings.sqlite_file) if where == "sqlite" else where
 
 
-async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> None:
-    """Run a worker until SIGINT or SIGTERM; prints `startup_line` once it serves."""
+async def serve(settings: Settings, agents: Sequence[Agent], **plugin: Any) -> DrainedActivities:
+    """Run a worker until SIGINT or SIGTERM; prints `startup_line` once it serves.
+
+    Returns:
+        How the activities ended that still ran when it was told to stop.
+    """
     end_on_sigterm()
     client, helix = await connect(settings, agents, **plugin)
     stop = stop_on_signals()
-    async with HelixWorker(client, helix):
+    worker = HelixWorker(client, helix)
+    async with worker:
         _spare_the_collector()
         print(startup_line(settings, given=plugin.get("backends") is not None), flush=True)  # noqa: T201 (whoever runs it must see where things are)
         await stop.wait()
+    return worker.drained
 
 
 def end_on_sigterm() -> None:

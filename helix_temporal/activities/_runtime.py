@@ -6,6 +6,8 @@ import functools
 import hashlib
 import inspect
 import json
+import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -35,6 +37,8 @@ from helix_temporal.models.steps import ReopenHeads
 from helix_temporal.models.store_calls import SessionCall
 from helix_temporal.stores.protocols.threads import Progress, Reopen, no_progress
 from helix_temporal.telemetry import metrics
+
+_log = logging.getLogger(__name__)
 
 MICROSECONDS: Final = 1_000_000
 _NAMES_IN_BEAT: Final = 500
@@ -354,24 +358,41 @@ def with_text(error: HelixError | ApplicationError, text: str) -> HelixError | A
     )
 
 
-async def repeat_while_away(call: Callable[[], Awaitable[R]], pauses: Sequence[float]) -> R:
-    """What a store answers to a call that may be repeated: it is, while the store is away.
+STORE_AWAY_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
+"""Seconds before each repetition of `repeat_while_away`: two minutes, as far as an activity may take."""
 
-    For what follows work that another attempt would do again, such as a tool's effect.
+
+async def repeat_while_away(call: Callable[[], Awaitable[R]], what: str, pauses: Sequence[float]) -> R:
+    """What a store answers to a call that may be repeated: it is, while the store is away or silent.
+
+    For what follows work that another attempt would do, or pay for, again: a tool's effect, a model's answer.
+    The log says once that it waits, and once that the store has taken it.
 
     Args:
         call: Each time the same, and harmless to repeat.
+        what: Names for people what is kept meanwhile: ``the answer of the model``.
         pauses: Seconds before each repetition.
 
     Raises:
         StoreUnavailableError: It was still away after the last pause.
     """
+    began, waits = time.monotonic(), False
     for pause in pauses:
         try:
-            return await call()
-        except StoreUnavailableError:
+            answer = await call()
+        except StoreUnavailableError as away:
+            if not waits:
+                waits = True
+                metrics.STORE_UNAVAILABLE.add()
+                _log.warning("%s is kept in memory while a store is away: %s", what, away)
             await asyncio.sleep(pause)
-    return await call()
+        else:
+            break
+    else:
+        answer = await call()
+    if waits:
+        _log.warning("%s is stored, after %.1f seconds", what, time.monotonic() - began)
+    return answer
 
 
 @contextmanager

@@ -9,9 +9,17 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
-from helix_temporal.activities._runtime import application_code, current_attempt, scheduled_ms, workflow_run
+from helix_temporal.activities._runtime import (
+    STORE_AWAY_PAUSES,
+    application_code,
+    current_attempt,
+    repeat_while_away,
+    scheduled_ms,
+    workflow_run,
+)
 from helix_temporal.activities.context import Given, Summaries, given_to_model
 from helix_temporal.activities.live import StepStream, Streaming
 from helix_temporal.activities.payloads import Payloads, References
@@ -362,7 +370,7 @@ class Stepper:
             )
             async with self._used.recording_step(agent, request, answer, live.number, took):
                 live.tell_answer(answer)  # paid for, also by an attempt that Temporal has given up
-                appended, turn = await self._append_step(
+                appended, turn = await self._append_answer(
                     step, record, request, [*inputs, answer], seen.view, live.reached, traced.trace
                 )
                 self._count_turn_end(request, step, appended)
@@ -709,14 +717,36 @@ class Stepper:
 
     @staticmethod
     def _count_turn_end(request: RunStepInput | EndTurnInput, step: StepAppend, appended: Appended) -> None:
-        """Record the end of a turn, by whoever has added it to the thread: nobody else."""
-        if not step.commits or appended.repeated or metrics.find_meter() is None:
+        """Record the end of a turn, by whoever has added it to the thread: nobody else.
+
+        Its own answer may be found there where the reply to the append was lost.
+        """
+        is_own = step.answer is not None and appended.messages[-1].id == step.answer.id
+        if not step.commits or (appended.repeated and not is_own) or metrics.find_meter() is None:
             return
         status, reason = end_of_run(request)
         # The other turns that are superseded are those of terminated executions.
         outcome = metrics.WENT_ON if reason == ExitReason.SUPERSEDED else reason or status.value
         record = parse_record(appended.header.slice)
         metrics.record_turn(record.agent, outcome, record.at_work_since)
+
+    async def _append_answer(
+        self,
+        step: StepAppend,
+        record: SessionRecord,
+        request: RunStepInput,
+        messages: Sequence[Message],
+        view: StepView,
+        reached: int,
+        trace: TurnTrace | None,
+    ) -> tuple[Appended, CommittedTurn | None]:
+        """As `_append_step`, again and again while a store is away: another attempt would pay for an answer.
+
+        The same answer each time: one that stands, and whose reply was lost, is found by that.
+        """
+        append = partial(self._append_step, step, record, request, messages, view, reached, trace)
+        what = f"thread {step.thread_id!r}: the answer of the model"
+        return await repeat_while_away(append, what, STORE_AWAY_PAUSES)
 
     async def _append_step(
         self,

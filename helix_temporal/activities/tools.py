@@ -11,6 +11,7 @@ from helix_temporal._failures import describe_failure
 from helix_temporal.activities._runtime import (
     ATTEMPTS,
     CODE_ERRORS,
+    STORE_AWAY_PAUSES,
     application_code,
     current_attempt,
     heartbeat_with_progress,
@@ -48,9 +49,6 @@ from helix_temporal.models.limits import INLINE_RESULT, INLINE_TEXT, MAX_TEXT, l
 from helix_temporal.models.messages import are_left_out, check_size, decode_message
 from helix_temporal.models.steps import ToolInput, ToolResult
 from helix_temporal.stores.protocols.threads import ReadPage, ThreadStore
-
-_PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, *(5.0,) * 24)
-"""Seconds between attempts to keep what a tool has done: two minutes, as far as the tool's time allows."""
 
 _BESIDE_CONTENT: Final = 16 * 1024
 """Bytes that a stored result may have beside its content: ids and names."""
@@ -228,7 +226,11 @@ class ToolRunner:
                 "set one (docs/settings.md) or return no state"
             )
         states = self._states
-        return await repeat_while_away(lambda: states.stage_changes(request, changes), _PAUSES)
+        return await repeat_while_away(
+            lambda: states.stage_changes(request, changes),
+            f"session {request.session_id!r}: what tool {tool.name!r} changed",
+            STORE_AWAY_PAUSES,
+        )
 
     async def _read_arguments(self, request: ToolInput) -> dict[str, Any]:
         """Large arguments are read from the answer that asked, just before the step's position."""
@@ -249,7 +251,9 @@ class ToolRunner:
         size = len(content.encode()) if isinstance(content, str) else len(canonical_json(content))
         if size > self._inline_result:
             fields["ref"] = await repeat_while_away(
-                lambda: self._payloads.put(request.thread_id, request.position, request.key, content), _PAUSES
+                lambda: self._payloads.put(request.thread_id, request.position, request.key, content),
+                f"session {request.session_id!r}: the result of tool {request.tool!r}",
+                STORE_AWAY_PAUSES,
             )
         else:
             fields["text" if isinstance(content, str) else "parts"] = content

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from helix_temporal.errors import HelixError, InvalidConfigError
+from helix_temporal.health import DrainedActivities
 from helix_temporal.settings import Settings
 
 
@@ -35,10 +36,10 @@ def check_stores_shared(settings: Settings) -> None:
         )
 
 
-def run_service(service: Coroutine[Any, Any, None]) -> None:
-    """Run until it ends by itself, on SIGTERM or Ctrl-C."""
+def run_service(service: Coroutine[Any, Any, DrainedActivities]) -> None:
+    """Run until it ends by itself, on SIGTERM or Ctrl-C; then say how the activities ended that still ran."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     with exit_on_error():
-        asyncio.run(service)
+        drained = asyncio.run(service)
     # Standard output of a container is a pipe: without flushing nothing is seen of it for long.
-    print("Stopped: what was running has finished.", flush=True)
+    print(f"Stopped: {drained.describe()}.", flush=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 from helix_temporal._failures import describe_failure
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.activities._runtime import is_cancellation
 from helix_temporal.activities.step_facts import TurnAnswers
 from helix_temporal.agents import Agent
@@ -187,8 +188,9 @@ class LocalEngine:
         return ResultEvent(text=text, usage=result.usage)
 
     async def _save(self, session: StoredSession) -> None:
-        # Else a cancelled write would go on after the lease was given back, over the next holder's turn.
-        await finish_before_cancel(self._storage.save(session))
+        # Not finished, a cancelled write would go on after the lease was given back, over the next holder's
+        # turn.  Not repeated, its answer would be asked, and paid, for again.
+        await repeat_unanswered(lambda: finish_before_cancel(self._storage.save(session)))
 
     async def load_session(self) -> StoredSession:
         """See `Engine.load_session`.

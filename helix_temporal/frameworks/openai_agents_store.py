@@ -310,9 +310,10 @@ class Conversations:
 
     async def _append(self, step: StepAppend) -> Head:
         """Append and archive; where the thread stands then, which a step that stood already may be behind."""
-        appended = await repeat_while_away(lambda: self._threads.append(step), _PAUSES)
+        what = f"thread {step.thread_id!r}: a step that was made"
+        appended = await repeat_while_away(lambda: self._threads.append(step), what, _PAUSES)
         if not (self._flush_each_step or self._archive_required):
-            await repeat_while_away(lambda: self._threads.confirm_step(step, appended), _PAUSES)
+            await repeat_while_away(lambda: self._threads.confirm_step(step, appended), what, _PAUSES)
             return appended.header.head
         receipt = await self._threads.archive_step(step, appended)
         if self._archive_required and receipt.status is FlushStatus.UNAVAILABLE:

@@ -219,7 +219,9 @@ UNARCHIVED_TIMESTAMP: Final = Gauge(
 )
 FENCED: Final = Counter("helix_fenced", "Activities that a newer open of their thread has shut out.")
 HEAD_MOVED: Final = Counter("helix_head_moved", "Activities whose thread was not where they knew it.")
-STORE_UNAVAILABLE: Final = Counter("helix_store_unavailable", "Activities that a store did not answer.")
+STORE_UNAVAILABLE: Final = Counter(
+    "helix_store_unavailable", "Activities that a store did not answer; they are tried again, or wait for it."
+)
 REOPENED: Final = Counter("helix_reopened", "Threads that their own session opened again.")
 MESSAGES_LOST: Final = Counter("helix_messages_lost", "Acknowledged messages that are lost.")
 APPEND_DURATION: Final = Duration(

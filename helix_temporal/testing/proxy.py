@@ -54,6 +54,8 @@ class FaultProxy:
         self._script: deque[ProxyFault | None] = deque()
         self._delays: list[tuple[bytes, float]] = []
         self._refusing = False
+        self._flows = asyncio.Event()
+        self._flows.set()
         self._released = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -103,6 +105,16 @@ class FaultProxy:
             for task in self._running:
                 task.cancel()
 
+    def freeze(self, frozen: bool = True) -> None:
+        """Pass nothing on, either way, with all connections left open: the server is silent.
+
+        It gets afterwards what was sent meanwhile, also by clients that have gone.
+        """
+        if frozen:
+            self._flows.clear()
+        else:
+            self._flows.set()
+
     def release(self) -> None:
         """Let requests that are held go on to the server."""
         self._released.set()
@@ -140,6 +152,10 @@ class FaultProxy:
     def delay_of(self, request: bytes) -> float:
         """Seconds by which the request that begins with these bytes is late."""
         return max((seconds for text, seconds in self._delays if text in request), default=0.0)
+
+    async def flowing(self) -> None:
+        """Wait until bytes are passed on."""
+        await self._flows.wait()
 
     def holding(self) -> asyncio.Event:
         """Set by the next ``release``."""
@@ -194,6 +210,7 @@ class _Exchange:
                 if isinstance(self._fault, HoldRequest):
                     await self._proxy.holding().wait()
                 await asyncio.sleep(self._proxy.delay_of(data))
+            await self._proxy.flowing()
             server_out.write(data)
             await server_out.drain()
 
@@ -204,6 +221,7 @@ class _Exchange:
                 self._proxy.replies += 1
                 self._asking = False
                 self._answered.set()
+            await self._proxy.flowing()
             if not await self._pass_reply(data):
                 return
 

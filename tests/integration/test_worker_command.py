@@ -61,7 +61,24 @@ class Waits:
 
 slow = Agent(name="slow", model=Waits())
 """
+HANGING = """
+import asyncio
+from pathlib import Path
+
+from helix_temporal.agents import Agent, ModelRequest, ModelResponse
+
+
+class Hangs:
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        Path("called").touch()
+        await asyncio.sleep(3600)
+        return ModelResponse("")
+
+
+hanging = Agent(name="hanging", model=Hangs())
+"""
 RUN = "from helix_temporal.cli import main; main()"
+ALL_FINISHED = ("Stopped: no activity was running", "Stopped: what was running has finished")
 
 
 @pytest.fixture
@@ -118,7 +135,7 @@ def running(
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=30)
     assert process.returncode == 0, output
-    assert output.endswith("Stopped: what was running has finished.\n")
+    assert output.splitlines()[-1].startswith(ALL_FINISHED)
 
 
 def ask_health(variables: dict[str, str], *probe: str) -> "subprocess.CompletedProcess[str]":
@@ -283,6 +300,27 @@ async def test_a_second_signal_ends_a_worker_that_drains(
         assert process.returncode == status, output
         assert "second signal" in output
         asked.cancel()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_a_worker_tells_what_it_cut_off_when_it_stopped(variables: dict[str, str], shop: Path) -> None:
+    """A roll-out that repeats model calls is seen in the log: it said that all had finished."""
+    (shop / "hanging.py").write_text(HANGING)
+    limits = dict.fromkeys(("HELIX_TIMEOUT_MODEL_START_TO_CLOSE", "HELIX_TIMEOUT_TOOL_START_TO_CLOSE"), "3")
+    process = start(shop, variables | limits, "worker", "hanging")
+    try:
+        client, _ = await connect(Settings.from_env(variables))
+        sessions = SessionClient(client, task_queue=variables["HELIX_TASK_QUEUE"])
+        session_id = f"{variables['HELIX_TASK_QUEUE']}-hanging"
+        asked = asyncio.create_task(sessions.ask(session_id, "Go.", agent="hanging"))
+        await until(lambda: _is_there(shop / "called"))
+        process.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=30)
+        asked.cancel()
+        last = output.splitlines()[-1]
+        assert (process.returncode, "finished: 0, failed: 0, cut off: 1;" in last) == (0, True), output
     finally:
         process.kill()
         process.communicate()

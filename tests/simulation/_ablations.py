@@ -445,15 +445,15 @@ GUARDS = {
         Guard(fence_before_swap, 3000, _TAKEN_OVER, exit_mode=True, known=349),
         Guard(kept_step, 1000, known=353),
         Guard(kept_turn, 100, known=11),
-        Guard(committed_stays, 100, known=2),
+        Guard(committed_stays, 100, known=8),
         Guard(window_since_reset, 3000, _RESETTING, known=304),
         Guard(whole_step, 5000, _RESETTING, known=1641),
         Guard(asked_archive, 100, _FORGETTING, known=23),
         Guard(settled_open, 5000, _REOPENING, known=221),
-        Guard(trim_of_archived, 1000, _UNARCHIVED, known=183),
+        Guard(trim_of_archived, 1000, _UNARCHIVED, known=271),
         Guard(own_epoch, 5000, _WAITING, known=10),
-        Guard(reset_cuts_nothing, 5000, _WAITING, known=342),
-        Guard(catches_up, 5000, _WAITING, known=342),
+        Guard(reset_cuts_nothing, 5000, _WAITING, known=444),
+        Guard(catches_up, 5000, _WAITING, known=444),
     )
 }
 

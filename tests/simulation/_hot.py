@@ -19,7 +19,7 @@ from helix_temporal.stores.protocols.hot import (
     StepView,
 )
 from tests.simulation._log import Log
-from tests.simulation._world import World, run_now
+from tests.simulation._world import World, attempt_of, run_now
 
 Effect = Callable[[], Awaitable[Any]]
 
@@ -108,7 +108,15 @@ class SimHot:
                 self._log.appended(step, appended)
             return appended
 
-        return await self._call("append", effect, writes=True)  # type: ignore[no-any-return]
+        attempt = attempt_of.get()
+        if attempt is not None and attempt.unanswered:
+            self._world.note("append tried again")
+        try:
+            return await self._call("append", effect, writes=True)  # type: ignore[no-any-return]
+        except StoreUnavailableError:
+            if attempt is not None:
+                attempt.unanswered = True
+            raise
 
     async def rebase(self, change: Rebase) -> HotHeader | None:
         return await self._call("rebase", lambda: self.inner.rebase(change), writes=True)  # type: ignore[no-any-return]

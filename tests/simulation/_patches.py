@@ -34,8 +34,15 @@ SIZES: dict[Any, dict[str, int]] = {
 
 
 @contextmanager
-def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[None]:
-    """The code under test draws from this seed alone, has this clock, and its limits are small."""
+def simulated(chance: random.Random, clock: Callable[[], float], *, keeps_answers: bool) -> Iterator[None]:
+    """The code under test draws from this seed alone, has this clock, and its limits are small.
+
+    Args:
+        chance: The seed's.
+        clock: The seed's.
+        keeps_answers: Steps wait for a store that is away, as in production.  Otherwise it is away for longer
+            than they wait: the attempt fails, and the next one asks the model again.
+    """
     token = SimpleNamespace(token_hex=lambda size: chance.randbytes(size).hex())
     with ExitStack() as stack:
         for module, sizes in SIZES.items():
@@ -50,6 +57,8 @@ def simulated(chance: random.Random, clock: Callable[[], float]) -> Iterator[Non
         for module in (archive, record_packs):
             stack.enter_context(patch.object(module, "secrets", token))
         stack.enter_context(patch.object(_retries, "random", chance))
+        if not keeps_answers:
+            stack.enter_context(patch.object(steps, "STORE_AWAY_PAUSES", ()))
         numbers = iter(range(1, 1_000_000))
         stack.enter_context(patch.object(steps, "new_id", lambda: f"a{next(numbers)}"))
         for module in (steps, suspended_turns):

@@ -47,7 +47,7 @@ def simulate(
         exit_mode = seed % 5 == 4
     world = World(seed, rates or Rates(), trace=trace)
     with ExitStack() as stack:
-        stack.enter_context(simulated(world.random, world.loop.time))
+        stack.enter_context(simulated(world.random, world.loop.time, keeps_answers=world.keeps_answers))
         shop = Shop.build(world, flush_each_step=not exit_mode, strict=strict)
         if broken is not None:
             stack.enter_context(broken(shop))
@@ -65,7 +65,7 @@ def run_seed(
 ) -> Verdict:
     """Run a story that ends at the first `Violation`; ``broken`` as in `simulate`, entered as it is."""
     with ExitStack() as stack:
-        stack.enter_context(simulated(world.random, world.loop.time))
+        stack.enter_context(simulated(world.random, world.loop.time, keeps_answers=world.keeps_answers))
         if broken is not None:
             stack.enter_context(broken)
         try:

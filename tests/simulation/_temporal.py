@@ -62,6 +62,8 @@ class Temporal:
             if error is None:
                 return task.result()  # type: ignore[no-any-return]
             self._judge(error)
+            if attempt.unanswered:
+                world.note("append given up", name)
             await asyncio.sleep(world.between(0.01, 1.0))
         raise world.fail(f"{name} never ends")
 

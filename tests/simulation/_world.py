@@ -73,6 +73,7 @@ class Attempt:
         epoch: When the activity was scheduled, in µs.
         number: Which attempt of its activity it is, from 1 on.
         run: Of the workflow whose activity it is; empty for none.
+        unanswered: The hot tier did not answer an append of it.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Attempt:
     number: int = 1
     run: str = ""
     boundaries: int = 0
+    unanswered: bool = False
 
     def __post_init__(self) -> None:
         self.process.attempts.append(self)
@@ -109,7 +111,12 @@ attempt_of: ContextVar[Attempt | None] = ContextVar("attempt_of", default=None)
 
 @dataclass
 class World:
-    """Chance, time and what happened so far."""
+    """Chance, time and what happened so far.
+
+    Attributes:
+        keeps_answers: A store is away for less time than a step keeps its answer.  Not in all seeds: several
+            guards are there for another attempt, which asks for another answer.
+    """
 
     seed: int
     rates: Rates = field(default_factory=Rates)
@@ -120,6 +127,7 @@ class World:
         self.random = random.Random(self.seed)
         self.draw = self.random.random
         self.loop = SimLoop(self.random)  # type: ignore[abstract]
+        self.keeps_answers = self.seed % 3 == 0
         self.seen: Counter[str] = Counter()
         self.violation: Violation | None = None
         self.mischief: list[Callable[[], None]] = []

@@ -28,6 +28,8 @@ FAULTS = (
     "completion lost",
     "script, reply lost",
     "late script",
+    "append tried again",
+    "append given up",
     "hot wiped",
     "hot rolled back",
     "put of manifest, reply lost",

@@ -40,6 +40,7 @@ class Storage(MemorySessionStorage):
     def __init__(self) -> None:
         super().__init__()
         self.error: Exception | None = None
+        self.failures = 0
         self.saving, self.may_save = asyncio.Event(), asyncio.Event()
         self.may_save.set()
         self.deleting, self.may_delete = asyncio.Event(), asyncio.Event()
@@ -52,11 +53,14 @@ class Storage(MemorySessionStorage):
         await super().delete(session_id)
 
     async def save(self, session: StoredSession) -> None:
-        """Once it may, and unless it fails."""
+        """Once it may, and unless it fails, always or so many times."""
         self.saving.set()
         await self.may_save.wait()
         if self.error is not None:
             raise self.error
+        if self.failures > 0:
+            self.failures -= 1
+            raise StoreUnavailableError("no answer")
         await super().save(session)
 
     async def load(self, session_id: str) -> StoredSession | None:
@@ -88,6 +92,15 @@ async def test_a_turn_that_was_not_stored_is_not_in_the_session() -> None:
     assert isinstance(failed, ErrorEvent)
     assert failed.error_type == "StoreUnavailableError"
     assert await texts(session) == []
+
+
+async def test_an_answer_is_stored_once_its_storage_is_back() -> None:
+    """A storage that is silent for a moment just then: nobody has to send, and to pay, again."""
+    storage = Storage()
+    session = await create_session(echo(), storage=storage)
+    storage.failures = 3
+    assert isinstance(await ask(session, "kept"), ResultEvent)
+    assert await texts(session) == ["kept", "kept"]
 
 
 async def test_a_session_shows_the_turns_of_other_processes() -> None:
