@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from temporalio.activity import _Definition
 from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
-from temporalio.client import ClientConfig
+from temporalio.client import Client, ClientConfig
+from temporalio.common import MetricMeter
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import Runtime
@@ -37,6 +38,7 @@ from helix_temporal.models.deployments import DeploymentCheck
 from helix_temporal.settings import Settings
 from helix_temporal.telemetry import Telemetry
 from helix_temporal.telemetry.metrics import listen_with
+from helix_temporal.telemetry.workers import tell_worker
 from helix_temporal.workflows import WORKFLOWS
 from helix_temporal.workflows._versions import with_versioning
 from helix_temporal.workflows.calls import RollOutInterceptor
@@ -187,12 +189,18 @@ class HelixPlugin(SimplePlugin):
         used = client.data_converter if client is not None else DataConverter()
         if client is not None:
             check_carries_models(used)
-            listen_with((client.service_client.config.runtime or Runtime.default()).metric_meter)
+            listen_with(_meter_of(client))
         sandboxed = config.get("workflow_runner") or SandboxedWorkflowRunner()
         config["workflow_runner"] = session_runner(sandboxed, used)
         unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
         config["unsandboxed_workflow_runner"] = session_runner(unsandboxed, used)
         return config
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 — the name in the SDK
+        """Run it as usual, and tell meanwhile that it serves, where the client has metrics."""
+        client, agents = worker.client, [each.name for each in self._agents]
+        with tell_worker(_meter_of(client), client.namespace, worker.task_queue, agents):
+            await super().run_worker(worker, next)
 
     async def connect_service_client(
         self,
@@ -220,6 +228,11 @@ class HelixPlugin(SimplePlugin):
             return runner or SandboxedWorkflowRunner()
         restrictions = runner.restrictions.with_passthrough_modules(*self._passthrough)
         return dataclasses.replace(runner, restrictions=restrictions)
+
+
+def _meter_of(client: Client) -> MetricMeter:
+    """That of the client's runtime."""
+    return (client.service_client.config.runtime or Runtime.default()).metric_meter
 
 
 def _activity_names(activities: Sequence[Callable[..., Any]]) -> set[str]:

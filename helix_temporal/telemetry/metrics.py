@@ -2,6 +2,7 @@
 
 They are recorded by activities, through the meter of Temporal's SDK, so that they come out where the SDK's
 own metrics do.  Workflow code records one, `MESSAGES_LOST`, by the SDK's meter, which is silent in a replay.
+A worker itself tells `WORKERS`, and has counters of trouble come out at 0 (`telemetry.workers`).
 Without metrics in the client's runtime a call costs a look at a context variable.
 
 Labels are bounded: names that an application or a model gives are counted as ``other`` once there are
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from temporalio import activity
-from temporalio.common import MetricCommon, MetricMeter
+from temporalio.common import MetricCommon, MetricCounter, MetricMeter
 
 MOST_VALUES: Final = 100
 """Different values of one label in a process; further ones are ``other``."""
@@ -125,7 +126,7 @@ class Counter(Instrument):
 
     suffix: ClassVar[str] = "_total"
 
-    def make(self, meter: MetricMeter) -> MetricCommon:
+    def make(self, meter: MetricMeter) -> MetricCounter:
         """See `Instrument.make`."""
         return meter.create_counter(self.name, self.description)
 
@@ -133,6 +134,16 @@ class Counter(Instrument):
         """Count so many; nothing where it is 0."""
         if _Listening.is_on and value > 0 and (counter := self._find(labels)) is not None:
             counter.add(value)
+
+    def begin(self, meter: MetricMeter, **labels: str) -> None:
+        """Have it come out at 0 before anything is counted.
+
+        Args:
+            meter: The worker's, with its namespace and task queue.
+            labels: Of the series, with ``activity_type`` or ``workflow_type``.
+        """
+        own = {label: bound_label(label, labels[label]) for label in self.labels}
+        self.make(meter).with_additional_attributes(labels | own).add(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +282,11 @@ MAINTENANCE_LAST_SUCCESS: Final = Gauge(
     "When such a pass came to its end, in seconds since 1970.",
     ("schedule",),
 )
+
+# -- workers
+
+WORKERS: Final = Gauge("helix_workers", "Workers of the process that serve this task queue.")
+"""A worker tells it itself, not one of its activities: it is there before the first of them."""
 
 # -- people
 

@@ -31,7 +31,7 @@ class Asked:
 
 def ask(query: str) -> Asked:
     """What a query asks for; what Grafana puts in is put in."""
-    query = query.replace("$__rate_interval", "5m").replace("$namespace", ".*").replace("$agent", ".*")
+    query = re.sub(r"\$(job|namespace|agent)", ".*", query.replace("$__rate_interval", "5m"))
     asked = Asked()
 
     def look(node: Any) -> bool:
@@ -99,6 +99,19 @@ async def test_a_wrong_query_is_noticed(emitted: dict[str, set[str]]) -> None:
     assert "helix_turn_total" not in emitted
 
 
+@pytest.mark.parametrize("query", sorted({*of_board()}))
+async def test_installations_of_one_name_are_told_apart(query: str) -> None:
+    """Their jobs differ: a panel shows the chosen ones, and one's gauge must not hide another's."""
+    assert query.startswith("group by (job)") or query.count('job=~"$job"') == query.count("{")
+    assert "topk by (job, " in query or "topk" not in query
+
+
+async def test_an_alert_of_a_group_names_its_installation() -> None:
+    """`absent_over_time` alone has nothing to name."""
+    grouped = {name: ask(rule["expr"]).grouped for name, rule in ALERT_RULES.items()}
+    assert [name for name, labels in grouped.items() if labels and "job" not in labels] == []
+
+
 UNARCHIVED: Final = [query for query in QUERIES if "helix_archive_unarchived" in query]
 
 
@@ -121,6 +134,6 @@ async def test_an_alert_says_what_to_do(name: str) -> None:
     assert notes["description"]
 
 
-async def test_there_are_six_alerts() -> None:
+async def test_there_are_eight_alerts() -> None:
     """Each more is one that somebody learns to ignore."""
-    assert len(ALERT_RULES) == 6
+    assert len(ALERT_RULES) == 8

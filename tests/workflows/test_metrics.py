@@ -49,6 +49,20 @@ async def test_each_metric_comes_out(metered: Metered, instrument: Instrument) -
     assert set(instrument.labels) <= labels.keys()
 
 
+@pytest.mark.parametrize("outcome", ["completed", "failed", "superseded"])
+async def test_turns_are_counted_where_their_worker_began_with_0(metered: Metered, outcome: str) -> None:
+    """A series that began elsewhere would begin with 1, which Prometheus' `rate` does not count."""
+    agents = {agent.name for agent in metered.desk.agents()}
+    for agent in agents:
+        assert len(metered.samples("helix_turns_total", outcome=outcome, agent=agent)) == 1
+
+
+async def test_a_worker_tells_that_it_serves(metered: Metered) -> None:
+    """An alert misses those that have told it and are gone."""
+    queue = metered.served.plugin.settings.task_queue
+    assert metered.value("helix_workers", task_queue=queue, namespace="default") == 1
+
+
 async def test_labels_are_bounded(metered: Metered) -> None:
     """An id as a label is a series for each session, which no Prometheus survives."""
     ids = {"session_id", "thread_id", "run_id", "workflow_id", "workflowId", "activity_id"}

@@ -56,5 +56,7 @@ async def test_each_turn_is_counted_once(temporal_address: str, tmp_path: Path, 
         desk.scripts[waiting] = lambda _: "next"
         await sessions.ask(waiting, "next", agent="people", timeout=30)
     turns = [each for each in buffer.retrieve_updates() if each.metric.name == "helix_turns"]
-    found = Counter(str(each.attributes["outcome"]) for each in turns)
-    assert found == {"completed": 3, "failed": 1, "aborted": 1}
+    found: Counter[str] = Counter()
+    for each in turns:
+        found[str(each.attributes["outcome"])] += int(each.value)
+    assert +found == {"completed": 3, "failed": 1, "aborted": 1}
