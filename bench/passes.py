@@ -17,6 +17,7 @@ from bench._blobs import CountingBlobs
 from bench._lab import Lab
 from bench._report import Row, told
 from bench.append import EPOCH, append_all, open_thread
+from helix_temporal._retries import repeat_unanswered
 from helix_temporal.backends import Backends
 from helix_temporal.coldtier import TieredThreads
 from helix_temporal.coldtier.format import Manifest, decode_manifest, encode_manifest
@@ -289,7 +290,9 @@ async def _change(settings: Settings, count: int) -> None:
 
 
 async def _put(threads: TieredThreads, manifest: Manifest) -> None:
-    await threads.blobs.put(threads.layout.manifest_key(manifest.thread_id), encode_manifest(manifest))
+    key, data = threads.layout.manifest_key(manifest.thread_id), encode_manifest(manifest)
+    # A million are put: the server pauses at times.
+    await repeat_unanswered(lambda: threads.blobs.put(key, data))
 
 
 async def _in_groups(numbers: Sequence[int], make: Callable[[int], Awaitable[None]]) -> None:
