@@ -118,10 +118,11 @@ class ActivitySlots(Interceptor):
 
     def _describe_taken(self, seconds: float) -> str:
         running = [f"{count} {kind}" for kind, count in self._running.most_common(_NAMED) if count > 0]
+        by = f" by {', '.join(running)}" if running else ""
         return (
-            f"all {self._most} activity slots of this worker have been taken for {seconds:.0f} s (now: "
-            f"{', '.join(running)}), and reads, stops and first messages of sessions wait for one: start "
-            "more workers, or raise HELIX_MAX_CONCURRENT_ACTIVITIES"
+            f"all {self._most} activity slots of this worker are taken{by}, and have been for "
+            f"{seconds:.0f} s; reads, stops and first messages of sessions wait for one: start more workers, "
+            "or raise HELIX_MAX_CONCURRENT_ACTIVITIES"
         )
 
 
