@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from temporalio.api.activity.v1 import ActivityExecutionInfo
@@ -66,13 +67,15 @@ _TAKEN_SECONDS: Final = 5.0
 """A worker that waits for work takes it at once: who last asked before it was there, and has not, is gone."""
 _WARNED_SECONDS: Final = 60.0
 """So long one warning of missing workers stands for all who wait for them."""
+_SHARED_SECONDS: Final = 1.0
+"""So long what was looked up of a queue stands for all who ask: hundreds may run out of time at once."""
 _EVENTS: Final = 50
 """Of the newest ones of a history, in which is when a failing call was made."""
 _AT_WORK: Final = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 _CALLS: Final = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 _TASKS: Final = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 _VERSIONED: Final = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
-_SLOTS: Final = ", or are all its slots taken"
+_SLOTS: Final = ", or are all its activity slots taken (HELIX_MAX_CONCURRENT_ACTIVITIES)"
 _UNPIN: Final = (
     "start one, or let the run go on with another build (temporal workflow update-options "
     "--versioning-override-behavior auto_upgrade)"
@@ -112,6 +115,8 @@ class Diagnosis:
         self._deployment = deployment
         self._warned: dict[str, float] = {}
         """When callers of this client were last warned of missing workers, by what was said."""
+        self._looks: dict[tuple[object, ...], tuple[float, asyncio.Task[Any]]] = {}
+        """Newest look-ups, with when they began."""
 
     async def find_failing_calls(self, execution: Execution) -> tuple[FailingCall, ...]:
         """Calls of an execution, and of its sub-agents, that have failed so far and are tried again."""
@@ -122,6 +127,13 @@ class Diagnosis:
     async def explain_wait(self, workflow_id: str) -> str:
         """What holds an execution up, as one sentence; empty if nothing is known to."""
         return "; ".join(await look_up_or(workflow_id, self._find_reasons(workflow_id), []))
+
+    async def explain_queue(self) -> str:
+        """What holds up all who wait for workers of the client's task queue; empty if nothing is known to.
+
+        It is looked up once for all of them, so it is told where a server has too much to do to look at each.
+        """
+        return await look_up_or(self._task_queue, self._describe_crowd(), "")
 
     async def describe_missing_worker(self, execution: Execution, waited: float = 0.0) -> str:
         """That no worker polls the execution's task queue, as one sentence; empty if one does.
@@ -226,7 +238,8 @@ class Diagnosis:
         ]
 
     async def _describe_execution(self, workflow_id: str) -> WorkflowExecutionDescription:
-        return await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC)
+        handle = self._client.get_workflow_handle(workflow_id)
+        return await self._share_look((workflow_id,), partial(handle.describe, rpc_timeout=_RPC))
 
     # -- calls
 
@@ -351,14 +364,28 @@ class Diagnosis:
             )
         return said
 
-    async def _describe_backlog(self, queue: str) -> str:
-        """How much waits on a task queue, where the server tells it; nothing if little does."""
+    async def _describe_crowd(self) -> str:
+        queue = self._task_queue
+        missing = await self._describe_missing_pollers(queue)
+        if missing or not (backlog := await self._describe_backlog(queue, _TAKEN_SECONDS)):
+            return missing
+        return f"workers poll task queue {queue!r} and have too much to do{backlog}; start more workers"
+
+    async def _describe_backlog(self, queue: str, least: float = 0.0) -> str:
+        """How much waits on a task queue, where the server tells it; nothing if little does.
+
+        Args:
+            queue: Which.
+            least: What has waited for less, in seconds, is left out.
+        """
         told = []
         for kind, what in ((_TASKS, "workflow tasks"), (_CALLS, "activities")):
             described = await self._describe_queue(queue, self._client.namespace, kind, stats=True)
             stats = getattr(described, "stats", None)
-            if stats is not None and stats.approximate_backlog_count > 1:
-                oldest = stats.approximate_backlog_age.ToTimedelta().total_seconds()
+            if stats is None or stats.approximate_backlog_count <= 1:
+                continue
+            oldest = stats.approximate_backlog_age.ToTimedelta().total_seconds()
+            if oldest >= least:
                 told.append(f"{stats.approximate_backlog_count} {what}, the oldest for {oldest:.0f} s")
         return f" (there wait {' and '.join(told)})" if told else ""
 
@@ -592,6 +619,30 @@ class Diagnosis:
     async def _describe_queue(
         self, queue: str, namespace: str, kind: "TaskQueueType.ValueType", *, stats: bool = False
     ) -> DescribeTaskQueueResponse:
+        """What the server knows of a queue."""
+        return await self._share_look(
+            (queue, namespace, kind, stats), self._look_up_queue, queue, namespace, kind, stats
+        )
+
+    async def _share_look(
+        self, key: tuple[object, ...], look_up: Callable[..., Coroutine[Any, Any, T]], *given: object
+    ) -> T:
+        """What is looked up once for all who ask for the same at about the same time."""
+        now = time.monotonic()
+        found = self._looks.get(key)
+        if found is None or now - found[0] > _SHARED_SECONDS or _is_of_other_loop(found[1]):
+            self._looks = {
+                name: each for name, each in self._looks.items() if now - each[0] <= _SHARED_SECONDS
+            }
+            look = asyncio.create_task(look_up(*given))
+            look.add_done_callback(_take_error)
+            found = self._looks[key] = (now, look)
+        shared: T = await asyncio.shield(found[1])
+        return shared
+
+    async def _look_up_queue(
+        self, queue: str, namespace: str, kind: "TaskQueueType.ValueType", stats: bool
+    ) -> DescribeTaskQueueResponse:
         request = DescribeTaskQueueRequest(
             namespace=namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
         )
@@ -603,6 +654,16 @@ class Diagnosis:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
             return DescribeTaskQueueResponse()
+
+
+def _is_of_other_loop(task: asyncio.Task[Any]) -> bool:
+    return task.get_loop() is not asyncio.get_running_loop()
+
+
+def _take_error(task: asyncio.Task[Any]) -> None:
+    """Whoever waited for it has the error; nobody may wait any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _seconds_untaken(info: ActivityExecutionInfo) -> float:

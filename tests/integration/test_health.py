@@ -279,19 +279,23 @@ async def test_a_store_that_is_away_is_logged_once_and_that_it_is_back(
     def told() -> list[str]:
         return [each.getMessage() for each in caplog.records if each.name == outages.__name__]
 
+    async def until_told(lines: int) -> None:
+        async with asyncio.timeout(2 * WITHIN):
+            while True:
+                if len(told()) >= lines:
+                    return
+                await asyncio.sleep(0.1)
+
     async with site.worker() as served:
         await site.wait_for("/readyz", 200)
         site.proxies[name].refuse()
         ids = [f"{site.settings.task_queue}-{number}" for number in range(3)]
         asked = [asyncio.create_task(served.sessions.ask(each, "hello", agent="slow")) for each in ids]
-        async with asyncio.timeout(2 * WITHIN):
-            while not told():
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(3.0)
-            site.proxies[name].refuse(False)
-            await asyncio.gather(*asked)
-            while len(told()) < 2:
-                await asyncio.sleep(0.1)
+        await until_told(1)
+        await asyncio.sleep(3.0)
+        site.proxies[name].refuse(False)
+        await asyncio.gather(*asked)
+        await until_told(2)
     away, back = told()
     assert away.startswith("store away: ")
     assert site.proxies[name].address in away
